@@ -70,7 +70,11 @@ fn read(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("split", form.0), |bench| {
             bench.iter(|| {
                 let input = Box::new(text.as_bytes());
-                source.splits(input, 1 << 20, 1 << 27).map_while(Result::ok).map(|s| s.bytes().len()).sum::<usize>()
+                source
+                    .splits(input, 1 << 20, 1 << 27)
+                    .map_while(Result::ok)
+                    .map(|s| s.content_bytes().len())
+                    .sum::<usize>()
             });
         });
         group.bench_function(BenchmarkId::new("parts", form.0), |bench| {

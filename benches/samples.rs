@@ -28,7 +28,7 @@ fn samples() -> (Payload, Vec<String>, u64) {
     };
     let samples: Vec<Sample> = (0..400).map(sample).collect();
     let keys = samples.iter().map(|sample| sample.key.clone()).collect();
-    let bytes = samples.iter().map(Sample::bytes).sum();
+    let bytes = samples.iter().map(Sample::byte_count).sum();
     (Payload::Samples(samples), keys, bytes)
 }
 

@@ -31,7 +31,9 @@ use rayon::prelude::*;
 use scale::{Scale, id, merge_index, new_shard, transaction};
 use serde_json::json;
 use shardify::{
-    dataset::{Dataset, HashWidth, IdColumn, Numbers, SegmentRef, Transaction, commit, find, find_each},
+    dataset::{
+        Dataset, HashWidth, IdColumn, Numbers, SegmentRef, Transaction, commit_transaction, find_each, find_hits,
+    },
     id::{IdHash, Version},
     storage::{LocalStore, Store},
 };
@@ -98,7 +100,7 @@ fn measure_find(folder: &Path, scale: Scale) -> Outcome<()> {
         store.delete(&path)?;
     }
     let merged = seconds(begun);
-    let segments = dataset.open()?.entry().segments.clone();
+    let segments = dataset.open_newest()?.entry().segments.clone();
     let bytes = stored(store.as_ref(), &segments)?;
     let buckets: Vec<u64> = segments.iter().map(|segment| segment.buckets).collect();
     println!(
@@ -116,13 +118,13 @@ fn measure_find(folder: &Path, scale: Scale) -> Outcome<()> {
 
 /// Returns the shards with an id whose hash begins as that of one of some ids does: a lookup reads their sidecars, too.
 fn others(scale: Scale, ids: &[String]) -> Vec<u64> {
-    let cut = |hash: IdHash| HashWidth::Five.cut(hash);
-    let wanted: HashSet<IdHash> = ids.iter().map(|id| cut(IdHash::of(id))).collect();
+    let cut = |hash: IdHash| HashWidth::Five.truncate_hash(hash);
+    let wanted: HashSet<IdHash> = ids.iter().map(|id| cut(IdHash::from_id(id))).collect();
     let own: HashSet<&String> = ids.iter().collect();
     let parts: Vec<u64> = (0..scale.records).step_by(1 << 20).collect();
     let others = parts.into_par_iter().flat_map_iter(|start| {
         let ids = scale::ids(start, scale.records.min(start + (1 << 20)));
-        let hashes = IdColumn::from(ids).hashes();
+        let hashes = IdColumn::from(ids).to_hashes();
         let same: Vec<u64> =
             hashes.iter().filter(|(_, hash)| wanted.contains(&cut(*hash))).map(|(row, _)| row as u64).collect();
         same.into_iter().map(move |row| start + row)
@@ -178,7 +180,7 @@ fn lookups(store: &Arc<dyn Store>, scale: Scale) -> Outcome<()> {
         all.push(sums(&counted.take()));
     }
     let absent = {
-        assert!(find(&slow.open()?, "nobody")?.is_empty(), "an id that nobody has");
+        assert!(find_hits(&slow.open_newest()?, "nobody")?.is_empty(), "an id that nobody has");
         sums(&counted.take())
     };
     let most = |of: fn(&Sums) -> u64| all.iter().map(of).max().unwrap_or(0);
@@ -200,7 +202,7 @@ fn lookups(store: &Arc<dyn Store>, scale: Scale) -> Outcome<()> {
 
 /// Looks one record up and fails unless it is where it has to be.
 fn check(dataset: &Dataset, scale: Scale, record: u64) -> Outcome<()> {
-    let hits = find(&dataset.open()?, &id(record))?;
+    let hits = find_hits(&dataset.open_newest()?, &id(record))?;
     let shard = scale.shard_of(record);
     let [hit] = hits.as_slice() else { return Err(format!("{} hits of {}", hits.len(), id(record)).into()) };
     let [place] = hit.places.as_slice() else { return Err("more than one place".into()) };
@@ -217,7 +219,7 @@ fn batch(dataset: &Dataset, scale: Scale) -> Outcome<()> {
     let ids: Vec<String> = records.iter().map(|record| id(*record)).collect();
     let begun = Instant::now();
     let mut found = 0;
-    find_each(&dataset.open()?, &ids, &mut |number, hit| {
+    find_each(&dataset.open_newest()?, &ids, &mut |number, hit| {
         assert!(hit.record == records[number], "{hit:?}");
         found += 1;
         Ok(())
@@ -240,7 +242,7 @@ fn measure_open(folder: &Path, versions: u64, shards_each: u64) -> Outcome<()> {
             (0..shards).map(|shard| new_shard(format!("{version:012x}/{shard:06}.tar"), shard * records, records));
         let numbers = Numbers::Fresh(shards * records);
         let appended = Transaction { adds: adds.collect(), numbers, ..transaction() };
-        commit(dataset, &appended, Version(version))
+        commit_transaction(dataset, &appended, Version(version))
     };
     let begun = Instant::now();
     for version in 0..versions {
@@ -250,18 +252,18 @@ fn measure_open(folder: &Path, versions: u64, shards_each: u64) -> Outcome<()> {
     let mut times = Vec::new();
     for _ in 0..5 {
         let begun = Instant::now();
-        let snapshot = Dataset::new(Arc::clone(&store)).open()?;
-        assert_eq!(snapshot.shards()?.len() as u64, versions * shards_each, "all shards are there");
+        let snapshot = Dataset::new(Arc::clone(&store)).open_newest()?;
+        assert_eq!(snapshot.live_shards()?.len() as u64, versions * shards_each, "all shards are there");
         let shards = begun.elapsed().as_secs_f64() * 1e3;
-        let runs = snapshot.runs()?.all().len();
+        let runs = snapshot.run_table()?.as_slice().len();
         times.push((shards, begun.elapsed().as_secs_f64() * 1e3, runs));
     }
     times.sort_by(|a, b| a.1.total_cmp(&b.1));
     let (with_shards, with_runs, runs) = times[2];
     let counted = Counted::new(Arc::clone(&store), DELAY);
     let slow = Dataset::new(Arc::clone(&counted) as Arc<dyn Store>);
-    let snapshot = slow.open()?;
-    snapshot.shards()?;
+    let snapshot = slow.open_newest()?;
+    snapshot.live_shards()?;
     let opened = sums(&counted.take());
     let lists = snapshot.entry().shards.len();
     let entry = serde_json::to_vec(snapshot.entry())?.len();

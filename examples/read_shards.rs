@@ -31,7 +31,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
                     }
                     Batch::Samples(samples) => {
                         records += samples.len() as u64;
-                        bytes += samples.iter().map(|sample| sample.bytes()).sum::<u64>();
+                        bytes += samples.iter().map(|sample| sample.byte_count()).sum::<u64>();
                     }
                     _ => {}
                 }

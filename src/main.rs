@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     // Without a handler Ctrl-C still ends the program; nothing uncommitted is visible in that case either.
     let _ = ctrlc::set_handler(move || {
         if raised.is_cancelled() {
-            leave();
+            exit_now();
         }
         raised.cancel();
     });
@@ -25,6 +25,6 @@ fn main() -> ExitCode {
 
 /// Exits at once on a second Ctrl-C, without waiting for threads to notice the first.
 #[expect(clippy::exit, reason = "the user insists")]
-fn leave() {
+fn exit_now() {
     std::process::exit(130);
 }

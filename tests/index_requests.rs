@@ -15,7 +15,7 @@ use shardify::{
     dataset::{
         Arrangement, Dataset, HashPlan, HashWidth, IdColumn, IdKind, Numbers, NumbersWriter, Operation, Order,
         PlacesWriter, Publication, Scattered, SegmentRef, SegmentWriter, Segments, ShardOrder, SidecarColumns,
-        SidecarWriter, SourceRow, SourceRuns, Transaction, find, find_each,
+        SidecarWriter, SourceRow, SourceRuns, Transaction, find_each, find_hits,
     },
     id::{TransactionId, Version},
     storage::{RemoteStore, Store},
@@ -27,7 +27,7 @@ const DELAY: Duration = Duration::from_millis(60);
 /// A dataset of 5,000,000 records in 500 shards, once as committed and once with a merged index.
 fn built() -> (Arc<dyn Store>, Scale) {
     let scale = Scale { records: 5_000_000, shards: 500, growing: false };
-    let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+    let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
     let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
     let held: BTreeSet<_> = single().map(|record| scale.shard_of(record)).chain(together()).collect();
     let sidecars = scale.write_sidecars(&dataset, held).unwrap();
@@ -62,7 +62,7 @@ fn one_id_takes_four_round_trips_and_six_reads(store: &Arc<dyn Store>, scale: Sc
     for record in single() {
         let shard = scale.shard_of(record);
         counted.take();
-        let hits = find(&slow().open().unwrap(), &id(record)).unwrap();
+        let hits = find_hits(&slow().open_newest().unwrap(), &id(record)).unwrap();
         let requests = counted.take();
         let sums = sums(&requests);
         assert_eq!(hits.len(), 1, "{record}");
@@ -85,14 +85,14 @@ fn one_id_takes_four_round_trips_and_six_reads(store: &Arc<dyn Store>, scale: Sc
 fn absent_ids_are_absent_and_many_are_found_together(store: &Arc<dyn Store>, scale: Scale) {
     let dataset = Dataset::new(Arc::clone(store));
     // None of those that the other part has looked in.
-    let snapshot = dataset.open().unwrap();
-    assert!(find(&snapshot, "nobody").unwrap().is_empty());
+    let snapshot = dataset.open_newest().unwrap();
+    assert!(find_hits(&snapshot, "nobody").unwrap().is_empty());
     let records: Vec<u64> = together().flat_map(|shard| scale.first(shard)..scale.first(shard) + 300).collect();
     let mut ids: Vec<String> = records.iter().map(|record| id(*record)).collect();
     ids.extend((0..1_000).map(|i| format!("nobody {i}")));
     let check = |dataset: &Dataset| {
         let mut found = Vec::new();
-        find_each(&dataset.open().unwrap(), &ids, &mut |number, hit| {
+        find_each(&dataset.open_newest().unwrap(), &ids, &mut |number, hit| {
             assert_eq!(hit.record, records[number]);
             found.push(number);
             Ok(())
@@ -103,7 +103,7 @@ fn absent_ids_are_absent_and_many_are_found_together(store: &Arc<dyn Store>, sca
     check(&dataset);
     // Segments of other sizes stay as they are; these are merged by hand.
     assert!(merge_index(&dataset, 1 << 28).unwrap().is_empty());
-    let merged: Vec<SegmentRef> = dataset.open().unwrap().entry().segments.clone();
+    let merged: Vec<SegmentRef> = dataset.open_newest().unwrap().entry().segments.clone();
     assert_eq!(merged.iter().map(|segment| segment.pairs).sum::<u64>(), scale.records);
     let bytes: u64 = merged.iter().map(|segment| segment.bytes).sum();
     assert!(bytes * 10 < scale.records * 60, "{bytes}");
@@ -115,7 +115,7 @@ fn lookups(store: &Arc<dyn Store>, records: &[u64]) -> Vec<(Sums, Vec<Request>)>
     let counted = Counted::new(Arc::clone(store), DELAY);
     let slow = Dataset::new(Arc::clone(&counted) as Arc<dyn Store>);
     let look = |record: &u64| {
-        let hits = find(&slow.open().unwrap(), &id(*record)).unwrap();
+        let hits = find_hits(&slow.open_newest().unwrap(), &id(*record)).unwrap();
         assert_eq!(hits.iter().map(|hit| hit.record).collect::<Vec<_>>(), [*record]);
         let requests = counted.take();
         (sums(&requests), requests)
@@ -128,7 +128,7 @@ fn larger_shards_take_a_round_trip_more() {
     // Rows of a shard, and round trips.
     for (shards, most) in [(105, 4), (5, 5)] {
         let scale = Scale { records: 2_000_000, shards, growing: false };
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
         let records: Vec<u64> = (0..6).map(|i| 100_000 + 313_131 * i).collect();
         let held: BTreeSet<_> = records.iter().map(|record| scale.shard_of(*record)).collect();
@@ -145,7 +145,7 @@ fn larger_shards_take_a_round_trip_more() {
 #[test]
 fn ids_that_ascend_take_a_round_trip_more_and_a_fraction_of_the_room() {
     let scale = Scale { records: 5_000_000, shards: 500, growing: true };
-    let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+    let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
     let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
     let records: Vec<u64> = (0..8).map(|i| 100_000 + 613_131 * i).collect();
     let held: BTreeSet<_> = records.iter().map(|record| scale.shard_of(*record)).chain(together()).collect();
@@ -162,7 +162,7 @@ fn ids_that_ascend_take_a_round_trip_more_and_a_fraction_of_the_room() {
 
 /// A set of sorted shards, whose records are in no order.
 fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
-    let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+    let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
     let dataset = Dataset::new(Counted::new(Arc::clone(&store), Duration::ZERO));
     let rows = records / shards;
     // Odd and no multiple of five, so that no two records have one place.
@@ -173,13 +173,13 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
     let plan = HashPlan::new(HashWidth::Five);
     let mut index = SegmentWriter::new(Arc::clone(&store), IdKind::Record, &plan, TransactionId::fresh());
     let ids: StringArray = (0..records).map(|record| Some(id(record))).collect();
-    for (row, hash) in IdColumn::from(ids).hashes().iter() {
+    for (row, hash) in IdColumn::from(ids).to_hashes().iter() {
         let (record, place) = (row as u64, place(row as u64));
         index.push(hash, record).unwrap();
         places.push(record, place / rows, place % rows).unwrap();
     }
     let (places, mut staged): (Vec<_>, Vec<_>) = places.finish().unwrap().into_iter().unzip();
-    let segments = Segments::finish([index]).unwrap();
+    let segments = Segments::finish_all([index]).unwrap();
     staged.extend(segments.staged);
     let mut adds = Vec::new();
     for (number, numbers) in (0..shards).zip(at.chunks(usize::try_from(rows).unwrap())) {
@@ -197,12 +197,12 @@ fn sorted(records: u64, shards: u64) -> Arc<dyn Store> {
             record_ids: Some(ids.into()),
             subject_ids: None,
             extents: None,
-            sources: SourceRuns::one(&"a.csv".into(), numbers.len()),
+            sources: SourceRuns::for_source(&"a.csv".into(), numbers.len()),
             rows: Some(numbers.iter().map(|record| record + 1).collect()),
             hashes: numbers.iter().map(|record| record.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect(),
             fingerprints: None,
         };
-        sidecar.append(columns).unwrap();
+        sidecar.append_rows(columns).unwrap();
         staged.extend([beside.finish().unwrap(), sidecar.finish().unwrap()]);
     }
     let run = transaction();

@@ -22,7 +22,7 @@ use shardify::{
     format::OutputFormat,
     ops::{
         Context,
-        convert::{ConvertOptions, convert},
+        convert::{ConvertOptions, convert_sources},
     },
     storage::{Location, StoreSettings},
     units::Size,
@@ -50,7 +50,7 @@ fn run(folder: &Folder, to: OutputFormat, at: usize) -> (Option<Result<u64, Kind
         settings: StoreSettings::default(),
         stdin: || Box::new(std::io::empty()),
         jobs: 2,
-        memory: Size::mib(16),
+        memory: Size::from_mib(16),
         id_key: None,
         observer,
         cancel: Cancel::default(),
@@ -64,7 +64,7 @@ fn run(folder: &Folder, to: OutputFormat, at: usize) -> (Option<Result<u64, Kind
     };
     let (ended, wait) = mpsc::channel();
     std::thread::spawn(move || {
-        let done = catch_unwind(AssertUnwindSafe(|| convert(&context, &dataset, &options)));
+        let done = catch_unwind(AssertUnwindSafe(|| convert_sources(&context, &dataset, &options)));
         let done = done.ok().map(|done| done.map(|report| report.counts.records_out).map_err(|e| e.kind()));
         // Nobody waits where the test has given up.
         let _ = ended.send(done);

@@ -11,7 +11,7 @@ use shardify::fuzzing;
 pub fn start() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !shardify::format::guard::decoding() {
+        if !shardify::format::guard::is_decoding() {
             tell(panic);
         }
     }));

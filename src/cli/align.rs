@@ -8,14 +8,14 @@ use super::human::clean;
 pub(super) const GAP: usize = 2;
 
 /// Returns text in exactly so many columns.
-pub(super) fn padded(text: &str, width: usize) -> String {
-    let text = cut(&clean(text), width);
+pub(super) fn pad_to_width(text: &str, width: usize) -> String {
+    let text = cut_to_width(&clean(text), width);
     let space = width.saturating_sub(text.width());
     text + &" ".repeat(space)
 }
 
 /// Returns as much of the text as fits; a cut is shown.
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub(super) fn cut_to_width(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
@@ -41,11 +41,11 @@ mod tests {
 
     #[test]
     fn text_is_cut_by_columns() {
-        assert_eq!(cut("abc", 3), "abc");
-        assert_eq!(cut("abcd", 3), "ab…");
-        assert_eq!(cut("日本語", 5), "日本…");
-        assert_eq!(cut("日本語", 4), "日…");
-        assert_eq!(padded("日", 4), "日  ");
-        assert_eq!(cut("x", 0), "");
+        assert_eq!(cut_to_width("abc", 3), "abc");
+        assert_eq!(cut_to_width("abcd", 3), "ab…");
+        assert_eq!(cut_to_width("日本語", 5), "日本…");
+        assert_eq!(cut_to_width("日本語", 4), "日…");
+        assert_eq!(pad_to_width("日", 4), "日  ");
+        assert_eq!(cut_to_width("x", 0), "");
     }
 }

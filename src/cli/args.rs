@@ -308,7 +308,7 @@ pub(super) struct PrivateArgs {
 const IDS: &str = "Ids and lineage";
 
 impl PrivateArgs {
-    fn choice(&self) -> PrivateChoice {
+    fn to_choice(&self) -> PrivateChoice {
         PrivateChoice {
             mode: self.id_mode,
             redact_sources: self.redact_source_paths,
@@ -373,7 +373,7 @@ enum FileErrorChoice {
 }
 
 impl AdoptArgs {
-    pub(super) fn options(&self, out: Option<Location>) -> AdoptOptions {
+    pub(super) fn to_options(&self, out: Option<Location>) -> AdoptOptions {
         AdoptOptions {
             source: self.source.clone(),
             out,
@@ -383,7 +383,7 @@ impl AdoptArgs {
             exclude: self.exclude.clone(),
             hash_records: self.hash_records,
             proofs: self.proofs,
-            private: self.private.choice(),
+            private: self.private.to_choice(),
             skip_errors: self.on_error == FileErrorChoice::Skip,
         }
     }
@@ -466,12 +466,12 @@ pub(super) struct CompactArgs {
 }
 
 impl CompactArgs {
-    fn order(&self) -> Option<Order> {
+    fn sort_order(&self) -> Option<Order> {
         let order = |by, columns: &[String]| (!columns.is_empty()).then(|| Order { by, columns: columns.to_vec() });
         order(Arrangement::Sort, &self.sort_by).or_else(|| order(Arrangement::ZOrder, &self.zorder))
     }
 
-    pub(super) fn options(&self) -> Result<compact::Options> {
+    pub(super) fn to_options(&self) -> Result<compact::Options> {
         if self.min_inputs < 2 {
             return Err(Error::usage(format!("expected --min-inputs of 2 or more, found {}", self.min_inputs)));
         }
@@ -481,10 +481,10 @@ impl CompactArgs {
             since: self.since.clone(),
             until: self.until.clone(),
             codec: self.codec,
-            order: self.order(),
+            order: self.sort_order(),
             max_bytes: self.max_bytes,
             no_check: self.no_check,
-            proof: if self.verify.is_some() { compact::Proof::Full } else { compact::Proof::default() },
+            proof: if self.verify.is_some() { compact::ProofLevel::Full } else { compact::ProofLevel::default() },
             dry_run: self.dry_run,
         })
     }
@@ -534,7 +534,7 @@ pub(super) struct VacuumArgs {
 }
 
 impl VacuumArgs {
-    pub(super) fn options(&self) -> VacuumOptions {
+    pub(super) fn to_options(&self) -> VacuumOptions {
         VacuumOptions { retain: self.retain, force: self.force, dry_run: self.dry_run }
     }
 }

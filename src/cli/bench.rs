@@ -3,59 +3,59 @@
 use std::io::Write;
 
 use super::{
-    Session,
+    CommandSession,
     args::BenchArgs,
-    exit::Outcome,
+    exit::CommandOutcome,
     html,
     human::{clean, plural},
     json,
 };
 use crate::{
     error::Result,
-    ops::bench::{BenchOptions, BenchReport, BenchRun, Cache, SideReport, bench},
+    ops::bench::{BenchOptions, BenchReport, BenchRun, Cache, SideReport, run_bench},
     storage,
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Readers by default, at most.
 const READERS: usize = 4;
 
-impl Session<'_> {
-    pub(super) fn bench(&self, args: &BenchArgs) -> Result<Outcome> {
+impl CommandSession<'_> {
+    pub(super) fn run_bench(&self, args: &BenchArgs) -> Result<CommandOutcome> {
         let options = BenchOptions {
             source: args.source.clone(),
-            dataset: self.dataset(args.dataset.as_deref())?,
+            dataset: self.dataset_location(args.dataset.as_deref())?,
             step: args.step,
             readers: args.readers.map_or(self.context.jobs.min(READERS), usize::from),
             batch: args.batch.get(),
             limit: args.time,
         };
-        let report = bench(&self.context, &options)?;
+        let report = run_bench(&self.context, &options)?;
         self.progress.stop();
         let page = args.html.as_ref().map(|file| (file, html::bench_page(&report)));
         // First the answer: it took minutes, and the page may not be writable.
-        self.print(|w| if self.global.json { as_json(w, &report) } else { text(w, &report) })?;
+        self.print_answer(|w| if self.global.json { as_json(w, &report) } else { write_text(w, &report) })?;
         if let Some((file, page)) = page {
             let bytes = page.len() as u64;
-            storage::save(&self.context.location(file)?, &self.context.settings, page.into_bytes().into())?;
+            storage::save_file(&self.context.parse_location(file)?, &self.context.settings, page.into_bytes().into())?;
             if !self.global.json {
-                self.report(|w| Ok(writeln!(w, "{}  {}", clean(file), Size(bytes))?))?;
+                self.print_report(|w| Ok(writeln!(w, "{}  {}", clean(file), Size(bytes))?))?;
             }
         }
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 }
 
 fn as_json(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
-    report.runs.iter().try_for_each(|run| json::object(w, "run", run))?;
-    json::summary(w, report)
+    report.runs.iter().try_for_each(|run| json::write_object(w, "run", run))?;
+    json::write_summary(w, report)
 }
 
-fn text(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
+fn write_text(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
     for (word, side) in [("source", &report.source), ("dataset", &report.dataset)] {
-        writeln!(w, "{word:<8} {}  {}", clean(&side.name), about(side))?;
+        writeln!(w, "{word:<8} {}  {}", clean(&side.name), describe_side(side))?;
     }
-    let (batch, step) = (plural(report.batch, "record"), milliseconds(report.step_seconds));
+    let (batch, step) = (plural(report.batch, "record"), format_milliseconds(report.step_seconds));
     writeln!(w, "batches of {batch}, a step of {step}\n")?;
     writeln!(
         w,
@@ -66,29 +66,29 @@ fn text(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
         writeln!(
             w,
             "{:<22} {:>11} {:>12} {:>11} {:>9} {:>8}",
-            label(run),
-            rate(run.records_per_second),
-            format!("{}/s", Size(whole(run.bytes_per_second))),
-            milliseconds(run.first_batch_seconds),
-            grouped(run.files_opened),
-            run.waiting.map_or_else(String::new, percent)
+            run_label(run),
+            format_rate(run.records_per_second),
+            format!("{}/s", Size(to_whole(run.bytes_per_second))),
+            format_milliseconds(run.first_batch_seconds),
+            group_digits(run.files_opened),
+            run.waiting.map_or_else(String::new, format_percent)
         )?;
     }
     writeln!(w)?;
-    for line in conclusions(report) {
+    for line in conclusion_sentences(report) {
         writeln!(w, "{line}")?;
     }
     report.notes.iter().try_for_each(|note| Ok(writeln!(w, "note: {}", clean(note))?))
 }
 
 /// Returns what a side is, in words.
-pub(super) fn about(side: &SideReport) -> String {
+pub(super) fn describe_side(side: &SideReport) -> String {
     // Samples of files have no format that they share.
     let format = if side.format == "files" { String::new() } else { format!(" of {}", clean(&side.format)) };
     format!("{}{format}, {}", plural(side.files, "file"), Size(side.bytes))
 }
 
-fn label(run: &BenchRun) -> String {
+fn run_label(run: &BenchRun) -> String {
     let cache = match run.cache {
         Cache::Cold => "cold",
         Cache::Warm => "warm",
@@ -98,30 +98,34 @@ fn label(run: &BenchRun) -> String {
 }
 
 /// Returns the answer in sentences.
-pub(super) fn conclusions(report: &BenchReport) -> Vec<String> {
+pub(super) fn conclusion_sentences(report: &BenchReport) -> Vec<String> {
     let mut out = Vec::new();
     for (cache, speedup, word) in
         [(Cache::Cold, report.speedup_cold, "cold"), (Cache::Warm, report.speedup_warm, "warm")]
     {
-        let run = |side: &str| report.best(side, cache).or_else(|| report.best(side, Cache::Remote));
+        let run = |side: &str| report.side_run(side, cache).or_else(|| report.side_run(side, Cache::Remote));
         let (Some(source), Some(dataset), Some(speedup)) = (run("source"), run("dataset"), speedup) else { continue };
         let word = if source.cache == Cache::Remote && dataset.cache == Cache::Remote { "remote" } else { word };
         let waits = match (source.waiting, dataset.waiting) {
             (Some(before), Some(after)) => format!(
                 "; a step of {} waits {} of the time before, and {} after",
-                milliseconds(report.step_seconds),
-                percent(before),
-                percent(after)
+                format_milliseconds(report.step_seconds),
+                format_percent(before),
+                format_percent(after)
             ),
             _ => String::new(),
         };
         let files = if dataset.records > 0 && source.records > 0 {
             let each = |run: &BenchRun| run.files_opened as f64 / run.records as f64 * 1_000.0;
-            format!("; {} files opened for 1,000 records before, {} after", rate(each(source)), rate(each(dataset)))
+            format!(
+                "; {} files opened for 1,000 records before, {} after",
+                format_rate(each(source)),
+                format_rate(each(dataset))
+            )
         } else {
             String::new()
         };
-        out.push(format!("{word}: {} times the records per second{waits}{files}", factor(speedup)));
+        out.push(format!("{word}: {} times the records per second{waits}{files}", format_factor(speedup)));
         if word == "remote" {
             break;
         }
@@ -130,22 +134,22 @@ pub(super) fn conclusions(report: &BenchReport) -> Vec<String> {
 }
 
 /// Returns a factor with two digits that count.
-pub(super) fn factor(number: f64) -> String {
-    if number < 10.0 { format!("{number:.1}") } else { grouped(whole(number)) }
+pub(super) fn format_factor(number: f64) -> String {
+    if number < 10.0 { format!("{number:.1}") } else { group_digits(to_whole(number)) }
 }
 
 /// Returns a rate without more digits than it deserves.
-pub(super) fn rate(number: f64) -> String {
-    if number < 10.0 { format!("{number:.2}") } else { grouped(whole(number)) }
+pub(super) fn format_rate(number: f64) -> String {
+    if number < 10.0 { format!("{number:.2}") } else { group_digits(to_whole(number)) }
 }
 
 /// Returns a share in percent.
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn format_percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
 /// Returns a time in milliseconds or seconds.
-pub(super) fn milliseconds(seconds: f64) -> String {
+pub(super) fn format_milliseconds(seconds: f64) -> String {
     match seconds * 1_000.0 {
         short if short < 10.0 => format!("{short:.1} ms"),
         short if short < 10_000.0 => format!("{short:.0} ms"),
@@ -154,6 +158,6 @@ pub(super) fn milliseconds(seconds: f64) -> String {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive and below 2^53")]
-fn whole(number: f64) -> u64 {
+fn to_whole(number: f64) -> u64 {
     number.round() as u64
 }

@@ -12,19 +12,19 @@ pub(super) fn note_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let text = panic.payload_as_str().unwrap_or("no reason given");
         let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
-        if !crate::format::guard::decoding() {
+        if !crate::format::guard::is_decoding() {
             FIRST.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| format!("{text}{place}"));
         }
     }));
 }
 
 /// The failure that a panic is.
-pub(super) fn error() -> Error {
+pub(super) fn panic_error() -> Error {
     let first = FIRST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let text = first.unwrap_or_else(|| "no reason given".to_owned());
     Error::of_refused_thread(&text).unwrap_or_else(|| {
         Error::internal(format!("the program met a bug: {text}"))
-            .hint("please report this; `shardify verify` tells what is committed")
+            .with_hint("please report this; `shardify verify` tells what is committed")
     })
 }
 
@@ -40,7 +40,7 @@ mod tests {
         let told = (0..100).any(|i| {
             note_panics();
             let panicked = std::panic::catch_unwind(|| panic!("odd number {i}")).is_err();
-            let error = error();
+            let error = panic_error();
             panicked
                 && error.kind() == Kind::Internal
                 && error.message().contains("odd number")
@@ -48,6 +48,6 @@ mod tests {
         });
         std::panic::set_hook(hook);
         assert!(told);
-        assert!(error().message().contains("no reason given"));
+        assert!(panic_error().message().contains("no reason given"));
     }
 }

@@ -48,23 +48,24 @@ struct File {
 ///
 /// # Errors
 /// When a file is not TOML, or sets what only the user may set.
-pub(super) fn load(folder: &Path, own: Option<&Path>) -> Result<Config> {
+pub(super) fn load_config(folder: &Path, own: Option<&Path>) -> Result<Config> {
     let below = folder.join(CONFIG_FILE);
     let paths = std::iter::once((below.as_path(), false)).chain(own.map(|own| (own, true)));
     let mut files = Vec::new();
     for (path, own) in paths {
         let place = path.display().to_string();
         let text = trust::FILE.read(path)?.map(String::from_utf8).transpose();
-        let text = text.map_err(|e| Error::usage("expected settings in UTF-8").at(place.clone()).cause(e))?;
-        files.extend(text.map(|text| parse(&text, &place, own)).transpose()?);
+        let text =
+            text.map_err(|e| Error::usage("expected settings in UTF-8").at_location(place.clone()).with_cause(e))?;
+        files.extend(text.map(|text| parse_file(&text, &place, own)).transpose()?);
     }
     Ok(Config { files })
 }
 
-fn parse(text: &str, path: &str, own: bool) -> Result<File> {
+fn parse_file(text: &str, path: &str, own: bool) -> Result<File> {
     let mut commands: toml::Table = text.parse().map_err(|e: toml::de::Error| {
         let line = e.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count() as u64);
-        Error::usage(format!("expected TOML: {}", e.message())).at(path).line(line)
+        Error::usage(format!("expected TOML: {}", e.message())).at_location(path).at_line(line)
     })?;
     let dataset = match commands.remove("dataset") {
         None => {
@@ -72,7 +73,9 @@ fn parse(text: &str, path: &str, own: bool) -> Result<File> {
         }
         Some(toml::Value::String(dataset)) => Some(dataset),
         Some(other) => {
-            return Err(Error::usage(format!("expected `dataset` to be text, found {}", other.type_str())).at(path));
+            return Err(
+                Error::usage(format!("expected `dataset` to be text, found {}", other.type_str())).at_location(path)
+            );
         }
     };
     if let Some(dataset) = dataset.clone().filter(|_| !own) {
@@ -83,7 +86,7 @@ fn parse(text: &str, path: &str, own: bool) -> Result<File> {
 
 impl Config {
     /// Returns the dataset for all commands.
-    pub(super) fn dataset(&self) -> Option<&str> {
+    pub(super) fn default_dataset(&self) -> Option<&str> {
         self.files.iter().find_map(|file| file.dataset.as_deref())
     }
 
@@ -91,43 +94,43 @@ impl Config {
     ///
     /// # Errors
     /// When a key is not an option, or a value has no meaning as one.
-    pub(super) fn merge(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+    pub(super) fn merge_into(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
         let place = arguments.iter().position(|word| word == "convert").map(|place| place + 1);
         if let Some(place) = place {
-            let settings = shorthand::expand(&arguments[place..]);
+            let settings = shorthand::expand_settings(&arguments[place..]);
             // Which command it is takes longer to find out than whether that matters.
-            if settings != arguments[place..] && named(cli, &arguments).as_deref() == Some("convert") {
+            if settings != arguments[place..] && command_name(cli, &arguments).as_deref() == Some("convert") {
                 arguments.splice(place.., settings);
             }
         }
-        self.files.iter().try_fold(arguments, |arguments, file| file.merge(cli, arguments))
+        self.files.iter().try_fold(arguments, |arguments, file| file.merge_into(cli, arguments))
     }
 }
 
 impl File {
-    fn merge(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
-        let chosen = named(cli, &arguments);
+    fn merge_into(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+        let chosen = command_name(cli, &arguments);
         for (name, table) in &self.commands {
             let Some(command) = cli.get_subcommands().find(|c| c.get_name() == name) else {
                 let names: Vec<&str> = cli.get_subcommands().map(Command::get_name).collect();
                 return Err(Error::usage(format!("`{name}` is not a command"))
-                    .at(self.path.clone())
-                    .hint(format!("tables are named after commands: {}", names.join(", "))));
+                    .at_location(self.path.clone())
+                    .with_hint(format!("tables are named after commands: {}", names.join(", "))));
             };
             let table = table.as_table().ok_or_else(|| {
                 Error::usage(format!("expected `{name}` to be a table, found {}", table.type_str()))
-                    .at(self.path.clone())
+                    .at_location(self.path.clone())
             })?;
             let is_it = chosen.as_deref() == Some(name);
             let position = arguments.iter().position(|a| is_it && a == name.as_str()).map(|i| i + 1);
-            let given = given(cli, name, &arguments);
+            let given = given_arguments(cli, name, &arguments);
             let mut extra = Vec::new();
             for (key, value) in table {
                 if !self.own {
-                    trust::check(name, key, value, &self.path)?;
+                    trust::check_option(name, key, value, &self.path)?;
                 }
                 let of = |c: &Command| {
-                    let option = c.get_arguments().find(|a| sets(a) && a.get_long() == Some(key.as_str()));
+                    let option = c.get_arguments().find(|a| sets_value(a) && a.get_long() == Some(key.as_str()));
                     option.map(|option| option.get_id().to_string())
                 };
                 if key == "sources" && name == "convert" {
@@ -135,11 +138,11 @@ impl File {
                     continue;
                 }
                 let Some(option) = of(command).or_else(|| of(cli)) else {
-                    return Err(self.unknown(command, name, key));
+                    return Err(self.unknown_option(command, name, key));
                 };
                 // Settings of formats win one by one: those of the command line come later.
                 if !given.contains(&option) || OF_FORMATS.contains(&key.as_str()) {
-                    self.option(&format!("--{key}"), value, &mut extra)?;
+                    self.append_option(&format!("--{key}"), value, &mut extra)?;
                 }
             }
             if let Some(position) = position {
@@ -147,7 +150,7 @@ impl File {
                 if name == "convert"
                     && let Some(sources) = table.get("sources")
                 {
-                    self.sources(cli, sources, &mut arguments)?;
+                    self.append_sources(cli, sources, &mut arguments)?;
                 }
             }
         }
@@ -155,8 +158,8 @@ impl File {
     }
 
     /// Appends the sources of the file when the command line has none.
-    fn sources(&self, cli: &Command, sources: &toml::Value, arguments: &mut Vec<OsString>) -> Result<()> {
-        if given(cli, "convert", arguments).contains("sources") {
+    fn append_sources(&self, cli: &Command, sources: &toml::Value, arguments: &mut Vec<OsString>) -> Result<()> {
+        if given_arguments(cli, "convert", arguments).contains("sources") {
             return Ok(());
         }
         let list = match sources {
@@ -165,62 +168,61 @@ impl File {
         };
         arguments.push("--".into());
         for source in list {
-            arguments.push(self.text("sources", &source)?.into());
+            arguments.push(self.value_text("sources", &source)?.into());
         }
         Ok(())
     }
 
-    fn option(&self, long: &str, value: &toml::Value, out: &mut Vec<OsString>) -> Result<()> {
+    fn append_option(&self, long: &str, value: &toml::Value, out: &mut Vec<OsString>) -> Result<()> {
         match value {
             toml::Value::Boolean(true) => out.push(long.into()),
             toml::Value::Boolean(false) => {}
             toml::Value::Array(values) => {
                 for value in values {
-                    out.push(format!("{long}={}", self.text(long, value)?).into());
+                    out.push(format!("{long}={}", self.value_text(long, value)?).into());
                 }
             }
             toml::Value::Table(settings) if OF_FORMATS.iter().any(|name| long.ends_with(name)) => {
                 for (key, value) in settings {
                     let value = match value {
                         toml::Value::Boolean(is_on) => if *is_on { "yes" } else { "no" }.to_owned(),
-                        value => self.text(key, value)?,
+                        value => self.value_text(key, value)?,
                     };
                     out.push(format!("{long}={key}={value}").into());
                 }
             }
-            value => out.push(format!("{long}={}", self.text(long, value)?).into()),
+            value => out.push(format!("{long}={}", self.value_text(long, value)?).into()),
         }
         Ok(())
     }
 
-    fn text(&self, key: &str, value: &toml::Value) -> Result<String> {
+    fn value_text(&self, key: &str, value: &toml::Value) -> Result<String> {
         match value {
             toml::Value::String(text) => Ok(text.clone()),
             toml::Value::Integer(n) => Ok(n.to_string()),
             toml::Value::Datetime(d) => Ok(d.to_string()),
-            other => {
-                Err(Error::usage(format!("expected text for `{key}`, found {}", other.type_str()))
-                    .at(self.path.clone()))
-            }
+            other => Err(Error::usage(format!("expected text for `{key}`, found {}", other.type_str()))
+                .at_location(self.path.clone())),
         }
     }
 
-    fn unknown(&self, command: &Command, name: &str, key: &str) -> Error {
-        let options: Vec<&str> = command.get_arguments().filter(|arg| sets(arg)).filter_map(Arg::get_long).collect();
+    fn unknown_option(&self, command: &Command, name: &str, key: &str) -> Error {
+        let options: Vec<&str> =
+            command.get_arguments().filter(|arg| sets_value(arg)).filter_map(Arg::get_long).collect();
         Error::usage(format!("`{key}` is not an option of {name}"))
-            .at(self.path.clone())
-            .hint(format!("the options are {}", options.join(", ")))
+            .at_location(self.path.clone())
+            .with_hint(format!("the options are {}", options.join(", ")))
     }
 }
 
 /// Returns the command that the arguments name. A folder of the same name may be an argument of another command.
-fn named(cli: &Command, arguments: &[OsString]) -> Option<String> {
+fn command_name(cli: &Command, arguments: &[OsString]) -> Option<String> {
     let matches = cli.clone().ignore_errors(true).try_get_matches_from(arguments).ok()?;
     matches.subcommand_name().map(str::to_owned)
 }
 
 /// Returns the ids of the arguments that the command line gives to a command, under whichever of their names.
-fn given(cli: &Command, command: &str, arguments: &[OsString]) -> HashSet<String> {
+fn given_arguments(cli: &Command, command: &str, arguments: &[OsString]) -> HashSet<String> {
     let matches = cli.clone().ignore_errors(true).try_get_matches_from(arguments).ok();
     let Some(matches) = matches.as_ref().and_then(|matches| matches.subcommand_matches(command)) else {
         return HashSet::new();
@@ -230,7 +232,7 @@ fn given(cli: &Command, command: &str, arguments: &[OsString]) -> HashSet<String
 }
 
 /// Whether an option sets something; those for help and version do not.
-fn sets(arg: &Arg) -> bool {
+fn sets_value(arg: &Arg) -> bool {
     !matches!(arg.get_action(), ArgAction::Help | ArgAction::Version)
 }
 
@@ -242,7 +244,7 @@ mod tests {
 
     fn merged(toml: &str, arguments: &[&str]) -> Result<Vec<String>> {
         let arguments = arguments.iter().map(OsString::from).collect();
-        let merged = parse(toml, "shardify.toml", false)?.merge(&help::command(), arguments)?;
+        let merged = parse_file(toml, "shardify.toml", false)?.merge_into(&help::command_with_help(), arguments)?;
         Ok(merged.into_iter().map(|a| a.into_string().unwrap()).collect())
     }
 
@@ -307,20 +309,20 @@ mod tests {
 
     #[test]
     fn the_dataset_is_named_once_for_all() {
-        assert_eq!(parse("dataset = \"d\"", "", false).unwrap().dataset.unwrap(), "d");
-        assert_eq!(parse("[convert]\nout = \"e\"", "", false).unwrap().dataset.unwrap(), "e");
+        assert_eq!(parse_file("dataset = \"d\"", "", false).unwrap().dataset.unwrap(), "d");
+        assert_eq!(parse_file("[convert]\nout = \"e\"", "", false).unwrap().dataset.unwrap(), "e");
     }
 
     #[test]
     fn the_file_of_the_folder_wins_over_the_users_and_may_set_less() {
-        let file = |text, own| parse(text, "shardify.toml", own).unwrap();
+        let file = |text, own| parse_file(text, "shardify.toml", own).unwrap();
         let folder = file("[convert]\nmemory = \"1GiB\"\n", false);
         let own = file("dataset = \"/d\"\n[convert]\nmemory = \"2GiB\"\nopenlineage = \"https://h/\"\n", true);
         let config = Config { files: vec![folder, own] };
         let arguments = ["shardify", "convert", "x"].iter().map(OsString::from).collect();
-        let merged = config.merge(&help::command(), arguments).unwrap();
+        let merged = config.merge_into(&help::command_with_help(), arguments).unwrap();
         assert_eq!(merged[2..4], ["--openlineage=https://h/", "--memory=1GiB"]);
-        assert_eq!(config.dataset(), Some("/d"));
+        assert_eq!(config.default_dataset(), Some("/d"));
         for text in ["dataset = \"/d\"", "[convert]\nout = \"../d\"", "[report]\nhtml = \"a\""] {
             assert!(merged_or_error(text).is_err(), "{text}");
         }

@@ -21,7 +21,7 @@ pub(super) const CODES: [(u8, &str); 11] = [
 
 /// How a command ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CommandOutcome {
     /// All done.
     Done,
     /// The answer is no: nothing was found, or damage was.
@@ -32,19 +32,19 @@ pub(super) enum Outcome {
     Unchecked,
 }
 
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
+impl From<CommandOutcome> for ExitCode {
+    fn from(outcome: CommandOutcome) -> Self {
         Self::from(match outcome {
-            Outcome::Done => 0,
-            Outcome::No => 1,
-            Outcome::Rejects => 3,
-            Outcome::Unchecked => 7,
+            CommandOutcome::Done => 0,
+            CommandOutcome::No => 1,
+            CommandOutcome::Rejects => 3,
+            CommandOutcome::Unchecked => 7,
         })
     }
 }
 
 /// Exit code of a failure.
-pub(super) fn code(kind: Kind) -> u8 {
+pub(super) fn exit_code(kind: Kind) -> u8 {
     match kind {
         Kind::Usage => 2,
         Kind::Conflict => 4,

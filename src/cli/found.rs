@@ -5,16 +5,16 @@ use std::io::Write;
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    align::{GAP, padded},
+    align::{GAP, pad_to_width},
     human::{clean, plural},
     json,
 };
 use crate::{
-    dataset::State,
+    dataset::PlaceState,
     error::Result,
     ops::{
         export::csv_cells,
-        manifest::{DuplicateReport, ErasedReport, FindReport, HitReport, HyperslabReport, VersionsReport},
+        manifest::{DuplicateReport, ErasedReport, HitReport, HyperslabReport, SearchReport, VersionsReport},
     },
 };
 
@@ -67,7 +67,7 @@ pub(super) enum Form {
 }
 
 /// Writes hits as they come.
-pub(super) struct Found<'a> {
+pub(super) struct FoundWriter<'a> {
     form: Form,
     w: &'a mut dyn Write,
     /// Lines that are not written yet, and notes to write below them.
@@ -79,7 +79,7 @@ pub(super) struct Found<'a> {
     widths: [usize; HEADER.len()],
 }
 
-impl<'a> Found<'a> {
+impl<'a> FoundWriter<'a> {
     /// Starts an answer.
     ///
     /// # Errors
@@ -96,20 +96,20 @@ impl<'a> Found<'a> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn hit(&mut self, hit: &HitReport) -> Result<()> {
+    pub(super) fn write_hit(&mut self, hit: &HitReport) -> Result<()> {
         match self.form {
-            Form::Json => json::object(self.w, "hit", hit),
+            Form::Json => json::write_object(self.w, "hit", hit),
             Form::Lines => {
                 serde_json::to_writer(&mut *self.w, hit).map_err(std::io::Error::from)?;
                 Ok(self.w.write_all(b"\n")?)
             }
-            Form::Csv { escape } => Ok(self.w.write_all(csv(hit, escape).as_bytes())?),
+            Form::Csv { escape } => Ok(self.w.write_all(csv_line(hit, escape).as_bytes())?),
             Form::Table => {
-                self.lines.push(line(hit));
-                self.notes.extend(note(hit));
+                self.lines.push(hit_cells(hit));
+                self.notes.extend(hit_notes(hit));
                 self.hits += 1;
                 if self.hits <= RECORDS_WITH_HISTORY {
-                    self.earlier.extend(earlier(hit));
+                    self.earlier.extend(earlier_positions(hit));
                 }
                 if self.lines.len() >= ALIGNED_LINES { self.flush() } else { Ok(()) }
             }
@@ -120,16 +120,16 @@ impl<'a> Found<'a> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn erased(&mut self, erased: &ErasedReport) -> Result<()> {
-        json::object(self.w, "erased", erased)
+    pub(super) fn write_erased(&mut self, erased: &ErasedReport) -> Result<()> {
+        json::write_object(self.w, "erased", erased)
     }
 
     /// Writes a record that was left out as an object.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn duplicate(&mut self, duplicate: &DuplicateReport) -> Result<()> {
-        json::object(self.w, "duplicate", duplicate)
+    pub(super) fn write_duplicate(&mut self, duplicate: &DuplicateReport) -> Result<()> {
+        json::write_object(self.w, "duplicate", duplicate)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -139,7 +139,7 @@ impl<'a> Found<'a> {
             }
         }
         for line in self.lines.drain(..) {
-            let cells = line.iter().zip(&self.widths).map(|(cell, width)| padded(cell, width + GAP));
+            let cells = line.iter().zip(&self.widths).map(|(cell, width)| pad_to_width(cell, width + GAP));
             writeln!(self.w, "{}", cells.collect::<String>().trim_end())?;
         }
         for note in self.notes.drain(..) {
@@ -152,9 +152,9 @@ impl<'a> Found<'a> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn finish(mut self, report: &FindReport) -> Result<()> {
+    pub(super) fn finish(mut self, report: &SearchReport) -> Result<()> {
         match self.form {
-            Form::Json => return json::summary(self.w, report),
+            Form::Json => return json::write_summary(self.w, report),
             Form::Lines | Form::Csv { .. } => return Ok(()),
             Form::Table => {}
         }
@@ -174,7 +174,7 @@ impl<'a> Found<'a> {
     }
 }
 
-fn line(hit: &HitReport) -> [String; HEADER.len()] {
+fn hit_cells(hit: &HitReport) -> [String; HEADER.len()] {
     let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     let origin = match hit.origin.row {
         Some(row) => format!("{} row {row}", hit.origin.source),
@@ -189,30 +189,30 @@ fn line(hit: &HitReport) -> [String; HEADER.len()] {
         number(hit.offset),
         number(hit.length),
         clean(&origin).into_owned(),
-        versions(hit.versions),
+        format_versions(hit.versions),
         hit.state.name().to_owned(),
     ]
 }
 
 /// Returns notes that have no column in the table.
-fn note(hit: &HitReport) -> Vec<String> {
+fn hit_notes(hit: &HitReport) -> Vec<String> {
     let record = clean(&hit.record_id);
     let mut notes = Vec::new();
     if let Some(slab) = &hit.origin.hyperslab {
         let (part, source) = (clean(&slab.text), clean(&hit.origin.source));
-        notes.push(format!("{record}: {part} of {} in {source}", clean(&variables(slab))));
+        notes.push(format!("{record}: {part} of {} in {source}", clean(&variable_names(slab))));
     }
     if let (Some(offset), Some(length), Some(inside)) = (hit.frame_offset, hit.frame_length, hit.offset_in_frame) {
         let shard = clean(&hit.shard);
         notes.push(format!("{record}: at {inside} of the frame at {offset}, {length} bytes, of {shard}"));
     }
     match (hit.state, &hit.now) {
-        (State::Vacuumed, Some(now)) => notes.push(format!(
+        (PlaceState::Vacuumed, Some(now)) => notes.push(format!(
             "{record}: these bytes are deleted; the newest version has it in {}, row {}",
             clean(&now.shard),
             now.ordinal
         )),
-        (State::Removed | State::Erased, _) => notes.push(format!(
+        (PlaceState::Removed | PlaceState::Erased, _) => notes.push(format!(
             "{record}: {} by the version after {}; its bytes are {}",
             hit.state.name(),
             hit.versions.to.map_or_else(|| "this one".to_owned(), |to| to.to_string()),
@@ -224,20 +224,20 @@ fn note(hit: &HitReport) -> Vec<String> {
 }
 
 /// Returns the names of the arrays that a record is part of.
-fn variables(slab: &HyperslabReport) -> String {
+fn variable_names(slab: &HyperslabReport) -> String {
     slab.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the positions of a record before it was compacted.
-fn earlier(hit: &HitReport) -> impl Iterator<Item = String> + '_ {
+fn earlier_positions(hit: &HitReport) -> impl Iterator<Item = String> + '_ {
     hit.earlier.iter().map(|place| {
         let (record, shard) = (clean(&hit.record_id), clean(&place.shard));
         let bytes = if place.stored { "still stored" } else { "deleted by vacuum" };
-        format!("{record}: {} in {shard} row {}, {bytes}", versions(place.versions), place.ordinal)
+        format!("{record}: {} in {shard} row {}, {bytes}", format_versions(place.versions), place.ordinal)
     })
 }
 
-fn csv(hit: &HitReport, escape: bool) -> String {
+fn csv_line(hit: &HitReport, escape: bool) -> String {
     let number = |n: Option<u64>| n.map(|n| n.to_string());
     let slab = hit.origin.hyperslab.as_ref();
     let cells: [Option<String>; COLUMNS.len()] = [
@@ -258,7 +258,7 @@ fn csv(hit: &HitReport, escape: bool) -> String {
         Some(hit.stored.to_string()),
         hit.hash.clone(),
         slab.map(|slab| slab.text.clone()),
-        slab.map(variables),
+        slab.map(variable_names),
     ];
     let mut line = String::new();
     csv_cells(&cells, escape, &mut line);
@@ -266,7 +266,7 @@ fn csv(hit: &HitReport, escape: bool) -> String {
     line
 }
 
-fn versions(versions: VersionsReport) -> String {
+fn format_versions(versions: VersionsReport) -> String {
     match versions.to {
         Some(to) if to == versions.from => to.to_string(),
         Some(to) => format!("{}-{to}", versions.from),

@@ -10,17 +10,17 @@ use serde_json::{Map, Value, json};
 use unicode_width::UnicodeWidthStr;
 
 use super::{
-    Session,
-    align::{GAP, cut, padded},
+    CommandSession,
+    align::{GAP, cut_to_width, pad_to_width},
     args::HeadArgs,
-    exit::Outcome,
+    exit::CommandOutcome,
     human::clean,
     json::{self},
 };
 use crate::{
     array::npy,
     error::Result,
-    ops::head::{HeadOptions, HeadPart, HeadRecord, HeadReport, HeadSample, head},
+    ops::head::{HeadOptions, HeadPart, HeadRecord, HeadReport, HeadSample, read_head},
     record::{
         interval::{Interval, is_interval},
         json::{RowJson, text_of},
@@ -45,31 +45,31 @@ const MAX_TEXT: usize = 1_000;
 /// Values of a tensor that are shown.
 const SHOWN_VALUES: usize = 4;
 
-impl Session<'_> {
-    pub(super) fn head(&self, args: &HeadArgs) -> Result<Outcome> {
+impl CommandSession<'_> {
+    pub(super) fn run_head(&self, args: &HeadArgs) -> Result<CommandOutcome> {
         let source = match &args.source {
             Some(source) => source.clone(),
-            None => self.dataset(None)?.to_string(),
+            None => self.dataset_location(None)?.to_string(),
         };
         let options = HeadOptions { source, records: args.records, at: args.at.clone(), from: args.from };
         if self.global.json {
-            self.print(|w| {
-                let report = head(&self.context, &options, &mut |record| as_json(w, &record))?;
+            self.print_answer(|w| {
+                let report = read_head(&self.context, &options, &mut |record| as_json(w, &record))?;
                 self.progress.stop();
-                json::summary(w, &report)
+                json::write_summary(w, &report)
             })?;
-            return Ok(Outcome::Done);
+            return Ok(CommandOutcome::Done);
         }
         let mut shown = Shown::default();
-        let report = head(&self.context, &options, &mut |record| shown.add(&record))?;
+        let report = read_head(&self.context, &options, &mut |record| shown.add_record(&record))?;
         self.progress.stop();
-        self.print(|w| shown.write(w, &report, width()))?;
-        Ok(Outcome::Done)
+        self.print_answer(|w| shown.write(w, &report, output_width()))?;
+        Ok(CommandOutcome::Done)
     }
 }
 
 /// Returns the width to write in: that of the terminal, else `$COLUMNS`.
-fn width() -> usize {
+fn output_width() -> usize {
     let terminal = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
     let named = || std::env::var("COLUMNS").ok()?.parse().ok();
     terminal.or_else(named).unwrap_or(WIDTH).max(MIN_WIDTH)
@@ -78,7 +78,7 @@ fn width() -> usize {
 /// Records as text, until all of them are known and can be aligned.
 #[derive(Default)]
 struct Shown {
-    columns: Vec<Column>,
+    columns: Vec<TableColumn>,
     /// Name of a column -> its number.
     places: HashMap<String, usize>,
     rows: Vec<Vec<String>>,
@@ -86,21 +86,21 @@ struct Shown {
 }
 
 /// A column of the table.
-struct Column {
+struct TableColumn {
     name: String,
     data_type: String,
     is_number: bool,
 }
 
 impl Shown {
-    fn add(&mut self, record: &HeadRecord<'_>) -> Result<()> {
+    fn add_record(&mut self, record: &HeadRecord<'_>) -> Result<()> {
         match record {
             HeadRecord::Sample(sample) => self.samples.push(sample.clone()),
             HeadRecord::Row { batch, index, .. } => {
                 let mut row = vec![String::new(); self.columns.len()];
                 for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-                    let text = cell(field, column.as_ref(), *index);
-                    let at = self.column(field);
+                    let text = cell_text(field, column.as_ref(), *index);
+                    let at = self.column_index(field);
                     row.resize_with(self.columns.len(), String::new);
                     row[at] = text;
                 }
@@ -111,10 +111,13 @@ impl Shown {
     }
 
     /// Returns the number of a column, after adding it if it is new.
-    fn column(&mut self, field: &Field) -> usize {
+    fn column_index(&mut self, field: &Field) -> usize {
         let known = self.places.get(field.name()).copied();
-        let column =
-            Column { name: field.name().clone(), data_type: type_of(field), is_number: field.data_type().is_numeric() };
+        let column = TableColumn {
+            name: field.name().clone(),
+            data_type: type_of(field),
+            is_number: field.data_type().is_numeric(),
+        };
         match known {
             // A later value may have needed a wider type.
             Some(at) => {
@@ -137,9 +140,9 @@ impl Shown {
             write_sample(w, sample, width)?;
         }
         if !self.rows.is_empty() {
-            match self.widths(width) {
-                Some(widths) => self.table(w, &widths)?,
-                None => self.lists(w, width)?,
+            match self.column_widths(width) {
+                Some(widths) => self.write_table(w, &widths)?,
+                None => self.write_lists(w, width)?,
             }
         }
         if !report.hidden.is_empty() {
@@ -150,9 +153,9 @@ impl Shown {
     }
 
     /// Returns the widths of the columns; `None` if the table does not fit.
-    fn widths(&self, width: usize) -> Option<Vec<usize>> {
-        let header = |column: &Column| clean(&column.name).width().max(column.data_type.width());
-        let natural = |(at, column): (usize, &Column)| {
+    fn column_widths(&self, width: usize) -> Option<Vec<usize>> {
+        let header = |column: &TableColumn| clean(&column.name).width().max(column.data_type.width());
+        let natural = |(at, column): (usize, &TableColumn)| {
             let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.width());
             cells.max().unwrap_or(0).max(header(column))
         };
@@ -174,14 +177,14 @@ impl Shown {
     }
 
     /// Writes a table with the names and types of its columns.
-    fn table(&self, w: &mut dyn Write, widths: &[usize]) -> Result<()> {
-        let header = |of: fn(&Column) -> &str| self.columns.iter().map(|column| of(column).to_owned()).collect();
+    fn write_table(&self, w: &mut dyn Write, widths: &[usize]) -> Result<()> {
+        let header = |of: fn(&TableColumn) -> &str| self.columns.iter().map(|column| of(column).to_owned()).collect();
         let names: Vec<String> = header(|column| &column.name);
         let types: Vec<String> = header(|column| &column.data_type);
         for cells in [names, types].iter().chain(&self.rows) {
             let mut line = String::new();
             for (at, (column, width)) in self.columns.iter().zip(widths).enumerate() {
-                let text = cut(&clean(cells.get(at).map_or("", String::as_str)), *width);
+                let text = cut_to_width(&clean(cells.get(at).map_or("", String::as_str)), *width);
                 let space = " ".repeat(width - text.width());
                 let gap = if at > 0 { " ".repeat(GAP) } else { String::new() };
                 line.push_str(&gap);
@@ -193,17 +196,19 @@ impl Shown {
     }
 
     /// Writes a line for each value.
-    fn lists(&self, w: &mut dyn Write, width: usize) -> Result<()> {
-        let longest = |of: fn(&Column) -> &str| self.columns.iter().map(|c| clean(of(c)).width()).max().unwrap_or(0);
+    fn write_lists(&self, w: &mut dyn Write, width: usize) -> Result<()> {
+        let longest =
+            |of: fn(&TableColumn) -> &str| self.columns.iter().map(|c| clean(of(c)).width()).max().unwrap_or(0);
         let names = longest(|column| &column.name).min(width / 3);
         let types = longest(|column| &column.data_type).min(width / 5).max(MIN_TYPE);
         for (number, row) in self.rows.iter().enumerate() {
             writeln!(w, "record {}", number + 1)?;
             for (at, column) in self.columns.iter().enumerate() {
-                let name = padded(&column.name, names);
-                let data_type = padded(&column.data_type, types);
+                let name = pad_to_width(&column.name, names);
+                let data_type = pad_to_width(&column.data_type, types);
                 let head = format!("  {name}  {data_type}  ");
-                let value = cut(&clean(row.get(at).map_or("", String::as_str)), width.saturating_sub(head.width()));
+                let value =
+                    cut_to_width(&clean(row.get(at).map_or("", String::as_str)), width.saturating_sub(head.width()));
                 writeln!(w, "{}", format!("{head}{value}").trim_end())?;
             }
         }
@@ -213,19 +218,19 @@ impl Shown {
 
 /// Writes a sample: its key, and a line for each part.
 fn write_sample(w: &mut dyn Write, sample: &HeadSample, width: usize) -> Result<()> {
-    writeln!(w, "{}", cut(&clean(sample.key.as_deref().unwrap_or("(private)")), width))?;
+    writeln!(w, "{}", cut_to_width(&clean(sample.key.as_deref().unwrap_or("(private)")), width))?;
     let longest = |of: &dyn Fn(&HeadPart) -> usize| sample.parts.iter().map(of).max().unwrap_or(0);
     let names = longest(&|part| clean(&part.extension).width()).min(width / 3);
     let sizes = longest(&|part| Size(part.bytes).to_string().len());
     for part in &sample.parts {
         let size = Size(part.bytes).to_string();
-        let about = match (media(part), shape(part), text(part)) {
+        let about = match (part_media(part), npy_shape(part), text_start(part)) {
             (_, Some(array), _) => array,
             (media, None, Some(text)) => format!("{media}  {text}"),
             (media, None, None) => media.to_owned(),
         };
-        let line = format!("  {}  {size:>sizes$}  {about}", padded(&part.extension, names));
-        writeln!(w, "{}", cut(&clean(&line), width).trim_end())?;
+        let line = format!("  {}  {size:>sizes$}  {about}", pad_to_width(&part.extension, names));
+        writeln!(w, "{}", cut_to_width(&clean(&line), width).trim_end())?;
     }
     Ok(())
 }
@@ -239,7 +244,7 @@ fn type_of(field: &Field) -> String {
 }
 
 /// Returns a value on one line.
-fn cell(field: &Field, column: &dyn Array, index: usize) -> String {
+fn cell_text(field: &Field, column: &dyn Array, index: usize) -> String {
     if column.is_null(index) {
         return "null".to_owned();
     }
@@ -254,10 +259,10 @@ fn cell(field: &Field, column: &dyn Array, index: usize) -> String {
         let more = if values.len() > SHOWN_VALUES { ", …" } else { "" };
         return format!("{}{more}", some.collect::<Vec<_>>().join(", "));
     }
-    let text = match Interval::of(column, index).filter(|_| is_interval(field)) {
+    let text = match Interval::from_array(column, index).filter(|_| is_interval(field)) {
         Some(interval) => {
             let mut text = Vec::new();
-            interval.push(&mut text);
+            interval.push_text(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         }
         None => text_of(column, index).unwrap_or_else(|| "null".to_owned()),
@@ -268,7 +273,7 @@ fn cell(field: &Field, column: &dyn Array, index: usize) -> String {
 /// Writes a record as an object.
 fn as_json(w: &mut dyn Write, record: &HeadRecord<'_>) -> Result<()> {
     match record {
-        HeadRecord::Sample(sample) => json::object(w, "record", &sample_json(sample)),
+        HeadRecord::Sample(sample) => json::write_object(w, "record", &sample_json(sample)),
         HeadRecord::Row { source, row, batch, index } => {
             // The columns are in their order, which a map of JSON would lose.
             let head = format!("{{\"type\":\"record\",\"schema\":1,\"source\":{},\"row\":{row}", Value::from(*source));
@@ -316,8 +321,8 @@ fn sample_json(sample: &HeadSample) -> Value {
         let mut about = Map::new();
         about.insert("name".into(), json!(name));
         about.insert("bytes".into(), json!(part.bytes));
-        about.insert("media".into(), json!(media(part)));
-        if let Some(header) = header(part) {
+        about.insert("media".into(), json!(part_media(part)));
+        if let Some(header) = npy_header(part) {
             about.insert("dtype".into(), json!(header.dtype.name()));
             about.insert("shape".into(), json!(header.shape));
         } else if let Some(text) = whole_text(part) {
@@ -334,23 +339,23 @@ fn sample_json(sample: &HeadSample) -> Value {
 }
 
 /// Returns the media type of a part.
-fn media(part: &HeadPart) -> &'static str {
+fn part_media(part: &HeadPart) -> &'static str {
     media_type(&part.extension, &part.start)
 }
 
 /// Returns the header of a NumPy array.
-fn header(part: &HeadPart) -> Option<npy::NpyHeader> {
+fn npy_header(part: &HeadPart) -> Option<npy::NpyHeader> {
     npy::parse(&part.start).ok()
 }
 
 /// Returns type and shape of a NumPy array.
-fn shape(part: &HeadPart) -> Option<String> {
-    header(part).map(|header| format!("{}{:?}", header.dtype.name(), header.shape))
+fn npy_shape(part: &HeadPart) -> Option<String> {
+    npy_header(part).map(|header| format!("{}{:?}", header.dtype.name(), header.shape))
 }
 
 /// Returns the beginning of a text on one line.
-fn text(part: &HeadPart) -> Option<String> {
-    if part.is_hidden || !matches!(media(part), "application/json" | "text/plain") {
+fn text_start(part: &HeadPart) -> Option<String> {
+    if part.is_hidden || !matches!(part_media(part), "application/json" | "text/plain") {
         return None;
     }
     let text = String::from_utf8_lossy(&part.start);
@@ -360,6 +365,6 @@ fn text(part: &HeadPart) -> Option<String> {
 /// Returns a text that is small enough to be there as a whole.
 fn whole_text(part: &HeadPart) -> Option<&str> {
     let is_whole = part.start.len() as u64 == part.bytes && !part.is_hidden;
-    let is_text = matches!(media(part), "application/json" | "text/plain");
+    let is_text = matches!(part_media(part), "application/json" | "text/plain");
     std::str::from_utf8(&part.start).ok().filter(|_| is_whole && is_text)
 }

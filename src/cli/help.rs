@@ -218,7 +218,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
 ];
 
 /// Returns the command line as clap knows it, with everything that help shows.
-pub(super) fn command() -> Command {
+pub(super) fn command_with_help() -> Command {
     with_help(Cli::command().styles(STYLES), 0)
 }
 
@@ -251,7 +251,7 @@ fn with_values(arg: Arg) -> Arg {
     }
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let width = values.iter().map(|value| value.get_name().len()).max().unwrap_or(0);
-    let mut text = format!("{}\n\nPossible values:", sentence(&help));
+    let mut text = format!("{}\n\nPossible values:", end_sentence(&help));
     for value in &values {
         let about = value.get_help().map(ToString::to_string).unwrap_or_default();
         let line = format!("- {:<width$}  {about}", value.get_name());
@@ -261,6 +261,6 @@ fn with_values(arg: Arg) -> Arg {
 }
 
 /// Ends a text with a full stop, which clap takes away from help of one paragraph.
-fn sentence(help: &str) -> String {
+fn end_sentence(help: &str) -> String {
     if help.ends_with(['.', ']']) { help.to_owned() } else { format!("{help}.") }
 }

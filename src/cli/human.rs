@@ -9,11 +9,11 @@ mod undo;
 use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
 
 pub(super) use self::{
-    convert::{committed, convert},
-    inspect::{inspect, sizes},
-    plan::{nothing_planned, planned},
-    table::{table, vacuumed},
-    undo::{block, remove, revert},
+    convert::{write_committed, write_convert},
+    inspect::{write_inspect, write_sizes},
+    plan::{nothing_planned, write_plan},
+    table::{write_table, write_table_vacuum},
+    undo::{write_block, write_remove, write_revert},
 };
 use crate::{
     dataset::{Entry, Settings, ShardMeta, Snapshot},
@@ -31,7 +31,7 @@ use crate::{
         vacuum::VacuumReport,
         verify::VerifyReport,
     },
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Maximum number of ids in a suggested command.
@@ -50,7 +50,7 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
 }
 
 /// Writes an error with its place, causes and hints.
-pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
+pub(super) fn write_error(w: &mut dyn Write, error: &Error) -> Result<()> {
     writeln!(w, "error: {}", clean(error.message()))?;
     let place = error.place().to_string();
     if !place.is_empty() {
@@ -68,26 +68,26 @@ pub(super) fn error(w: &mut dyn Write, error: &Error) -> Result<()> {
 }
 
 /// Writes an indented line: a label and a text.
-pub(super) fn line(w: &mut dyn Write, label: &str, text: impl Display) -> Result<()> {
+pub(super) fn write_line(w: &mut dyn Write, label: &str, text: impl Display) -> Result<()> {
     Ok(writeln!(w, "  {label:<10} {text}")?)
 }
 
 /// Writes an indented line with a count and what it is about; nothing if the count is 0.
-fn count(w: &mut dyn Write, label: &str, n: u64, noun: &str, about: &str) -> Result<()> {
-    if n == 0 { Ok(()) } else { line(w, label, format_args!("{} {about}", plural(n, noun))) }
+fn write_count(w: &mut dyn Write, label: &str, n: u64, noun: &str, about: &str) -> Result<()> {
+    if n == 0 { Ok(()) } else { write_line(w, label, format_args!("{} {about}", plural(n, noun))) }
 }
 
 /// Writes what became of the id index.
 fn merged_segments(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     if report.segments_merged > 0 {
         let merged = plural(report.segments_merged, "segment");
-        line(w, "id index", format_args!("merged {merged}, {} left", grouped(report.segments_after)))?;
+        write_line(w, "id index", format_args!("merged {merged}, {} left", group_digits(report.segments_after)))?;
     }
     Ok(())
 }
 
 /// Writes what `adopt` did.
-pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> Result<()> {
+pub(super) fn write_adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> Result<()> {
     let counts = &report.counts;
     let dataset = clean(&report.dataset);
     if let (Some(format), true) = (report.format, counts.shards_added > 0) {
@@ -95,41 +95,41 @@ pub(super) fn adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool) -> R
         let place = match &report.folder {
             None => "in place".to_owned(),
             Some(folder) if report.files_copied == 0 => format!("linked into {folder}/"),
-            Some(folder) => format!("{} copied into {folder}/, the rest linked", grouped(report.files_copied)),
+            Some(folder) => format!("{} copied into {folder}/, the rest linked", group_digits(report.files_copied)),
         };
         let shards = plural(counts.shards_added, "shard");
-        line(w, "adopted", format_args!("{shards} of {format}, {}, {place}", Size(counts.bytes_out)))?;
+        write_line(w, "adopted", format_args!("{shards} of {format}, {}, {place}", Size(counts.bytes_out)))?;
         let ids = match report.records_with_id {
             0 => "the id is the origin, file#row".to_owned(),
             all if all == counts.records_out => "with ids".to_owned(),
-            some => format!("{} with ids (the others have the origin, file#row)", grouped(some)),
+            some => format!("{} with ids (the others have the origin, file#row)", group_digits(some)),
         };
         let subjects = match report.records_with_subject {
             0 => String::new(),
-            some => format!(", {} with subject ids", grouped(some)),
+            some => format!(", {} with subject ids", group_digits(some)),
         };
-        line(w, "records", format_args!("{}, {ids}{subjects}", grouped(counts.records_out)))?;
+        write_line(w, "records", format_args!("{}, {ids}{subjects}", group_digits(counts.records_out)))?;
     } else {
         let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
         writeln!(w, "nothing to do: {} already adopted{version}", plural(report.files_unchanged, "file"))?;
     }
     if counts.shards_added > 0 {
-        count(w, "skipped", report.files_unchanged, "file", "already adopted")?;
+        write_count(w, "skipped", report.files_unchanged, "file", "already adopted")?;
     }
-    count(w, "ignored", report.files_ignored, "file", "(not shards)")?;
+    write_count(w, "ignored", report.files_ignored, "file", "(not shards)")?;
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     for skipped in report.skipped.iter().take(limit) {
-        line(w, "skipped", format_args!("{}: {}", clean(&skipped.file), clean(&skipped.problem)))?;
+        write_line(w, "skipped", format_args!("{}: {}", clean(&skipped.file), clean(&skipped.problem)))?;
     }
-    more(w, report.skipped.len(), limit, "file")?;
+    write_more(w, report.skipped.len(), limit, "file")?;
     if counts.shards_added > 0 {
-        line(w, "took", speed(counts.bytes_in, report.seconds))?;
+        write_line(w, "took", format_speed(counts.bytes_in, report.seconds))?;
     }
     Ok(())
 }
 
 /// Writes what `compact` did.
-pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) -> Result<()> {
+pub(super) fn write_compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) -> Result<()> {
     let counts = &report.counts;
     if report.dry_run || verbose {
         for choice in &report.choices {
@@ -154,7 +154,7 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
         return Ok(());
     }
     if counts.shards_added == 0 {
-        return unchanged(w, report);
+        return write_unchanged(w, report);
     }
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
     writeln!(
@@ -166,22 +166,30 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
             None => "merged",
         },
         plural(counts.shards_removed, "shard"),
-        grouped(counts.shards_added),
+        group_digits(counts.shards_added),
         report.shards_after,
         report.shards_before
     )?;
     if let Some(order) = &report.order {
-        line(w, "order", clean(order))?;
+        write_line(w, "order", clean(order))?;
     }
     if report.groups_dropped > 0 {
-        count(w, "skipped", report.groups_dropped, "merge", "(another run replaced the shards first)")?;
+        write_count(w, "skipped", report.groups_dropped, "merge", "(another run replaced the shards first)")?;
     }
     merged_segments(w, report)?;
-    line(w, "records", format_args!("{} in, {} out", grouped(counts.records_in), grouped(counts.records_out)))?;
-    line(w, "bytes", format_args!("{} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out)))?;
-    line(w, "copied", format_args!("{}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded)))?;
-    count(w, "replaced", counts.shards_removed, "shard", &format!("kept until `vacuum`: {READ_LIVE}"))?;
-    line(w, "took", speed(counts.bytes_in, report.seconds))?;
+    write_line(
+        w,
+        "records",
+        format_args!("{} in, {} out", group_digits(counts.records_in), group_digits(counts.records_out)),
+    )?;
+    write_line(w, "bytes", format_args!("{} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out)))?;
+    write_line(
+        w,
+        "copied",
+        format_args!("{}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded)),
+    )?;
+    write_count(w, "replaced", counts.shards_removed, "shard", &format!("kept until `vacuum`: {READ_LIVE}"))?;
+    write_line(w, "took", format_speed(counts.bytes_in, report.seconds))?;
     Ok(())
 }
 
@@ -189,10 +197,10 @@ pub(super) fn compact(w: &mut dyn Write, report: &CompactReport, verbose: bool) 
 pub(super) const READ_LIVE: &str = "read what `manifest --list` names, not all files";
 
 /// Writes the report of a compaction that left all shards as they were.
-fn unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
+fn write_unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     if report.segments_merged > 0 {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
-        line(w, "shards", format_args!("{} unchanged", grouped(report.shards_after)))?;
+        write_line(w, "shards", format_args!("{} unchanged", group_digits(report.shards_after)))?;
         return merged_segments(w, report);
     }
     let order = report.order.as_deref().map_or_else(String::new, |order| format!(" {}", clean(order)));
@@ -200,75 +208,79 @@ fn unchanged(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     let mut reasons = BTreeMap::<&str, u64>::new();
     report.choices.iter().for_each(|choice| *reasons.entry(choice.reason).or_default() += 1);
     for (reason, shards) in reasons {
-        line(w, "kept", format_args!("{}: {reason}", plural(shards, "shard")))?;
+        write_line(w, "kept", format_args!("{}: {reason}", plural(shards, "shard")))?;
     }
     Ok(())
 }
 
 /// Writes the summary of a version.
-pub(super) fn summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
+pub(super) fn write_summary(w: &mut dyn Write, report: &SummaryReport) -> Result<()> {
     let settings = &report.settings;
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
-    line(w, "committed", format_args!("{} by {}", report.committed_at, report.operation))?;
-    line(w, "records", grouped(report.totals.records))?;
-    line(
+    write_line(w, "committed", format_args!("{} by {}", report.committed_at, report.operation))?;
+    write_line(w, "records", group_digits(report.totals.records))?;
+    write_line(
         w,
         "shards",
         format_args!(
             "{} of {} {}, {}",
-            grouped(report.totals.shards),
+            group_digits(report.totals.shards),
             settings.shard_format,
             settings.codec,
             Size(report.totals.bytes)
         ),
     )?;
     let [smallest, median, largest] = report.shard_bytes.map(Size);
-    line(w, "sizes", format_args!("{smallest} to {largest}, median {median}, target {}", settings.target_shard))?;
+    write_line(w, "sizes", format_args!("{smallest} to {largest}, median {median}, target {}", settings.target_shard))?;
     if report.older_shards > 0 {
         let older = plural(report.older_shards, "shard");
-        line(
+        write_line(
             w,
             "older",
             format_args!("{older} of older versions in the same folder; `--list --paths` names the live ones"),
         )?;
     }
-    line(w, "sources", grouped(report.sources))?;
-    parent(w, report.parent.as_ref(), &report.dataset)?;
-    self::settings(w, settings)?;
+    write_line(w, "sources", group_digits(report.sources))?;
+    write_parent(w, report.parent.as_ref(), &report.dataset)?;
+    self::write_settings(w, settings)?;
     for (tag, version) in report.tags.iter().take(SOME_LINES) {
-        line(w, "tag", format_args!("{} is {version}", clean(tag)))?;
+        write_line(w, "tag", format_args!("{} is {version}", clean(tag)))?;
     }
-    more(w, report.tags.len(), SOME_LINES, "tag")
+    write_more(w, report.tags.len(), SOME_LINES, "tag")
 }
 
 /// Writes the settings of a dataset that later runs keep.
-fn settings(w: &mut dyn Write, settings: &Settings) -> Result<()> {
+fn write_settings(w: &mut dyn Write, settings: &Settings) -> Result<()> {
     let id = if settings.id.is_empty() { "origin or sample key".to_owned() } else { settings.id.join(",") };
-    line(w, "record id", clean(&id))?;
+    write_line(w, "record id", clean(&id))?;
     if let Some(subject) = &settings.subject {
-        line(w, "subject", clean(subject))?;
+        write_line(w, "subject", clean(subject))?;
     }
     if !settings.keys.is_first_dot() {
-        line(w, "key", clean(&settings.keys.to_string()))?;
+        write_line(w, "key", clean(&settings.keys.to_string()))?;
     }
     if let Some(classes) = &settings.classes {
-        line(w, "classes", named_classes(classes))?;
+        write_line(w, "classes", named_classes(classes))?;
     }
     if let Some(split) = &settings.split {
-        line(w, "split", clean(&split.to_string()))?;
+        write_line(w, "split", clean(&split.to_string()))?;
     }
     if let Some(dedup) = &settings.dedup {
-        line(w, "dedup", format_args!("by {}", clean(&dedup.to_string())))?;
+        write_line(w, "dedup", format_args!("by {}", clean(&dedup.to_string())))?;
     }
     if let Some(seed) = settings.shuffle {
-        line(w, "order", format_args!("shuffled with seed {seed}"))?;
+        write_line(w, "order", format_args!("shuffled with seed {seed}"))?;
     }
     if settings.hashes.has_proofs() {
-        line(w, "proofs", "of ids: `manifest --prove`")?;
+        write_line(w, "proofs", "of ids: `manifest --prove`")?;
     }
     if let Some(private) = &settings.private {
         let sources = if private.redacted_sources { ", names of sources too" } else { "" };
-        line(w, "ids", format_args!("private ({}), key {}{sources}", private.mode.name(), clean(&private.check)))?;
+        write_line(
+            w,
+            "ids",
+            format_args!("private ({}), key {}{sources}", private.mode.name(), clean(&private.check)),
+        )?;
     }
     Ok(())
 }
@@ -277,28 +289,28 @@ fn settings(w: &mut dyn Write, settings: &Settings) -> Result<()> {
 fn named_classes(classes: &[String]) -> String {
     let named = classes.iter().enumerate().take(SOME_LINES).map(|(number, name)| format!("{number} {}", clean(name)));
     let more = if classes.len() > SOME_LINES { ", ..." } else { "" };
-    format!("{}: {}{more}", grouped(classes.len() as u64), named.collect::<Vec<_>>().join(", "))
+    format!("{}: {}{more}", group_digits(classes.len() as u64), named.collect::<Vec<_>>().join(", "))
 }
 
 /// Writes the dataset that another one was cut from, and who was erased there since.
-fn parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: &str) -> Result<()> {
+fn write_parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: &str) -> Result<()> {
     let Some(parent) = parent else { return Ok(()) };
-    line(w, "parent", format_args!("{} of {}", parent.version, clean(&parent.dataset)))?;
+    write_line(w, "parent", format_args!("{} of {}", parent.version, clean(&parent.dataset)))?;
     let Some(erased) = parent.erased.filter(|erased| *erased > 0) else { return Ok(()) };
-    line(w, "erased", format_args!("the parent has erased {} that are here", plural(erased, "record")))?;
+    write_line(w, "erased", format_args!("the parent has erased {} that are here", plural(erased, "record")))?;
     let dataset = clean(dataset);
     let dataset = shell_word(&dataset);
     if parent.is_private {
-        return line(w, "", format_args!("repeat the erasure here: `shardify erase {dataset} ID`"));
+        return write_line(w, "", format_args!("repeat the erasure here: `shardify erase {dataset} ID`"));
     }
     let option = |one: &ErasedAs| format!(" --{} {}", one.kind, shell_word(&clean(&one.id)));
     let ids: String = parent.erased_as.iter().take(SOME_IDS).map(option).collect();
     let more = if parent.erased_as.len() > SOME_IDS { " ..." } else { "" };
-    line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))
+    write_line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))
 }
 
 /// Writes that a tag was set or deleted.
-pub(super) fn tag(w: &mut dyn Write, report: &TagReport) -> Result<()> {
+pub(super) fn write_tag(w: &mut dyn Write, report: &TagReport) -> Result<()> {
     let (tag, dataset) = (clean(&report.tag), clean(&report.dataset));
     if !report.changed {
         writeln!(w, "nothing to do: {} already has the tag {tag}, still at {}", report.tagged, report.version)?;
@@ -306,24 +318,24 @@ pub(super) fn tag(w: &mut dyn Write, report: &TagReport) -> Result<()> {
     }
     writeln!(w, "{} of {dataset}", report.version)?;
     if report.removed {
-        line(w, "untagged", format_args!("{tag}, which was {}", report.tagged))?;
+        write_line(w, "untagged", format_args!("{tag}, which was {}", report.tagged))?;
         if !report.readable {
-            line(w, "vacuumed", format_args!("{} is no longer readable: only its tag kept it", report.tagged))?;
+            write_line(w, "vacuumed", format_args!("{} is no longer readable: only its tag kept it", report.tagged))?;
         }
     } else {
-        line(w, "tagged", format_args!("{} as {tag}", report.tagged))?;
+        write_line(w, "tagged", format_args!("{} as {tag}", report.tagged))?;
     }
     Ok(())
 }
 
 /// Writes the live shards.
-pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
+pub(super) fn write_shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     for shard in shards {
         writeln!(
             w,
             "{:>10}  {:>12} records  {:>6}  {}",
             Size(shard.bytes).to_string(),
-            grouped(shard.records),
+            group_digits(shard.records),
             shard.version.to_string(),
             clean(&shard.path)
         )?;
@@ -332,7 +344,7 @@ pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
 }
 
 /// Writes versions; `newest` knows which of them can be read, and their tags.
-pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -> Result<()> {
+pub(super) fn write_history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -> Result<()> {
     for entry in entries {
         let c = &entry.counts;
         let state = if newest.can_read(entry.version) { "" } else { "  vacuumed" };
@@ -342,7 +354,7 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -
         let moved: String = [(c.records_removed, "removed"), (c.records_restored, "restored")]
             .into_iter()
             .filter(|(records, _)| *records > 0)
-            .map(|(records, how)| format!("  {} {how}", grouped(records)))
+            .map(|(records, how)| format!("  {} {how}", group_digits(records)))
             .collect();
         writeln!(
             w,
@@ -350,9 +362,9 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -
             entry.version.to_string(),
             entry.committed_at,
             entry.operation,
-            grouped(c.records_in),
-            grouped(c.records_out),
-            grouped(c.records_rejected),
+            group_digits(c.records_in),
+            group_digits(c.records_out),
+            group_digits(c.records_rejected),
             Size(c.bytes_out).to_string(),
             c.shards_added,
             c.shards_removed
@@ -373,11 +385,11 @@ pub(super) const SOME_RECORDS: usize = 5;
 const SOME_LINES: usize = 20;
 
 /// Writes how values drifted.
-pub(super) fn drift(w: &mut dyn Write, report: &DriftReport, verbose: bool) -> Result<()> {
+pub(super) fn write_drift(w: &mut dyn Write, report: &DriftReport, verbose: bool) -> Result<()> {
     writeln!(w, "{} to {} of {}", report.from, report.to, clean(&report.dataset))?;
     let beyond = if report.volume_beyond { "  beyond" } else { "" };
-    let (before, after) = (grouped(report.records_before), grouped(report.records_after));
-    line(w, "records", format_args!("{before} to {after}, {:+.1}%{beyond}", report.volume_change * 100.0))?;
+    let (before, after) = (group_digits(report.records_before), group_digits(report.records_after));
+    write_line(w, "records", format_args!("{before} to {after}, {:+.1}%{beyond}", report.volume_change * 100.0))?;
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     let width = report.columns.iter().take(limit).map(|c| c.column.chars().count()).max().unwrap_or(0).min(40);
     for column in report.columns.iter().take(limit) {
@@ -390,9 +402,9 @@ pub(super) fn drift(w: &mut dyn Write, report: &DriftReport, verbose: bool) -> R
             if column.beyond.is_empty() { String::new() } else { format!("  beyond: {}", column.beyond.join(", ")) };
         writeln!(w, "  {:<width$}  {:<8}  psi {psi}{nulls}{beyond}", clean(&column.column), column.kind)?;
     }
-    more(w, report.columns.len(), limit, "column")?;
+    write_more(w, report.columns.len(), limit, "column")?;
     if let Some(note) = report.not_compared {
-        line(w, "skipped", note)?;
+        write_line(w, "skipped", note)?;
     }
     let t = report.thresholds;
     let limits = format!("psi {}, nulls {}, records {}", t.psi, t.null_share, t.volume);
@@ -416,19 +428,19 @@ pub(super) fn record_change(w: &mut dyn Write, change: &RecordChange) -> Result<
                     (place(before), place(after))
                 }
             };
-            writeln!(w, "{} record   {id}  {place} to {other}", sign(change.change))?;
+            writeln!(w, "{} record   {id}  {place} to {other}", change_sign(change.change))?;
         }
         (place, other) => {
             if let Some(place) = place.as_ref().or(other.as_ref()) {
                 let shard = clean(&place.shard);
-                writeln!(w, "{} record   {id}  {shard} row {}", sign(change.change), place.ordinal)?;
+                writeln!(w, "{} record   {id}  {shard} row {}", change_sign(change.change), place.ordinal)?;
             }
         }
     }
     Ok(())
 }
 
-fn sign(change: Change) -> char {
+fn change_sign(change: Change) -> char {
     match change {
         Change::Added => '+',
         Change::Removed => '-',
@@ -437,33 +449,33 @@ fn sign(change: Change) -> char {
 }
 
 /// Writes what changed between two versions; `some` are the first of the changed records.
-pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, some: &[RecordChange], verbose: bool) -> Result<()> {
+pub(super) fn write_diff(w: &mut dyn Write, report: &DiffReport, some: &[RecordChange], verbose: bool) -> Result<()> {
     writeln!(w, "{} to {} of {}", report.from, report.to, clean(&report.dataset))?;
     let records = &report.records;
-    line(
+    write_line(
         w,
         "records",
         format_args!(
             "+{} -{} ~{}, {} moved, {} unchanged",
-            grouped(records.records_added),
-            grouped(records.records_removed),
-            grouped(records.records_changed),
-            grouped(records.records_moved),
-            grouped(records.records_unchanged)
+            group_digits(records.records_added),
+            group_digits(records.records_removed),
+            group_digits(records.records_changed),
+            group_digits(records.records_moved),
+            group_digits(records.records_unchanged)
         ),
     )?;
-    line(
+    write_line(
         w,
         "shards",
         format_args!(
             "+{} -{}, {} to {}",
-            grouped(report.shards_added),
-            grouped(report.shards_removed),
-            grouped(report.before.shards),
-            grouped(report.after.shards)
+            group_digits(report.shards_added),
+            group_digits(report.shards_removed),
+            group_digits(report.before.shards),
+            group_digits(report.after.shards)
         ),
     )?;
-    line(
+    write_line(
         w,
         "bytes",
         format_args!(
@@ -474,24 +486,28 @@ pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, some: &[RecordChange]
             Size(report.after.bytes)
         ),
     )?;
-    line(w, "sources", format_args!("+{} -{}", grouped(report.sources_added), grouped(report.sources_removed)))?;
+    write_line(
+        w,
+        "sources",
+        format_args!("+{} -{}", group_digits(report.sources_added), group_digits(report.sources_removed)),
+    )?;
     for setting in &report.settings {
         let (from, to) = (setting.from.to_string(), setting.to.to_string());
-        line(w, "setting", format_args!("{}: {} to {}", setting.setting, clean(&from), clean(&to)))?;
+        write_line(w, "setting", format_args!("{}: {} to {}", setting.setting, clean(&from), clean(&to)))?;
     }
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     for shard in report.shards.iter().take(limit) {
         let size = Size(shard.bytes).to_string();
-        let (sign, records) = (sign(shard.change), grouped(shard.records));
+        let (sign, records) = (change_sign(shard.change), group_digits(shard.records));
         writeln!(w, "{sign} shard    {size:>10}  {records:>12} records  {}", clean(&shard.shard))?;
     }
-    more(w, report.shards.len(), limit, "shard")?;
+    write_more(w, report.shards.len(), limit, "shard")?;
     for source in report.sources.iter().take(limit) {
         let size = Size(source.bytes).to_string();
-        let (sign, records) = (sign(source.change), grouped(source.records));
+        let (sign, records) = (change_sign(source.change), group_digits(source.records));
         writeln!(w, "{sign} source   {size:>10}  {records:>12} records  {}", clean(&source.source))?;
     }
-    more(w, report.sources.len(), limit, "source")?;
+    write_more(w, report.sources.len(), limit, "source")?;
     some.iter().try_for_each(|change| record_change(w, change))?;
     let changed = records.records_added + records.records_removed + records.records_changed;
     let left = if verbose { 0 } else { changed - some.len() as u64 };
@@ -501,7 +517,7 @@ pub(super) fn diff(w: &mut dyn Write, report: &DiffReport, some: &[RecordChange]
     Ok(())
 }
 
-fn more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()> {
+fn write_more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()> {
     if lines > limit {
         writeln!(w, "  ... {} more; -v shows all", plural((lines - limit) as u64, what))?;
     }
@@ -509,7 +525,7 @@ fn more(w: &mut dyn Write, lines: usize, limit: usize, what: &str) -> Result<()>
 }
 
 /// Writes what `vacuum` did.
-pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) -> Result<()> {
+pub(super) fn write_vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) -> Result<()> {
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     if report.dry_run || verbose {
         for object in report.deleted.iter().take(limit) {
@@ -521,7 +537,7 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
                 clean(&object.path)
             )?;
         }
-        more(w, report.deleted.len(), limit, "object")?;
+        write_more(w, report.deleted.len(), limit, "object")?;
     }
     if report.dry_run {
         let objects = plural(report.objects_deleted, "object");
@@ -530,23 +546,23 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
         writeln!(w, "nothing to delete, still at {}", report.version)?;
     } else {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
-        line(
+        write_line(
             w,
             "deleted",
             format_args!("{}, {}", plural(report.objects_deleted, "object"), Size(report.bytes_deleted)),
         )?;
     }
     for (kind, amount) in &report.by_kind {
-        writeln!(w, "    {:<12} {}, {}", kind.name(), grouped(amount.objects), Size(amount.bytes))?;
+        writeln!(w, "    {:<12} {}, {}", kind.name(), group_digits(amount.objects), Size(amount.bytes))?;
     }
     let expired = plural(report.versions_expired, "version");
     if report.versions_expired > 0 {
-        line(w, "versions", format_args!("{expired} expired, readable from {}", report.readable_from))?;
+        write_line(w, "versions", format_args!("{expired} expired, readable from {}", report.readable_from))?;
     }
-    count(w, "tagged", report.versions_tagged, "version", "kept")?;
-    count(w, "kept", report.objects_young, "object", "younger than the retention")?;
-    count(w, "kept", report.objects_in_use, "object", "that an active run may need")?;
-    count(
+    write_count(w, "tagged", report.versions_tagged, "version", "kept")?;
+    write_count(w, "kept", report.objects_young, "object", "younger than the retention")?;
+    write_count(w, "kept", report.objects_in_use, "object", "that an active run may need")?;
+    write_count(
         w,
         "abandoned",
         report.runs_abandoned,
@@ -554,21 +570,21 @@ pub(super) fn vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bool) ->
         "that did not finish; if still active, it will fail to commit",
     )?;
     for path in report.files_changed.iter().take(limit) {
-        line(w, "changed", format_args!("{} (kept: differs from the adopted file)", clean(path)))?;
+        write_line(w, "changed", format_args!("{} (kept: differs from the adopted file)", clean(path)))?;
     }
-    more(w, report.files_changed.len(), limit, "file")?;
+    write_more(w, report.files_changed.len(), limit, "file")?;
     for path in report.unlisted.iter().take(limit) {
-        line(w, "unreadable", format_args!("{} (kept)", clean(path)))?;
+        write_line(w, "unreadable", format_args!("{} (kept)", clean(path)))?;
     }
-    more(w, report.unlisted.len(), limit, "place")?;
+    write_more(w, report.unlisted.len(), limit, "place")?;
     for path in report.foreign.iter().take(limit) {
-        line(w, "foreign", clean(path))?;
+        write_line(w, "foreign", clean(path))?;
     }
-    more(w, report.foreign.len(), limit, "file")
+    write_more(w, report.foreign.len(), limit, "file")
 }
 
 /// Writes that an id was erased.
-pub(super) fn erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
+pub(super) fn write_erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
     let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
     let records = plural(id.records, "record");
     Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
@@ -583,80 +599,85 @@ fn older_versions(w: &mut dyn Write, report: &EraseReport) -> Result<()> {
             [name] => format!("until vacuumed, and as long as the tag `{}` is there", clean(name)),
             names => format!("until vacuumed, and as long as {} are there", plural(names.len() as u64, "tag")),
         };
-        line(w, "older", format_args!("{versions} them {until}; --all-versions also erases there"))?;
+        write_line(w, "older", format_args!("{versions} them {until}; --all-versions also erases there"))?;
     } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
-        line(w, "older", "versions are read without them")?;
+        write_line(w, "older", "versions are read without them")?;
     }
     Ok(())
 }
 
 /// Writes what `erase` did.
-pub(super) fn erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> Result<()> {
+pub(super) fn write_erase(w: &mut dyn Write, report: &EraseReport, verbose: bool) -> Result<()> {
     let limit = if verbose { usize::MAX } else { SOME_LINES };
     let carried = report.ids.iter().filter(|id| id.records > 0).count() as u64;
     let records = format!("{} of {}", plural(report.records_erased, "record"), plural(carried, "id"));
     if report.dry_run {
         for shard in report.shards.iter().take(limit) {
             let state = if shard.live { "live" } else { "older versions" };
-            writeln!(w, "rewrite {:>10} records  {}  ({state})", grouped(shard.records_erased), clean(&shard.was))?;
+            writeln!(
+                w,
+                "rewrite {:>10} records  {}  ({state})",
+                group_digits(shard.records_erased),
+                clean(&shard.was)
+            )?;
         }
-        more(w, report.shards.len(), limit, "shard")?;
+        write_more(w, report.shards.len(), limit, "shard")?;
         let carried = report.ids.iter().flat_map(|id| id.carried_as.iter().map(move |carried| (id, carried)));
         for (id, (kind, records)) in carried.clone().take(limit) {
-            writeln!(w, "erase   {:>10} records  with the {} {}", grouped(*records), kind.name(), clean(&id.id))?;
+            writeln!(w, "erase   {:>10} records  with the {} {}", group_digits(*records), kind.name(), clean(&id.id))?;
         }
-        more(w, carried.count(), limit, "id")?;
+        write_more(w, carried.count(), limit, "id")?;
         writeln!(w, "would erase {records}, in {}", plural(report.shards_rewritten, "shard"))?;
     } else if report.records_erased > 0 || report.left_out > 0 {
         writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
         let bytes = Size(report.bytes_copied + report.bytes_reencoded);
         if report.records_erased > 0 {
-            line(w, "erased", &records)?;
+            write_line(w, "erased", &records)?;
             let shards = plural(report.shards_rewritten, "shard");
-            line(w, "rewritten", format_args!("{shards}, {bytes} read, compared after writing"))?;
+            write_line(w, "rewritten", format_args!("{shards}, {bytes} read, compared after writing"))?;
         }
     } else {
         writeln!(w, "nothing to erase, still at {}", report.version)?;
     }
-    count(w, "blocked", report.left_out, "record", "that had been left out as a duplicate")?;
+    write_count(w, "blocked", report.left_out, "record", "that had been left out as a duplicate")?;
     let before: Vec<String> =
         report.ids.iter().filter(|id| id.records == 0).filter_map(|id| id.erased_in).map(|v| v.to_string()).collect();
     if let (Some(first), count) = (before.first(), before.len() as u64) {
         let whom = if count == 1 { format!("1 id, in {first}") } else { plural(count, "id") };
-        line(w, "earlier", &whom)?;
+        write_line(w, "earlier", &whom)?;
     }
     older_versions(w, report)?;
     if report.objects_deleted > 0 {
-        line(w, "deleted", plural(report.objects_deleted, "object"))?;
+        write_line(w, "deleted", plural(report.objects_deleted, "object"))?;
     }
-    count(w, "rejects", report.rejects_erased, "line", "removed")?;
+    write_count(w, "rejects", report.rejects_erased, "line", "removed")?;
     for path in report.not_searched.iter().take(limit) {
         let what = "is damaged and was not searched; restore it and erase again, or delete it";
-        line(w, "warning", format_args!("{} {what}", clean(path)))?;
+        write_line(w, "warning", format_args!("{} {what}", clean(path)))?;
     }
-    count(w, "sources", report.sources_erased, "source", "no longer listed")?;
+    write_count(w, "sources", report.sources_erased, "source", "no longer listed")?;
     for name in report.names_kept.iter().take(limit) {
-        line(w, "kept", format_args!("{}, which names an erased id", clean(name)))?;
+        write_line(w, "kept", format_args!("{}, which names an erased id", clean(name)))?;
     }
     if report.objects_unreferenced > 0 {
         let objects = plural(report.objects_unreferenced, "object");
-        line(
+        write_line(
             w,
             "left over",
             format_args!("{objects} that no version needs, possibly with erased records; `vacuum` deletes them"),
         )?;
     }
     if let Some(receipt) = &report.receipt {
-        line(w, "receipt", clean(receipt))?;
+        write_line(w, "receipt", clean(receipt))?;
     }
     if !report.dry_run && report.records_erased > 0 {
-        line(w, "took", speed(report.bytes_copied + report.bytes_reencoded, report.seconds))?;
+        write_line(w, "took", format_speed(report.bytes_copied + report.bytes_reencoded, report.seconds))?;
     }
     Ok(())
 }
 
 /// Writes what `verify` found; with `quiet` only damage.
-pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> Result<()> {
+pub(super) fn write_verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> Result<()> {
     for problem in &report.problems {
         writeln!(w, "damaged: {}: {}", clean(&problem.object), clean(&problem.problem))?;
     }
@@ -666,14 +687,14 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> R
     let Some(version) = report.version else {
         writeln!(w, "nothing was committed to {} yet", clean(&report.dataset))?;
         if report.unreferenced > 0 {
-            line(w, "left over", left_over(report))?;
+            write_line(w, "left over", left_over(report))?;
         }
         return Ok(());
     };
     let verdict = if report.problems.is_empty() { "sound" } else { "damaged" };
     writeln!(w, "{version} of {} is {verdict}", clean(&report.dataset))?;
     let depth = if report.read_data { "every byte read" } else { "data not read; see --read-data" };
-    line(
+    write_line(
         w,
         "checked",
         format_args!(
@@ -685,9 +706,9 @@ pub(super) fn verify(w: &mut dyn Write, report: &VerifyReport, quiet: bool) -> R
         ),
     )?;
     if report.unreferenced > 0 {
-        line(w, "left over", left_over(report))?;
+        write_line(w, "left over", left_over(report))?;
     }
-    parent(w, report.parent.as_ref(), &report.dataset)
+    write_parent(w, report.parent.as_ref(), &report.dataset)
 }
 
 /// Returns what unreferenced objects are and what to do about them.
@@ -702,10 +723,10 @@ fn left_over(report: &VerifyReport) -> String {
 /// Returns a count with its noun, in the plural unless it is 1.
 pub(super) fn plural(n: u64, what: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
-    format!("{} {what}{s}", grouped(n))
+    format!("{} {what}{s}", group_digits(n))
 }
 
-fn speed(bytes: u64, seconds: f64) -> String {
+fn format_speed(bytes: u64, seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and for show")]
     let rate = (bytes as f64 / seconds.max(1e-9)) as u64;
     format!("{seconds:.2} s, {}/s", Size(rate))

@@ -5,7 +5,7 @@
 
 use std::{io, path::Path};
 
-use super::Session;
+use super::CommandSession;
 use crate::{
     error::{Error, Result},
     events::{Event, Observer as _},
@@ -18,19 +18,19 @@ const MEMORY_SHARE: u64 = 4;
 /// Size that a file of ids may have in any case.
 const MIN_BYTES: u64 = 64 << 20;
 
-impl Session<'_> {
+impl CommandSession<'_> {
     /// Reads a file of ids; `-` is standard input.
     pub(super) fn read_ids(&self, path: &Path) -> Result<Vec<String>> {
         let file = SmallFile::new("a file of ids", (self.context.memory.0 / MEMORY_SHARE).max(MIN_BYTES));
         let place = path.display().to_string();
         let bytes = if path.as_os_str() == "-" {
-            file.take(io::stdin()).map_err(|e| e.at("standard input"))?
+            file.read_stream(io::stdin()).map_err(|e| e.at_location("standard input"))?
         } else {
-            let missing = || Error::usage("expected a file of ids, found none").at(place.clone());
+            let missing = || Error::usage("expected a file of ids, found none").at_location(place.clone());
             file.read(path)?.ok_or_else(missing)?
         };
         let of_json = path.extension().is_some_and(|extension| extension == "jsonl");
-        let (ids, padded) = parse(&bytes, of_json).map_err(|e| e.at(place.clone()))?;
+        let (ids, padded) = parse_ids(&bytes, of_json).map_err(|e| e.at_location(place.clone()))?;
         if let Some(line) = padded {
             let text =
                 format!("{place}, line {line}: an id begins or ends with a blank, which is taken as a part of it");
@@ -41,14 +41,14 @@ impl Session<'_> {
 }
 
 /// Returns the ids of a file, and the first line with blanks around its id.
-fn parse(bytes: &[u8], of_json: bool) -> Result<(Vec<String>, Option<u64>)> {
+fn parse_ids(bytes: &[u8], of_json: bool) -> Result<(Vec<String>, Option<u64>)> {
     let hint = "save the file as UTF-8, such as with iconv -f UTF-16 -t UTF-8";
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
-        return Err(Error::usage("expected ids in UTF-8, found UTF-16").hint(hint));
+        return Err(Error::usage("expected ids in UTF-8, found UTF-16").with_hint(hint));
     }
     let text = std::str::from_utf8(bytes).map_err(|e| {
         let line = 1 + bytes[..e.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-        Error::usage("expected ids in UTF-8, found other bytes").line(line as u64).hint(hint)
+        Error::usage("expected ids in UTF-8, found other bytes").at_line(line as u64).with_hint(hint)
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (mut ids, mut padded) = (Vec::new(), None);
@@ -60,14 +60,14 @@ fn parse(bytes: &[u8], of_json: bool) -> Result<(Vec<String>, Option<u64>)> {
         if of_json {
             ids.push(serde_json::from_str(line).map_err(|e| {
                 let error = Error::usage("expected a JSON text on every line, such as \"PAT-1\"");
-                error.line(number).cause(e)
+                error.at_line(number).with_cause(e)
             })?);
             continue;
         }
         if line.contains('\r') {
             return Err(Error::usage("expected one id on a line, found a carriage return in it")
-                .line(number)
-                .hint("end lines with a line feed, or give ids with line breaks as JSON texts in a file .jsonl"));
+                .at_line(number)
+                .with_hint("end lines with a line feed, or give ids with line breaks as JSON texts in a file .jsonl"));
         }
         if line.trim() != line {
             padded.get_or_insert(number);
@@ -92,11 +92,11 @@ mod tests {
             ("a\u{feff}\n", vec!["a\u{feff}"], None),
             ("", vec![], None),
         ] {
-            let (found, first) = parse(text.as_bytes(), false).unwrap();
+            let (found, first) = parse_ids(text.as_bytes(), false).unwrap();
             assert_eq!((found, first), (ids.into_iter().map(str::to_owned).collect(), padded), "{text:?}");
         }
         assert_eq!(
-            parse(b"\xef\xbb\xbf\"a\\nb\"\r\n\n\" c\"\n", true).unwrap(),
+            parse_ids(b"\xef\xbb\xbf\"a\\nb\"\r\n\n\" c\"\n", true).unwrap(),
             (vec!["a\nb".into(), " c".into()], None)
         );
     }
@@ -110,7 +110,7 @@ mod tests {
             (b"\"a\"\nb\n", true, Some(2), "JSON"),
             (b"1\n", true, Some(1), "JSON"),
         ] {
-            let error = parse(bytes, of_json).unwrap_err();
+            let error = parse_ids(bytes, of_json).unwrap_err();
             assert!(error.message().contains(message) && error.place().line == line, "{error}");
         }
     }

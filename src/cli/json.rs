@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    codec::hex::hex,
+    codec::hex::to_hex,
     dataset::{Entry, ShardMeta, Snapshot},
     error::{Error, Result},
     events::Cancel,
@@ -18,8 +18,9 @@ use crate::{
 const SCHEMA: u32 = 1;
 
 /// Writes one object.
-pub(super) fn object<T: Serialize>(w: &mut dyn Write, kind: &str, fields: &T) -> Result<()> {
-    let value = serde_json::to_value(fields).map_err(|e| Error::internal("encoding the answer failed").cause(e))?;
+pub(super) fn write_object<T: Serialize>(w: &mut dyn Write, kind: &str, fields: &T) -> Result<()> {
+    let value =
+        serde_json::to_value(fields).map_err(|e| Error::internal("encoding the answer failed").with_cause(e))?;
     let Value::Object(fields) = value else {
         return Err(Error::internal("an answer is not an object"));
     };
@@ -35,28 +36,28 @@ pub(super) fn object<T: Serialize>(w: &mut dyn Write, kind: &str, fields: &T) ->
 
 /// Writes one object to standard error, where every line is one with `--json`: `docs/reference/events.schema.json` has
 /// their fields.
-pub(super) fn event<T: Serialize>(kind: &str, fields: &T) {
+pub(super) fn write_event<T: Serialize>(kind: &str, fields: &T) {
     let mut line = Vec::new();
     // At once, so that no other line comes in between. There is nobody to tell that standard error is closed.
-    if object(&mut line, kind, fields).is_ok() {
+    if write_object(&mut line, kind, fields).is_ok() {
         let _ = io::stderr().write_all(&line);
     }
 }
 
 /// Writes a note or a warning to standard error.
-pub(super) fn message(kind: &str, text: &str) {
-    event(kind, &json!({ "message": text }));
+pub(super) fn write_message(kind: &str, text: &str) {
+    write_event(kind, &json!({ "message": text }));
 }
 
 /// Writes the last object.
-pub(super) fn summary<T: Serialize>(w: &mut dyn Write, fields: &T) -> Result<()> {
-    object(w, "summary", fields)
+pub(super) fn write_summary<T: Serialize>(w: &mut dyn Write, fields: &T) -> Result<()> {
+    write_object(w, "summary", fields)
 }
 
 /// Writes live shards.
-pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
+pub(super) fn write_shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
     for shard in shards {
-        let checksum = hex(&shard.checksum);
+        let checksum = to_hex(&shard.checksum);
         let fields = json!({
             "path": shard.path,
             "records": shard.records,
@@ -68,15 +69,15 @@ pub(super) fn shards(w: &mut dyn Write, shards: &[ShardMeta]) -> Result<()> {
             "version": shard.version,
             "committed_at": format!("{:.6}", shard.committed_at),
         });
-        object(w, "shard", &fields)?;
+        write_object(w, "shard", &fields)?;
     }
     let records: u64 = shards.iter().map(|s| s.records).sum();
     let bytes: u64 = shards.iter().map(|s| s.bytes).sum();
-    summary(w, &json!({ "shards": shards.len(), "records": records, "bytes": bytes }))
+    write_summary(w, &json!({ "shards": shards.len(), "records": records, "bytes": bytes }))
 }
 
 /// Writes paths or brace ranges of shards: as objects `{name: place}` and a summary `{total: n}`, or bare for a shell.
-pub(super) fn places(
+pub(super) fn write_places(
     w: &mut dyn Write,
     name: &'static str,
     total: &str,
@@ -86,32 +87,33 @@ pub(super) fn places(
     let mut written = 0_u64;
     for place in places {
         if json {
-            object(w, name, &json!({ name: place }))?
+            write_object(w, name, &json!({ name: place }))?
         } else {
             writeln!(w, "{place}")?
         }
         written += 1;
     }
-    if json { summary(w, &json!({ total: written })) } else { Ok(()) }
+    if json { write_summary(w, &json!({ total: written })) } else { Ok(()) }
 }
 
 /// Writes every live record.
-pub(super) fn export(w: &mut dyn Write, snapshot: &Snapshot, cancel: &Cancel) -> Result<()> {
-    let records =
-        ops::export::records(snapshot, cancel, &mut |rows| rows.iter().try_for_each(|row| object(w, "record", row)))?;
-    summary(w, &json!({ "version": snapshot.version(), "records": records }))
+pub(super) fn write_records(w: &mut dyn Write, snapshot: &Snapshot, cancel: &Cancel) -> Result<()> {
+    let records = ops::export::visit_records(snapshot, cancel, &mut |rows| {
+        rows.iter().try_for_each(|row| write_object(w, "record", row))
+    })?;
+    write_summary(w, &json!({ "version": snapshot.version(), "records": records }))
 }
 
 /// Writes what changed between two versions.
-pub(super) fn diff(w: &mut dyn Write, report: &DiffReport) -> Result<()> {
-    report.shards.iter().try_for_each(|change| object(w, "shard", change))?;
-    report.sources.iter().try_for_each(|change| object(w, "source", change))?;
-    report.settings.iter().try_for_each(|change| object(w, "setting", change))?;
-    summary(w, report)
+pub(super) fn write_diff(w: &mut dyn Write, report: &DiffReport) -> Result<()> {
+    report.shards.iter().try_for_each(|change| write_object(w, "shard", change))?;
+    report.sources.iter().try_for_each(|change| write_object(w, "source", change))?;
+    report.settings.iter().try_for_each(|change| write_object(w, "setting", change))?;
+    write_summary(w, report)
 }
 
 /// Writes all versions; `newest` knows which of them can be read, and their tags.
-pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -> Result<()> {
+pub(super) fn write_history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -> Result<()> {
     for entry in entries {
         let mut fields = Map::new();
         fields.insert("version".into(), json!(entry.version));
@@ -127,17 +129,17 @@ pub(super) fn history(w: &mut dyn Write, entries: &[Entry], newest: &Snapshot) -
                 fields.extend(part);
             }
         }
-        object(w, "version", &fields)?;
+        write_object(w, "version", &fields)?;
     }
-    summary(w, &json!({ "versions": entries.len() }))
+    write_summary(w, &json!({ "versions": entries.len() }))
 }
 
 /// Writes an error: on standard output as the last object of the answer, and on standard error as an event.
-pub(super) fn error(error: &Error) {
+pub(super) fn write_error(error: &Error) {
     let fields = error_fields(error);
-    event("error", &fields);
+    write_event("error", &fields);
     // Nobody is left who could be told that standard output is closed.
-    let _ = object(&mut io::stdout(), "error", &fields);
+    let _ = write_object(&mut io::stdout(), "error", &fields);
 }
 
 fn error_fields(error: &Error) -> Value {
@@ -149,7 +151,7 @@ fn error_fields(error: &Error) -> Value {
         cause = inner.source();
     }
     let mut fields = json!({
-        "code": super::exit::code(error.kind()),
+        "code": super::exit::exit_code(error.kind()),
         "message": error.message(),
         "source": place.source,
         "line": place.line,

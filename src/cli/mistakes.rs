@@ -86,7 +86,7 @@ const OTHER_OPTIONS: [(&[&str], &[&str], &str); 14] = [
 ];
 
 /// Returns the error with the user's words as they may be printed: without control characters and secrets of URLs.
-pub(super) fn printable(mut error: clap::Error) -> clap::Error {
+pub(super) fn printable_error(mut error: clap::Error) -> clap::Error {
     let shown = |text: &str| clean(&plain_argument(text)).into_owned();
     let kinds = [ContextKind::InvalidArg, ContextKind::InvalidValue, ContextKind::InvalidSubcommand];
     for kind in kinds.into_iter().chain([ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand]) {
@@ -112,7 +112,7 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
         let known = OTHER_COMMANDS.iter().find(|(others, _)| others.contains(&given.as_str()));
         let safe: Vec<String> = names.into_iter().filter(|name| !DELETING.contains(&name.as_str())).collect();
         match known {
-            Some((_, tip)) => suggest(&mut error, tip),
+            Some((_, tip)) => set_tip(&mut error, tip),
             None if !safe.is_empty() => {
                 error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(safe));
             }
@@ -122,7 +122,7 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
     }
     let command = command_of(&error);
     let meant = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(given)) => meant(given, command.as_deref()),
+        Some(ContextValue::String(given)) => equivalent_option(given, command.as_deref()),
         _ => None,
     };
     match meant {
@@ -130,7 +130,7 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
             error.remove(ContextKind::SuggestedArg);
             // The usage line is that of the option which clap took for the closest.
             error.remove(ContextKind::Usage);
-            suggest(&mut error, &tip);
+            set_tip(&mut error, &tip);
         }
         // "To pass it as a value, use --" is of use where a value may begin like an option: for ids.
         None if error.kind() == clap::error::ErrorKind::UnknownArgument && command.as_deref() != Some("erase") => {
@@ -142,12 +142,12 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
 }
 
 /// Sets the only tip of an error.
-fn suggest(error: &mut clap::Error, tip: &str) {
+fn set_tip(error: &mut clap::Error, tip: &str) {
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip.to_owned())]));
 }
 
 /// Returns what an option of another tool is called here.
-fn meant(given: &str, command: Option<&str>) -> Option<String> {
+fn equivalent_option(given: &str, command: Option<&str>) -> Option<String> {
     let of_command = |commands: &[&str]| commands.is_empty() || command.is_some_and(|name| commands.contains(&name));
     let known = OTHER_OPTIONS.iter().find(|(others, commands, _)| others.contains(&given) && of_command(commands));
     let is_output = matches!(given, "-o" | "--out" | "--output");
@@ -182,5 +182,5 @@ pub(super) fn as_error(error: &clap::Error) -> Error {
     let message = lines().take_while(is_message).collect::<Vec<_>>().join(" ");
     let tips = lines().filter_map(|line| line.strip_prefix("tip:"));
     let result = Error::usage(message.strip_prefix("error:").unwrap_or(&message).trim().to_owned());
-    tips.fold(result, |result, tip| result.hint(tip.trim().to_owned()))
+    tips.fold(result, |result, tip| result.with_hint(tip.trim().to_owned()))
 }

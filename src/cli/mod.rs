@@ -43,12 +43,12 @@ use args::{
     AdoptArgs, BlockArgs, Cli, Command, CompactArgs, ConvertArgs, EraseArgs, Export, Global, InspectArgs, LineageArgs,
     ManifestArgs, PlanArgs, PlanCommand, RemoveArgs, RevertArgs, VacuumArgs, VerifyArgs,
 };
-use exit::Outcome;
+use exit::CommandOutcome;
 use progress::Progress;
 use serde_json::json;
 
 use crate::{
-    dataset::{IdKey, PrivateChoice},
+    dataset::{IdKey, PrivateChoice, Snapshot},
     environment,
     error::{Error, Result},
     events::{Cancel, Observer},
@@ -58,8 +58,8 @@ use crate::{
         compact::TableReport,
         diff::{RecordChange, Wants},
         erase::{EraseId, EraseOptions},
-        export::export,
-        lineage::{self, Job},
+        export::export_records,
+        lineage::{self, LineageJob},
     },
     storage::{self, Location, SmallFile},
 };
@@ -74,17 +74,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, cancel: &Cancel) -> E
     bug::note_panics();
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| dispatch(arguments, wants_json, cancel))) {
         Ok(code) => code,
-        Err(_) => fail(&bug::error(), wants_json),
+        Err(_) => report_failure(&bug::panic_error(), wants_json),
     }
 }
 
 fn dispatch(arguments: Vec<OsString>, wants_json: bool, cancel: &Cancel) -> ExitCode {
-    match parse(arguments, wants_json) {
+    match parse_arguments(arguments, wants_json) {
         Ok(Parsed::Run(cli, config)) => {
             let json = cli.global.json;
-            match run(*cli, &config, cancel) {
+            match run_command(*cli, &config, cancel) {
                 Ok(outcome) => outcome.into(),
-                Err(error) => fail(&storage::explained(error), json),
+                Err(error) => report_failure(&storage::explain_error(error), json),
             }
         }
         Ok(Parsed::Text(text, code)) => {
@@ -93,7 +93,7 @@ fn dispatch(arguments: Vec<OsString>, wants_json: bool, cancel: &Cancel) -> Exit
             let _ = written;
             ExitCode::from(code)
         }
-        Err(error) => fail(&error, wants_json),
+        Err(error) => report_failure(&error, wants_json),
     }
 }
 
@@ -103,15 +103,15 @@ enum Parsed {
     Text(String, u8),
 }
 
-fn parse(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
+fn parse_arguments(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let config = config::load(&environment::folder()?, trust::own_path(&variable).as_deref())?;
-    let merged = config.merge(&help::command(), arguments)?;
-    let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
+    let config = config::load_config(&environment::current_folder()?, trust::own_path(&variable).as_deref())?;
+    let merged = config.merge_into(&help::command_with_help(), arguments)?;
+    let parsed = help::command_with_help().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     Ok(match parsed {
         Ok(cli) => Parsed::Run(Box::new(cli), config),
         Err(e) => {
-            let e = mistakes::printable(mistakes::with_safe_suggestions(e));
+            let e = mistakes::printable_error(mistakes::with_safe_suggestions(e));
             if e.use_stderr() && wants_json {
                 return Err(mistakes::as_error(&e));
             }
@@ -136,45 +136,45 @@ fn wants_plain() -> bool {
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) when they are not understood.
 #[doc(hidden)]
-pub fn understand(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
-    let merged = config::Config::default().merge(&help::command(), arguments.into_iter().collect())?;
-    let parsed = help::command().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
+pub fn check_arguments(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let merged = config::Config::default().merge_into(&help::command_with_help(), arguments.into_iter().collect())?;
+    let parsed = help::command_with_help().try_get_matches_from(merged).and_then(|m| Cli::from_arg_matches(&m));
     let cli = parsed.map_err(|e| mistakes::as_error(&e))?;
     match &cli.command {
-        Command::Convert(args) => args.options().map(|_| ()),
-        Command::Compact(args) => args.options().map(|_| ()),
+        Command::Convert(args) => args.to_options().map(|_| ()),
+        Command::Compact(args) => args.to_options().map(|_| ()),
         _ => Ok(()),
     }
 }
 
 /// Returns the command line as clap knows it, to render its reference.
 #[doc(hidden)]
-pub fn command() -> clap::Command {
-    help::command()
+pub fn clap_command() -> clap::Command {
+    help::command_with_help()
 }
 
 /// Threads for each core, at most: more only wait for each other.
 const MOST_JOBS: usize = 4;
 
 /// Everything a command needs.
-struct Session<'a> {
+struct CommandSession<'a> {
     context: Context<'a>,
     global: &'a Global,
     config: &'a config::Config,
     progress: Arc<Progress>,
 }
 
-fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
+fn run_command(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<CommandOutcome> {
     match &cli.command {
         Command::Completions { shell } => {
             // Into memory first: the generator panics where it cannot write.
             let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut help::command(), "shardify", &mut text);
-            return closed_pipe_is_fine(io::stdout().write_all(&text)).map(|()| Outcome::Done);
+            clap_complete::generate(*shell, &mut help::command_with_help(), "shardify", &mut text);
+            return closed_pipe_is_fine(io::stdout().write_all(&text)).map(|()| CommandOutcome::Done);
         }
         Command::Man => {
-            let rendered = clap_mangen::Man::new(help::command()).render(&mut io::stdout());
-            return closed_pipe_is_fine(rendered).map(|()| Outcome::Done);
+            let rendered = clap_mangen::Man::new(help::command_with_help()).render(&mut io::stdout());
+            return closed_pipe_is_fine(rendered).map(|()| CommandOutcome::Done);
         }
         _ => {}
     }
@@ -186,7 +186,7 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
     let progress = Arc::new(Progress::new(global.progress, global.quiet, global.json));
     let observer: &dyn Observer = progress.as_ref();
     let context = Context {
-        folder: environment::folder()?,
+        folder: environment::current_folder()?,
         settings: environment::store_settings(Vec::new()),
         stdin: || Box::new(io::stdin()),
         jobs,
@@ -195,32 +195,32 @@ fn run(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Outcome> {
         observer,
         cancel: cancel.clone(),
     };
-    let session = Session { context, global, config, progress: Arc::clone(&progress) };
-    let ticker = progress.start();
+    let session = CommandSession { context, global, config, progress: Arc::clone(&progress) };
+    let ticker = progress.start_drawing();
     let result = match &cli.command {
-        Command::Convert(args) => session.convert(args),
-        Command::Plan(args) => session.plan(args),
+        Command::Convert(args) => session.run_convert(args),
+        Command::Plan(args) => session.run_plan(args),
         Command::RunTask(args) => session.run_task(args),
-        Command::Commit(args) => session.commit(args),
-        Command::Adopt(args) => session.adopt(args),
-        Command::Inspect(args) => session.inspect(args),
-        Command::Head(args) => session.head(args),
+        Command::Commit(args) => session.run_commit(args),
+        Command::Adopt(args) => session.run_adopt(args),
+        Command::Inspect(args) => session.run_inspect(args),
+        Command::Head(args) => session.run_head(args),
         Command::Report(args) => session.write_report(args),
-        Command::Bench(args) => session.bench(args),
-        Command::Pull(args) => session.pull(args),
-        Command::Reshard(args) => session.reshard(args),
-        Command::Compact(args) => session.compact(args),
-        Command::Manifest(args) => session.manifest(args),
-        Command::Check(args) => session.check(args),
-        Command::Verify(args) => session.verify(args),
-        Command::Vacuum(args) => session.vacuum(args),
-        Command::Remove(args) => session.remove(args),
-        Command::Revert(args) => session.revert(args),
-        Command::Erase(args) => session.erase(args),
-        Command::Block(args) => session.block(args, false),
-        Command::Unblock(args) => session.block(args, true),
+        Command::Bench(args) => session.run_bench(args),
+        Command::Pull(args) => session.run_pull(args),
+        Command::Reshard(args) => session.run_reshard(args),
+        Command::Compact(args) => session.run_compact(args),
+        Command::Manifest(args) => session.run_manifest(args),
+        Command::Check(args) => session.run_check(args),
+        Command::Verify(args) => session.run_verify(args),
+        Command::Vacuum(args) => session.run_vacuum(args),
+        Command::Remove(args) => session.run_remove(args),
+        Command::Revert(args) => session.run_revert(args),
+        Command::Erase(args) => session.run_erase(args),
+        Command::Block(args) => session.run_block(args, false),
+        Command::Unblock(args) => session.run_block(args, true),
         Command::VerifyProof(args) => session.verify_proof(args),
-        Command::Completions { .. } | Command::Man => Ok(Outcome::Done),
+        Command::Completions { .. } | Command::Man => Ok(CommandOutcome::Done),
     };
     progress.stop();
     if let Some(ticker) = ticker {
@@ -252,20 +252,21 @@ fn id_key(command: &Command, json: bool) -> Result<Option<Arc<IdKey>>> {
     };
     let Some(file) = file else {
         let key = std::env::var("SHARDIFY_ID_KEY").ok().filter(|key| !key.is_empty());
-        let parse = |key: String| IdKey::parse(key.as_bytes()).map_err(|error| error.at("$SHARDIFY_ID_KEY"));
+        let parse = |key: String| IdKey::parse(key.as_bytes()).map_err(|error| error.at_location("$SHARDIFY_ID_KEY"));
         return Ok(key.map(parse).transpose()?.map(Arc::new));
     };
     // Somebody may give the key itself where its file belongs: it is shown nowhere.
     if !file.exists() && file.to_str().is_some_and(|text| IdKey::parse(text.as_bytes()).is_ok()) {
         return Err(Error::usage("expected a file with the id key, found a key")
-            .hint("write the key into a file that only you can read, and name the file with --id-key")
-            .hint("a key that was typed may stand in the history of the shell: make another one"));
+            .with_hint("write the key into a file that only you can read, and name the file with --id-key")
+            .with_hint("a key that was typed may stand in the history of the shell: make another one"));
     }
     let place = file.display().to_string();
-    let bytes =
-        KEY.read(file)?.ok_or_else(|| Error::usage("expected the file of the id key, found none").at(place.clone()))?;
+    let bytes = KEY
+        .read(file)?
+        .ok_or_else(|| Error::usage("expected the file of the id key, found none").at_location(place.clone()))?;
     warn_of_readers(file, json);
-    Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at(place))?)))
+    Ok(Some(Arc::new(IdKey::parse(&bytes).map_err(|error| error.at_location(place))?)))
 }
 
 /// Warns of a key file that others on this machine can read.
@@ -280,194 +281,187 @@ fn warn_of_readers(file: &Path, json: bool) {
         }
         let text = format!("others on this machine can read the id key {}; `chmod 600` it", file.display());
         if json {
-            json::message("warning", &text);
+            json::write_message("warning", &text);
         } else {
             let _ = writeln!(io::stderr(), "warning: {}", human::clean(&text));
         }
     }
 }
 
-impl Session<'_> {
-    fn convert(&self, args: &ConvertArgs) -> Result<Outcome> {
-        let out = self.dataset(args.output.out.as_deref())?;
-        let options = args.options()?;
+impl CommandSession<'_> {
+    fn run_convert(&self, args: &ConvertArgs) -> Result<CommandOutcome> {
+        let out = self.dataset_location(args.output.out.as_deref())?;
+        let options = args.to_options()?;
         let private = options.private;
-        let job = Job { name: "convert", sources: &options.sources, output: &out, private };
+        let job = LineageJob { name: "convert", sources: &options.sources, output: &out, private };
         let report = self.with_events(&args.lineage, options.dry_run, &job, || {
-            ops::convert::convert(&self.context, &out, &options)
+            ops::convert::convert_sources(&self.context, &out, &options)
         })?;
         // Records that were erased before are skipped on purpose.
         let rejected = report.counts.records_refused() > 0;
-        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::convert(w, &report) })?;
+        self.print_report(|w| {
+            if self.global.json { json::write_summary(w, &report) } else { human::write_convert(w, &report) }
+        })?;
         if counts_as_small(&report) {
-            self.suggest("compact", &report.dataset, "merges small shards");
+            self.suggest_command("compact", &report.dataset, "merges small shards");
         } else if !report.dry_run && report.sources > 0 {
-            self.suggest("manifest", &report.dataset, "shows what the dataset holds");
+            self.suggest_command("manifest", &report.dataset, "shows what the dataset holds");
         }
-        Ok(if rejected { Outcome::Rejects } else { Outcome::Done })
+        Ok(if rejected { CommandOutcome::Rejects } else { CommandOutcome::Done })
     }
 
-    fn adopt(&self, args: &AdoptArgs) -> Result<Outcome> {
-        let out = args.out.as_deref().map(|out| self.context.location(out)).transpose()?;
-        let options = args.options(out);
+    fn run_adopt(&self, args: &AdoptArgs) -> Result<CommandOutcome> {
+        let out = args.out.as_deref().map(|out| self.context.parse_location(out)).transpose()?;
+        let options = args.to_options(out);
         let sources = [options.source.clone()];
-        let output = options.out.clone().map_or_else(|| self.context.location(&options.source), Ok)?;
+        let output = options.out.clone().map_or_else(|| self.context.parse_location(&options.source), Ok)?;
         let private = options.private;
-        let job = Job { name: "adopt", sources: &sources, output: &output, private };
-        let report = self.with_events(&args.lineage, false, &job, || ops::adopt::adopt(&self.context, &options))?;
-        self.adopted(&report)
+        let job = LineageJob { name: "adopt", sources: &sources, output: &output, private };
+        let report =
+            self.with_events(&args.lineage, false, &job, || ops::adopt::adopt_shards(&self.context, &options))?;
+        self.report_adopted(&report)
     }
 
-    fn adopted(&self, report: &ops::adopt::AdoptReport) -> Result<Outcome> {
-        self.report(|w| {
+    fn report_adopted(&self, report: &ops::adopt::AdoptReport) -> Result<CommandOutcome> {
+        self.print_report(|w| {
             if !self.global.json {
-                return human::adopt(w, report, self.global.verbose > 0);
+                return human::write_adopt(w, report, self.global.verbose > 0);
             }
-            report.skipped.iter().try_for_each(|file| json::object(w, "skipped", file))?;
-            json::summary(w, report)
+            report.skipped.iter().try_for_each(|file| json::write_object(w, "skipped", file))?;
+            json::write_summary(w, report)
         })?;
-        Ok(if report.skipped.is_empty() { Outcome::Done } else { Outcome::Rejects })
+        Ok(if report.skipped.is_empty() { CommandOutcome::Done } else { CommandOutcome::Rejects })
     }
 
-    fn inspect(&self, args: &InspectArgs) -> Result<Outcome> {
-        let report = ops::inspect::inspect(&self.context, args.source.as_deref().unwrap_or("."))?;
+    fn run_inspect(&self, args: &InspectArgs) -> Result<CommandOutcome> {
+        let report = ops::inspect::inspect_source(&self.context, args.source.as_deref().unwrap_or("."))?;
         self.progress.stop();
-        self.print(|w| {
+        self.print_answer(|w| {
             if !self.global.json {
-                return human::inspect(w, &report);
+                return human::write_inspect(w, &report);
             }
-            report.formats.iter().try_for_each(|format| json::object(w, "format", format))?;
-            report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;
-            report.variables.iter().try_for_each(|variable| json::object(w, "variable", variable))?;
-            report.sizes.iter().try_for_each(|bucket| json::object(w, "sizes", bucket))?;
-            report.plans.iter().try_for_each(|plan| json::object(w, "plan", plan))?;
-            json::summary(w, &report)
+            report.formats.iter().try_for_each(|format| json::write_object(w, "format", format))?;
+            report.columns.iter().try_for_each(|column| json::write_object(w, "column", column))?;
+            report.variables.iter().try_for_each(|variable| json::write_object(w, "variable", variable))?;
+            report.sizes.iter().try_for_each(|bucket| json::write_object(w, "sizes", bucket))?;
+            report.plans.iter().try_for_each(|plan| json::write_object(w, "plan", plan))?;
+            json::write_summary(w, &report)
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
-    fn compact(&self, args: &CompactArgs) -> Result<Outcome> {
-        let dataset = self.dataset(args.dataset.as_deref())?;
-        let options = args.options()?;
-        let job = Job { name: "compact", sources: &[], output: &dataset, private: PrivateChoice::default() };
+    fn run_compact(&self, args: &CompactArgs) -> Result<CommandOutcome> {
+        let dataset = self.dataset_location(args.dataset.as_deref())?;
+        let options = args.to_options()?;
+        let job = LineageJob { name: "compact", sources: &[], output: &dataset, private: PrivateChoice::default() };
         if let Some(table) = ops::compact::table_at(&self.context, &dataset)? {
             let run = || ops::compact::compact_table(&self.context, &table, &options);
             let report = self.with_events(&args.lineage, options.dry_run, &job, run)?;
             return self.report_table(&report);
         }
         let report = self.with_events(&args.lineage, options.dry_run, &job, || {
-            ops::compact::compact(&self.context, &dataset, &options)
+            ops::compact::compact_dataset(&self.context, &dataset, &options)
         })?;
-        self.report(|w| {
+        self.print_report(|w| {
             if !self.global.json {
-                return human::compact(w, &report, self.global.verbose > 0);
+                return human::write_compact(w, &report, self.global.verbose > 0);
             }
             if report.dry_run {
-                report.choices.iter().try_for_each(|c| json::object(w, "choice", c))?;
+                report.choices.iter().try_for_each(|c| json::write_object(w, "choice", c))?;
             }
-            json::summary(w, &report)
+            json::write_summary(w, &report)
         })?;
         if !report.dry_run && report.counts.shards_removed > 0 {
-            self.suggest("vacuum", &report.dataset, "deletes old shards after the retention of 7 days");
+            self.suggest_command("vacuum", &report.dataset, "deletes old shards after the retention of 7 days");
         }
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
-    fn report_table(&self, report: &TableReport) -> Result<Outcome> {
-        self.report(|w| {
+    fn report_table(&self, report: &TableReport) -> Result<CommandOutcome> {
+        self.print_report(|w| {
             if !self.global.json {
-                return human::table(w, report, self.global.verbose > 0);
+                return human::write_table(w, report, self.global.verbose > 0);
             }
             if report.dry_run {
-                report.choices.iter().try_for_each(|choice| json::object(w, "choice", choice))?;
+                report.choices.iter().try_for_each(|choice| json::write_object(w, "choice", choice))?;
             }
-            json::summary(w, report)
+            json::write_summary(w, report)
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
-    fn manifest(&self, args: &ManifestArgs) -> Result<Outcome> {
-        let location = self.dataset(args.dataset.as_deref())?;
+    fn run_manifest(&self, args: &ManifestArgs) -> Result<CommandOutcome> {
+        let location = self.dataset_location(args.dataset.as_deref())?;
         let json = self.global.json;
         if let Some(name) = args.tag.as_ref().or(args.untag.as_ref()) {
             let report = if args.untag.is_some() {
-                ops::tag::untag(&self.context, &location, name)?
+                ops::tag::remove_tag(&self.context, &location, name)?
             } else {
-                ops::tag::tag(&self.context, &location, name, args.at.as_deref())?
+                ops::tag::tag_version(&self.context, &location, name, args.at.as_deref())?
             };
-            self.report(|w| if json { json::summary(w, &report) } else { human::tag(w, &report) })?;
-            return Ok(Outcome::Done);
+            self.print_report(|w| if json { json::write_summary(w, &report) } else { human::write_tag(w, &report) })?;
+            return Ok(CommandOutcome::Done);
         }
         if let [first, second] = args.diff.as_slice() {
-            return self.diff(&location, first, second);
+            return self.run_diff(&location, first, second);
         }
         if let [older, newer] = args.drift.as_slice() {
-            return self.drift(&location, older, newer, args);
+            return self.run_drift(&location, older, newer, args);
         }
         if args.proof.is_asked_for() {
-            return self.prove(&location, args);
+            return self.run_prove(&location, args);
         }
         if !args.find.is_empty() || args.find_file.is_some() {
-            return self.find(&location, args);
+            return self.run_find(&location, args);
         }
         let format = args.export_format(json)?;
-        let snapshot = ops::manifest::snapshot(&self.context, &location, args.at.as_deref())?;
+        let snapshot = ops::manifest::open_snapshot(&self.context, &location, args.at.as_deref())?;
         if let Some(Export::Version(description)) = format {
-            let document = ops::describe::describe(&snapshot, description)?;
-            self.print(|w| Ok(writeln!(w, "{document:#}")?))?;
-            return Ok(Outcome::Done);
+            let document = ops::describe::describe_version(&snapshot, description)?;
+            self.print_answer(|w| Ok(writeln!(w, "{document:#}")?))?;
+            return Ok(CommandOutcome::Done);
         }
         if let Some(Export::Records(format)) = format {
             self.progress.stop();
-            self.print(|w| {
+            self.print_answer(|w| {
                 let cancel = &self.context.cancel;
-                if json { json::export(w, &snapshot, cancel) } else { export(&snapshot, format, cancel, w).map(|_| ()) }
-            })?;
-            return Ok(Outcome::Done);
-        }
-        self.print(|w| {
-            if args.history {
-                let entries = ops::manifest::history(&snapshot)?;
-                if json { json::history(w, &entries, &snapshot) } else { human::history(w, &entries, &snapshot) }
-            } else if args.list {
-                let of_side = args.split.as_deref().map(|side| ops::manifest::list_of_side(&snapshot, side));
-                let of_side = of_side.transpose()?;
-                let shards = match &of_side {
-                    Some(shards) => shards,
-                    None => ops::manifest::list(&snapshot)?,
-                };
-                let root = snapshot.dataset().store().location().to_string();
-                let below = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));
-                if args.urls {
-                    ops::manifest::check_literal(snapshot.dataset().store().location(), shards)?;
-                    let patterns = ops::manifest::brace_patterns(shards);
-                    json::places(w, "urls", "ranges", patterns.iter().map(|p| below(p)), json)
-                } else if args.paths {
-                    json::places(w, "path", "shards", shards.iter().map(|s| below(&s.path)), json)
-                } else if json {
-                    json::shards(w, shards)
+                if json {
+                    json::write_records(w, &snapshot, cancel)
                 } else {
-                    human::shards(w, shards)
+                    export_records(&snapshot, format, cancel, w).map(|_| ())
                 }
+            })?;
+            return Ok(CommandOutcome::Done);
+        }
+        self.print_answer(|w| {
+            if args.history {
+                let entries = ops::manifest::log_entries(&snapshot)?;
+                if json {
+                    json::write_history(w, &entries, &snapshot)
+                } else {
+                    human::write_history(w, &entries, &snapshot)
+                }
+            } else if args.list {
+                write_list(w, &snapshot, args, json)
             } else {
-                let report = ops::manifest::summary(&self.context, &snapshot)?;
-                if json { json::summary(w, &report) } else { human::summary(w, &report) }
+                let report = ops::manifest::summarize_snapshot(&self.context, &snapshot)?;
+                if json { json::write_summary(w, &report) } else { human::write_summary(w, &report) }
             }
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
-    fn diff(&self, location: &Location, first: &str, second: &str) -> Result<Outcome> {
-        let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
+    fn run_diff(&self, location: &Location, first: &str, second: &str) -> Result<CommandOutcome> {
+        let open = |at: &str| ops::manifest::open_snapshot(&self.context, location, Some(at));
         let (first, second) = (open(first)?, open(second)?);
         let (json, verbose) = (self.global.json, self.global.verbose > 0);
-        self.print(|w| {
+        self.print_answer(|w| {
             let mut some: Vec<RecordChange> = Vec::new();
             let mut shown = 0;
-            let report = ops::diff::diff(&self.context, &first, &second, &mut |change| {
+            let report = ops::diff::diff_versions(&self.context, &first, &second, &mut |change| {
                 shown += 1;
                 if json {
-                    json::object(w, "record", &change)?;
+                    json::write_object(w, "record", &change)?;
                 } else if verbose {
                     human::record_change(w, &change)?;
                 } else {
@@ -476,145 +470,152 @@ impl Session<'_> {
                 Ok(if json || verbose || shown < human::SOME_RECORDS { Wants::More } else { Wants::Count })
             })?;
             self.progress.stop();
-            if json { json::diff(w, &report) } else { human::diff(w, &report, &some, verbose) }
+            if json { json::write_diff(w, &report) } else { human::write_diff(w, &report, &some, verbose) }
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
-    fn drift(&self, location: &Location, older: &str, newer: &str, args: &ManifestArgs) -> Result<Outcome> {
-        let open = |at: &str| ops::manifest::snapshot(&self.context, location, Some(at));
+    fn run_drift(&self, location: &Location, older: &str, newer: &str, args: &ManifestArgs) -> Result<CommandOutcome> {
+        let open = |at: &str| ops::manifest::open_snapshot(&self.context, location, Some(at));
         let (older, newer) = (open(older)?, open(newer)?);
-        let report = ops::drift::drift(&self.context, &older, &newer, args.thresholds())?;
+        let report = ops::drift::measure_drift(&self.context, &older, &newer, args.drift_thresholds())?;
         self.progress.stop();
-        self.print(|w| {
+        self.print_answer(|w| {
             if !self.global.json {
-                return human::drift(w, &report, self.global.verbose > 0);
+                return human::write_drift(w, &report, self.global.verbose > 0);
             }
-            report.columns.iter().try_for_each(|column| json::object(w, "column", column))?;
-            json::summary(w, &report)
+            report.columns.iter().try_for_each(|column| json::write_object(w, "column", column))?;
+            json::write_summary(w, &report)
         })?;
-        Ok(if report.drifted { Outcome::No } else { Outcome::Done })
+        Ok(if report.drifted { CommandOutcome::No } else { CommandOutcome::Done })
     }
 
-    fn verify(&self, args: &VerifyArgs) -> Result<Outcome> {
-        let location = self.dataset(args.dataset.as_deref())?;
-        let report = ops::verify::verify(&self.context, &location, args.at.as_deref(), args.read_data)?;
+    fn run_verify(&self, args: &VerifyArgs) -> Result<CommandOutcome> {
+        let location = self.dataset_location(args.dataset.as_deref())?;
+        let report = ops::verify::verify_dataset(&self.context, &location, args.at.as_deref(), args.read_data)?;
         self.progress.stop();
-        self.print(|w| {
+        self.print_answer(|w| {
             if !self.global.json {
-                return human::verify(w, &report, self.global.quiet);
+                return human::write_verify(w, &report, self.global.quiet);
             }
-            report.problems.iter().try_for_each(|p| json::object(w, "problem", p))?;
-            json::summary(w, &report)
+            report.problems.iter().try_for_each(|p| json::write_object(w, "problem", p))?;
+            json::write_summary(w, &report)
         })?;
-        Ok(if report.problems.is_empty() { Outcome::Done } else { Outcome::No })
+        Ok(if report.problems.is_empty() { CommandOutcome::Done } else { CommandOutcome::No })
     }
 
-    fn vacuum(&self, args: &VacuumArgs) -> Result<Outcome> {
-        let dataset = self.dataset(args.dataset.as_deref())?;
+    fn run_vacuum(&self, args: &VacuumArgs) -> Result<CommandOutcome> {
+        let dataset = self.dataset_location(args.dataset.as_deref())?;
         if let Some(table) = ops::compact::table_at(&self.context, &dataset)? {
-            let report = ops::vacuum::vacuum_table(&self.context, &table, &args.options())?;
+            let report = ops::vacuum::vacuum_table(&self.context, &table, &args.to_options())?;
             self.progress.stop();
-            self.report(|w| {
+            self.print_report(|w| {
                 if !self.global.json {
-                    return human::vacuumed(w, &report, self.global.verbose > 0);
+                    return human::write_table_vacuum(w, &report, self.global.verbose > 0);
                 }
-                report.deleted.iter().try_for_each(|file| json::object(w, "object", file))?;
-                report.unknown.iter().try_for_each(|path| json::object(w, "unknown", &json!({ "path": path })))?;
-                json::summary(w, &report)
+                report.deleted.iter().try_for_each(|file| json::write_object(w, "object", file))?;
+                report
+                    .unknown
+                    .iter()
+                    .try_for_each(|path| json::write_object(w, "unknown", &json!({ "path": path })))?;
+                json::write_summary(w, &report)
             })?;
-            return Ok(Outcome::Done);
+            return Ok(CommandOutcome::Done);
         }
-        let report = ops::vacuum::vacuum(&self.context, &dataset, &args.options())?;
+        let report = ops::vacuum::vacuum_dataset(&self.context, &dataset, &args.to_options())?;
         self.progress.stop();
-        self.report(|w| {
+        self.print_report(|w| {
             if !self.global.json {
-                return human::vacuum(w, &report, self.global.verbose > 0);
+                return human::write_vacuum(w, &report, self.global.verbose > 0);
             }
-            report.deleted.iter().try_for_each(|object| json::object(w, "object", object))?;
-            report.foreign.iter().try_for_each(|path| json::object(w, "foreign", &json!({ "path": path })))?;
-            json::summary(w, &report)
+            report.deleted.iter().try_for_each(|object| json::write_object(w, "object", object))?;
+            report.foreign.iter().try_for_each(|path| json::write_object(w, "foreign", &json!({ "path": path })))?;
+            json::write_summary(w, &report)
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
-    fn erase(&self, args: &EraseArgs) -> Result<Outcome> {
-        let (dataset, ids) = args.words();
-        let mut ids: Vec<EraseId> = ids.iter().map(|id| args.meant(id)).chain(args.kinds()).collect();
+    fn run_erase(&self, args: &EraseArgs) -> Result<CommandOutcome> {
+        let (dataset, ids) = args.dataset_and_ids();
+        let mut ids: Vec<EraseId> = ids.iter().map(|id| args.id_with_kind(id)).chain(args.ids_by_kind()).collect();
         if let Some(file) = &args.ids {
-            ids.extend(self.read_ids(file)?.into_iter().map(|id| args.meant(id)));
+            ids.extend(self.read_ids(file)?.into_iter().map(|id| args.id_with_kind(id)));
         }
         let options = EraseOptions {
             ids,
             all_versions: args.all_versions,
             reason: args.reason.clone(),
-            receipt: args.receipt.as_deref().map(|file| self.context.location(file)).transpose()?,
+            receipt: args.receipt.as_deref().map(|file| self.context.parse_location(file)).transpose()?,
             dry_run: args.dry_run,
         };
         args.check_that_an_id_is_meant()?;
-        let dataset = self.dataset(dataset)?;
-        let job = Job { name: "erase", sources: &[], output: &dataset, private: PrivateChoice::default() };
+        let dataset = self.dataset_location(dataset)?;
+        let job = LineageJob { name: "erase", sources: &[], output: &dataset, private: PrivateChoice::default() };
         let report = self.with_events(&args.lineage, options.dry_run, &job, || {
-            ops::erase::erase(&self.context, &dataset, &options)
+            ops::erase::erase_records(&self.context, &dataset, &options)
         })?;
-        self.report(|w| {
+        self.print_report(|w| {
             if !self.global.json {
-                return human::erase(w, &report, self.global.verbose > 0);
+                return human::write_erase(w, &report, self.global.verbose > 0);
             }
-            report.ids.iter().try_for_each(|id| json::object(w, "id", id))?;
-            report.shards.iter().try_for_each(|shard| json::object(w, "shard", shard))?;
-            json::summary(w, &report)
+            report.ids.iter().try_for_each(|id| json::write_object(w, "id", id))?;
+            report.shards.iter().try_for_each(|shard| json::write_object(w, "shard", shard))?;
+            json::write_summary(w, &report)
         })?;
         if !self.global.json && !self.global.quiet {
             for id in &report.missing {
                 let _ = writeln!(io::stderr(), "no record has the id `{}`", human::clean(id));
             }
         }
-        Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+        Ok(if report.missing.is_empty() { CommandOutcome::Done } else { CommandOutcome::No })
     }
 
-    fn remove(&self, args: &RemoveArgs) -> Result<Outcome> {
-        let options = args.options()?;
-        let dataset = self.dataset(args.dataset.as_deref())?;
-        let job = Job { name: "remove", sources: &[], output: &dataset, private: PrivateChoice::default() };
-        let run = || ops::undo::remove(&self.context, &dataset, &options);
+    fn run_remove(&self, args: &RemoveArgs) -> Result<CommandOutcome> {
+        let options = args.to_options()?;
+        let dataset = self.dataset_location(args.dataset.as_deref())?;
+        let job = LineageJob { name: "remove", sources: &[], output: &dataset, private: PrivateChoice::default() };
+        let run = || ops::undo::remove_sources(&self.context, &dataset, &options);
         let report = self.with_events(&args.lineage, options.dry_run, &job, run)?;
-        self.report(|w| {
+        self.print_report(|w| {
             if !self.global.json {
-                return human::remove(w, &report, self.global.verbose > 0);
+                return human::write_remove(w, &report, self.global.verbose > 0);
             }
-            report.removed.iter().try_for_each(|source| json::object(w, "source", source))?;
-            json::summary(w, &report)
+            report.removed.iter().try_for_each(|source| json::write_object(w, "source", source))?;
+            json::write_summary(w, &report)
         })?;
         if !self.global.json && !self.global.quiet {
             for name in &report.missing {
                 let _ = writeln!(io::stderr(), "no source in the dataset has the name `{}`", human::clean(name));
             }
         }
-        Ok(if report.missing.is_empty() { Outcome::Done } else { Outcome::No })
+        Ok(if report.missing.is_empty() { CommandOutcome::Done } else { CommandOutcome::No })
     }
 
-    fn block(&self, args: &BlockArgs, lift: bool) -> Result<Outcome> {
-        let mut ids: Vec<EraseId> = args.kinds().collect();
+    fn run_block(&self, args: &BlockArgs, lift: bool) -> Result<CommandOutcome> {
+        let mut ids: Vec<EraseId> = args.ids_by_kind().collect();
         if let Some(file) = &args.ids {
-            ids.extend(self.read_ids(file)?.into_iter().map(EraseId::any));
+            ids.extend(self.read_ids(file)?.into_iter().map(EraseId::with_any_kind));
         }
         let options = BlockOptions { ids, reason: args.reason.clone(), lift, dry_run: args.dry_run };
-        let dataset = self.dataset(args.dataset.as_deref())?;
-        let report = ops::block::block(&self.context, &dataset, &options)?;
+        let dataset = self.dataset_location(args.dataset.as_deref())?;
+        let report = ops::block::block_ids(&self.context, &dataset, &options)?;
         self.progress.stop();
-        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::block(w, &report) })?;
+        self.print_report(|w| {
+            if self.global.json { json::write_summary(w, &report) } else { human::write_block(w, &report) }
+        })?;
         // Who is not on the list cannot be taken off it.
-        Ok(if lift && !report.unchanged.is_empty() { Outcome::No } else { Outcome::Done })
+        Ok(if lift && !report.unchanged.is_empty() { CommandOutcome::No } else { CommandOutcome::Done })
     }
 
-    fn revert(&self, args: &RevertArgs) -> Result<Outcome> {
-        let dataset = self.dataset(args.dataset.as_deref())?;
-        let job = Job { name: "revert", sources: &[], output: &dataset, private: PrivateChoice::default() };
-        let run = || ops::undo::revert(&self.context, &dataset, &args.to, args.dry_run);
+    fn run_revert(&self, args: &RevertArgs) -> Result<CommandOutcome> {
+        let dataset = self.dataset_location(args.dataset.as_deref())?;
+        let job = LineageJob { name: "revert", sources: &[], output: &dataset, private: PrivateChoice::default() };
+        let run = || ops::undo::revert_dataset(&self.context, &dataset, &args.to, args.dry_run);
         let report = self.with_events(&args.lineage, args.dry_run, &job, run)?;
-        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::revert(w, &report) })?;
-        Ok(Outcome::Done)
+        self.print_report(|w| {
+            if self.global.json { json::write_summary(w, &report) } else { human::write_revert(w, &report) }
+        })?;
+        Ok(CommandOutcome::Done)
     }
 
     /// Runs a command that writes and tells whoever is to know of it, but of no plan; then the progress is over.
@@ -622,11 +623,11 @@ impl Session<'_> {
         &self,
         args: &LineageArgs,
         dry_run: bool,
-        job: &Job<'_>,
+        job: &LineageJob<'_>,
         run: impl FnOnce() -> Result<R>,
     ) -> Result<R>
     where
-        for<'r> lineage::Outcome: From<&'r R>,
+        for<'r> lineage::RunOutcome: From<&'r R>,
     {
         let to = args.openlineage.as_deref().filter(|_| !dry_run);
         let report = lineage::with_events(&self.context, to, job, run)?;
@@ -635,27 +636,27 @@ impl Session<'_> {
     }
 
     /// The dataset: the argument, then `shardify.toml`, then `SHARDIFY_DATASET`, then `./shards`.
-    fn dataset(&self, argument: Option<&str>) -> Result<Location> {
+    fn dataset_location(&self, argument: Option<&str>) -> Result<Location> {
         let named = argument
             .map(str::to_owned)
-            .or_else(|| self.config.dataset().map(str::to_owned))
+            .or_else(|| self.config.default_dataset().map(str::to_owned))
             .or_else(|| std::env::var("SHARDIFY_DATASET").ok().filter(|v| !v.is_empty()));
-        let location = self.context.location(named.as_deref().unwrap_or("shards"))?;
+        let location = self.context.parse_location(named.as_deref().unwrap_or("shards"))?;
         if location.local_path().is_some_and(|path| path.is_file()) {
             return Err(Error::usage("expected the folder of a dataset, found a file")
-                .at(location.to_string())
-                .hint("a dataset is a folder of shards: name one that is new, or has a dataset"));
+                .at_location(location.to_string())
+                .with_hint("a dataset is a folder of shards: name one that is new, or has a dataset"));
         }
         Ok(location)
     }
 
     /// Writes what a command did to standard output: objects with --json, else a summary, which --quiet silences.
-    fn report(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-        if self.global.quiet && !self.global.json { Ok(()) } else { self.print(write) }
+    fn print_report(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+        if self.global.quiet && !self.global.json { Ok(()) } else { self.print_answer(write) }
     }
 
     /// Suggests the next command below a summary, to people alone: on standard error, if that is a terminal.
-    fn suggest(&self, command: &str, dataset: &str, purpose: &str) {
+    fn suggest_command(&self, command: &str, dataset: &str, purpose: &str) {
         if self.global.quiet || self.global.json || !io::stderr().is_terminal() {
             return;
         }
@@ -664,7 +665,7 @@ impl Session<'_> {
     }
 
     /// Writes the answer to standard output.
-    fn print(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    fn print_answer(&self, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
         let mut out = io::BufWriter::new(io::stdout().lock());
         let written = write(&mut out).and_then(|()| Ok(out.flush()?));
         match written {
@@ -701,16 +702,39 @@ fn closed_pipe_is_fine(result: io::Result<()>) -> Result<()> {
 }
 
 /// Reports an error and returns its exit code.
-fn fail(error: &Error, json: bool) -> ExitCode {
+fn report_failure(error: &Error, json: bool) -> ExitCode {
     if json {
-        json::error(error);
+        json::write_error(error);
     } else {
         let mut text = Vec::new();
         // Writing to memory cannot fail, and there is nobody to tell that standard error is closed.
-        let _ = human::error(&mut text, error);
+        let _ = human::write_error(&mut text, error);
         let _ = io::stderr().write_all(&text);
     }
-    exit::code(error.kind()).into()
+    exit::exit_code(error.kind()).into()
+}
+
+/// Writes the live shards, or those of one part of a divided dataset: as a table, as paths, or as patterns.
+fn write_list(w: &mut dyn Write, snapshot: &Snapshot, args: &ManifestArgs, json: bool) -> Result<()> {
+    let of_side = args.split.as_deref().map(|side| ops::manifest::list_of_side(snapshot, side)).transpose()?;
+    let shards = match &of_side {
+        Some(shards) => shards,
+        None => ops::manifest::live_shards(snapshot)?,
+    };
+    let location = snapshot.dataset().store().location();
+    let root = location.to_string();
+    let below = |path: &str| format!("{}/{path}", root.trim_end_matches('/'));
+    if args.urls {
+        ops::manifest::check_literal(location, shards)?;
+        let patterns = ops::manifest::brace_patterns(shards);
+        json::write_places(w, "urls", "ranges", patterns.iter().map(|p| below(p)), json)
+    } else if args.paths {
+        json::write_places(w, "path", "shards", shards.iter().map(|s| below(&s.path)), json)
+    } else if json {
+        json::write_shards(w, shards)
+    } else {
+        human::write_shards(w, shards)
+    }
 }
 
 #[cfg(test)]
@@ -720,7 +744,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        help::command().debug_assert();
+        help::command_with_help().debug_assert();
     }
 
     #[test]
@@ -728,7 +752,7 @@ mod tests {
         for (kind, code) in
             [(Kind::Usage, 2), (Kind::Conflict, 4), (Kind::Storage, 5), (Kind::Input, 6), (Kind::Internal, 70)]
         {
-            assert_eq!(exit::code(kind), code);
+            assert_eq!(exit::exit_code(kind), code);
         }
     }
 }

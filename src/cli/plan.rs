@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::{
-    Session,
+    CommandSession,
     args::{CommitArgs, ConvertArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs},
-    exit::Outcome,
+    exit::CommandOutcome,
     human,
     json::{self},
 };
@@ -17,45 +17,45 @@ use crate::{
         adopt, compact, convert, shell_word,
         tasks::{Committed, OpenedPlan, PlanReport, TaskReport, Tasks, location_of, never_planned, open_plan},
     },
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
-impl Session<'_> {
-    pub(super) fn plan(&self, args: &PlanArgs) -> Result<Outcome> {
+impl CommandSession<'_> {
+    pub(super) fn run_plan(&self, args: &PlanArgs) -> Result<CommandOutcome> {
         let (report, manifest) = match &args.what {
             PlanCommand::Convert(args) => (self.plan_convert(&args.convert)?, args.manifest),
             PlanCommand::Compact(args) => (self.plan_compact(args)?, args.manifest),
             PlanCommand::Adopt(args) => (self.plan_adopt(args)?, args.manifest),
-            PlanCommand::Other(words) => return Err(refused(words.first().map_or("", String::as_str))),
+            PlanCommand::Other(words) => return Err(unplannable_error(words.first().map_or("", String::as_str))),
         };
-        self.report(|w| {
+        self.print_report(|w| {
             if self.global.json {
-                return json::summary(w, &report);
+                return json::write_summary(w, &report);
             }
             match (&report.plan, manifest) {
                 (Some(plan), Some(manifest)) => {
-                    let needs = Needs::of(report.tasks, self.context.memory);
+                    let needs = Needs::for_tasks(report.tasks, self.context.memory);
                     Ok(w.write_all(manifest_of(manifest, plan, needs).as_bytes())?)
                 }
-                (Some(plan), None) => human::planned(w, plan, &report),
+                (Some(plan), None) => human::write_plan(w, plan, &report),
                 (None, _) => human::nothing_planned(w, &report),
             }
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
     fn plan_convert(&self, args: &ConvertArgs) -> Result<PlanReport> {
-        let out = self.dataset(args.output.out.as_deref())?;
-        let options = args.options()?;
+        let out = self.dataset_location(args.output.out.as_deref())?;
+        let options = args.to_options()?;
         if options.dry_run {
             return Err(Error::usage("expected `convert --dry-run` or `plan convert`, found both"));
         }
-        convert::plan(&self.context, &out, &options)
+        convert::plan_conversion(&self.context, &out, &options)
     }
 
     fn plan_compact(&self, args: &PlanCompactArgs) -> Result<PlanReport> {
-        let dataset = self.dataset(args.compact.dataset.as_deref())?;
-        let options = args.compact.options()?;
+        let dataset = self.dataset_location(args.compact.dataset.as_deref())?;
+        let options = args.compact.to_options()?;
         if options.dry_run {
             return Err(Error::usage("expected `compact --dry-run` or `plan compact`, found both"));
         }
@@ -63,23 +63,23 @@ impl Session<'_> {
             return Err(Error::usage(
                 "expected a dataset, found a Delta table, whose compaction is not cut into tasks",
             )
-            .at(dataset.to_string())
-            .hint("bound a run of `shardify compact TABLE` with --max-bytes; the next run goes on"));
+            .at_location(dataset.to_string())
+            .with_hint("bound a run of `shardify compact TABLE` with --max-bytes; the next run goes on"));
         }
         compact::store_plan(&self.context, &dataset, &options, args.task_size)
     }
 
     fn plan_adopt(&self, args: &PlanAdoptArgs) -> Result<PlanReport> {
-        let out = args.adopt.out.as_deref().map(|out| self.context.location(out)).transpose()?;
-        adopt::store_plan(&self.context, &args.adopt.options(out), args.task_size)
+        let out = args.adopt.out.as_deref().map(|out| self.context.parse_location(out)).transpose()?;
+        adopt::store_plan(&self.context, &args.adopt.to_options(out), args.task_size)
     }
 
-    pub(super) fn run_task(&self, args: &RunTaskArgs) -> Result<Outcome> {
+    pub(super) fn run_task(&self, args: &RunTaskArgs) -> Result<CommandOutcome> {
         let (dataset, record) = match open_plan(&self.context, &args.plan)? {
             OpenedPlan::Plan(dataset, record) => (dataset, record),
             OpenedPlan::Committed(_, version) => {
                 let error = Error::usage(format!("this plan is committed already, as version {version}"));
-                return Err(error.at(args.plan.clone()));
+                return Err(error.at_location(args.plan.clone()));
             }
         };
         let (mut done, mut records) = (0_u64, 0_u64);
@@ -92,29 +92,29 @@ impl Session<'_> {
         let tasks = Tasks { context: &self.context, dataset: &dataset, record: &record };
         let numbers = args.task.clone();
         let result = match record.operation {
-            Operation::Convert => tasks.run_all::<convert::Work>(numbers, &mut collect),
-            Operation::Compact => tasks.run_all::<compact::Work>(numbers, &mut collect),
-            Operation::Adopt => tasks.run_all::<adopt::Work>(numbers, &mut collect),
+            Operation::Convert => tasks.run_all::<convert::ConvertWork>(numbers, &mut collect),
+            Operation::Compact => tasks.run_all::<compact::CompactWork>(numbers, &mut collect),
+            Operation::Adopt => tasks.run_all::<adopt::AdoptWork>(numbers, &mut collect),
             _ => Err(never_planned(&record)),
         };
         self.progress.stop();
-        self.report(|w| {
+        self.print_report(|w| {
             for report in &reports {
                 if self.global.json {
-                    json::object(w, "task", report)?;
+                    json::write_object(w, "task", report)?;
                     continue;
                 }
                 let state = match (&report.mismatch, report.already_done) {
                     (Some(mismatch), _) => format!("{mismatch}; `commit` makes a plan with wider types"),
                     (None, false) if !report.damaged.is_empty() => {
-                        format!("{} left out: {}", grouped(report.damaged.len() as u64), report.damaged[0])
+                        format!("{} left out: {}", group_digits(report.damaged.len() as u64), report.damaged[0])
                     }
                     (None, true) => "done already".to_owned(),
                     (None, false) => format!(
                         "{} in, {} rejected, {} filtered, {} in {}",
                         human::plural(report.records_in, "record"),
-                        grouped(report.records_rejected),
-                        grouped(report.records_filtered),
+                        group_digits(report.records_rejected),
+                        group_digits(report.records_filtered),
                         Size(report.bytes_out),
                         human::plural(report.shards, "shard")
                     ),
@@ -122,14 +122,14 @@ impl Session<'_> {
                 writeln!(w, "task {}  {state}", report.task)?;
             }
             if self.global.json && result.is_ok() {
-                json::summary(w, &json!({ "tasks": done, "records_out": records }))?;
+                json::write_summary(w, &json!({ "tasks": done, "records_out": records }))?;
             }
             Ok(())
         })?;
-        result.map(|()| Outcome::Done)
+        result.map(|()| CommandOutcome::Done)
     }
 
-    pub(super) fn commit(&self, args: &CommitArgs) -> Result<Outcome> {
+    pub(super) fn run_commit(&self, args: &CommitArgs) -> Result<CommandOutcome> {
         match open_plan(&self.context, &args.plan)? {
             OpenedPlan::Committed(dataset, version) => self.committed_already(&dataset, version),
             OpenedPlan::Plan(dataset, record) => {
@@ -144,33 +144,33 @@ impl Session<'_> {
         }
     }
 
-    fn committed_already(&self, dataset: &Dataset, version: Version) -> Result<Outcome> {
+    fn committed_already(&self, dataset: &Dataset, version: Version) -> Result<CommandOutcome> {
         self.progress.stop();
         let place = dataset.store().location().to_string();
-        self.report(|w| match self.global.json {
-            true => json::summary(w, &json!({ "dataset": place, "version": version, "already_committed": true })),
+        self.print_report(|w| match self.global.json {
+            true => json::write_summary(w, &json!({ "dataset": place, "version": version, "already_committed": true })),
             false => Ok(writeln!(w, "already committed as {version}")?),
         })?;
-        Ok(Outcome::Done)
+        Ok(CommandOutcome::Done)
     }
 
-    fn commit_conversion(&self, tasks: Tasks<'_>) -> Result<Outcome> {
-        let (committed, dataset) = (tasks.commit::<convert::Work>()?, tasks.dataset);
+    fn commit_conversion(&self, tasks: Tasks<'_>) -> Result<CommandOutcome> {
+        let (committed, dataset) = (tasks.commit_plan::<convert::ConvertWork>()?, tasks.dataset);
         self.progress.stop();
         match committed {
             Committed::Already(version) => self.committed_already(dataset, version),
             Committed::Version(report) => {
-                self.report(
-                    |w| if self.global.json { json::summary(w, &report) } else { human::committed(w, &report) },
-                )?;
-                self.suggest("manifest", &report.dataset, "shows what the dataset holds");
-                Ok(if report.counts.records_refused() > 0 { Outcome::Rejects } else { Outcome::Done })
+                self.print_report(|w| {
+                    if self.global.json { json::write_summary(w, &report) } else { human::write_committed(w, &report) }
+                })?;
+                self.suggest_command("manifest", &report.dataset, "shows what the dataset holds");
+                Ok(if report.counts.records_refused() > 0 { CommandOutcome::Rejects } else { CommandOutcome::Done })
             }
             Committed::Next(next, why) => {
                 let (place, plan) = (dataset.store().location().to_string(), location_of(dataset, &next));
                 let tasks = next.tasks.len();
-                self.report(|w| match self.global.json {
-                    true => json::summary(
+                self.print_report(|w| match self.global.json {
+                    true => json::write_summary(
                         w,
                         &json!({ "dataset": place, "version": null, "next_plan": plan, "tasks": tasks, "why": why }),
                     ),
@@ -180,37 +180,39 @@ impl Session<'_> {
                         Ok(writeln!(w, "run its {} and commit it", human::plural(tasks as u64, "task"))?)
                     }
                 })?;
-                Ok(Outcome::Done)
+                Ok(CommandOutcome::Done)
             }
         }
     }
 
-    fn commit_adoption(&self, tasks: Tasks<'_>) -> Result<Outcome> {
-        let (committed, dataset) = (tasks.commit::<adopt::Work>()?, tasks.dataset);
+    fn commit_adoption(&self, tasks: Tasks<'_>) -> Result<CommandOutcome> {
+        let (committed, dataset) = (tasks.commit_plan::<adopt::AdoptWork>()?, tasks.dataset);
         self.progress.stop();
         match committed {
-            Committed::Version(report) => self.adopted(&report),
+            Committed::Version(report) => self.report_adopted(&report),
             Committed::Already(version) => self.committed_already(dataset, version),
             Committed::Next(..) => Err(Error::internal("an adoption has no next plan")),
         }
     }
 
-    fn commit_compaction(&self, tasks: Tasks<'_>) -> Result<Outcome> {
-        let (committed, dataset) = (tasks.commit::<compact::Work>()?, tasks.dataset);
+    fn commit_compaction(&self, tasks: Tasks<'_>) -> Result<CommandOutcome> {
+        let (committed, dataset) = (tasks.commit_plan::<compact::CompactWork>()?, tasks.dataset);
         self.progress.stop();
         let report = match committed {
             Committed::Version(report) => report,
             Committed::Already(version) => return self.committed_already(dataset, version),
             Committed::Next(..) => return Err(Error::internal("a compaction has no next plan")),
         };
-        self.report(|w| if self.global.json { json::summary(w, &report) } else { human::compact(w, &report, false) })?;
-        self.suggest("vacuum", &report.dataset, "deletes old shards after the retention of 7 days");
-        Ok(Outcome::Done)
+        self.print_report(|w| {
+            if self.global.json { json::write_summary(w, &report) } else { human::write_compact(w, &report, false) }
+        })?;
+        self.suggest_command("vacuum", &report.dataset, "deletes old shards after the retention of 7 days");
+        Ok(CommandOutcome::Done)
     }
 }
 
 /// Returns the error for a command that cannot be planned.
-fn refused(command: &str) -> Error {
+fn unplannable_error(command: &str) -> Error {
     let why = match command {
         "sort" => "sorting has to see all records of a dataset",
         "erase" => "an erasure must not wait for other machines",
@@ -221,7 +223,7 @@ fn refused(command: &str) -> Error {
         }
     };
     Error::usage(format!("expected `plan convert`, `plan compact` or `plan adopt`, found `plan {command}`: {why}"))
-        .hint(format!(
+        .with_hint(format!(
             "run `shardify {}` on one machine",
             if command == "sort" { "compact --sort-by" } else { command }
         ))
@@ -239,7 +241,7 @@ struct Needs {
 const CPUS: u32 = 4;
 
 impl Needs {
-    fn of(tasks: usize, memory: Size) -> Self {
+    fn for_tasks(tasks: usize, memory: Size) -> Self {
         Self { tasks, mebibytes: ((memory.0 / 4 * 5) >> 20) + 256 }
     }
 }
@@ -248,14 +250,14 @@ impl Needs {
 fn manifest_of(manifest: Manifest, plan: &str, needs: Needs) -> String {
     let name = plan.rsplit('/').next().unwrap_or_default().get(..16).unwrap_or("plan");
     match manifest {
-        Manifest::Slurm => slurm(plan, name, needs),
-        Manifest::K8s => kubernetes(plan, name, needs),
+        Manifest::Slurm => slurm_script(plan, name, needs),
+        Manifest::K8s => kubernetes_jobs(plan, name, needs),
     }
 }
 
 /// Returns a script that submits job arrays. Slurm limits the numbers in an array, by default to 1,000. A process that
 /// a store or another run stopped (exit codes 4 and 5) is run again in its job; one that cannot succeed ends the array.
-fn slurm(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
+fn slurm_script(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
     let plan = shell_word(plan);
     let number = "\"$((SHARDIFY_FIRST + SLURM_ARRAY_TASK_ID))\"";
     let again = |command: &str| {
@@ -314,7 +316,7 @@ fn yaml_text(text: &str) -> String {
 /// Returns a Kubernetes Indexed Job, and a Job that commits the plan once all its tasks have run: Kubernetes starts
 /// none after another, so it tries again while outcomes are missing (exit code 4). Exit codes that another attempt
 /// cannot change fail a task at once.
-fn kubernetes(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
+fn kubernetes_jobs(plan: &str, name: &str, Needs { tasks, mebibytes }: Needs) -> String {
     let parallel = tasks.min(64);
     // Kubernetes replaces `$(NAME)` in a command.
     let argument = yaml_text(&plan.replace("$(", "$$("));
@@ -364,7 +366,7 @@ mod tests {
             ("/ä\u{1f600}", r#""/\u00e4\U0001f600""#),
             ("/$(HOME)", r#""/$$(HOME)""#),
         ] {
-            let job = manifest_of(Manifest::K8s, path, Needs::of(3, Size::mib(1024)));
+            let job = manifest_of(Manifest::K8s, path, Needs::for_tasks(3, Size::from_mib(1024)));
             assert!(job.contains(&format!("command: [\"shardify\", \"run-task\", {argument}, ")), "{job}");
             assert!(job.contains(&format!("done\", {argument}]\n")) && job.contains("memory: 1536Mi"), "{job}");
             let comments = job.lines().take_while(|line| line.starts_with('#')).count();

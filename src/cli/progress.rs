@@ -80,12 +80,12 @@ impl Progress {
     }
 
     /// Starts to draw.
-    pub(super) fn start(self: &Arc<Self>) -> Option<JoinHandle<()>> {
+    pub(super) fn start_drawing(self: &Arc<Self>) -> Option<JoinHandle<()>> {
         if self.mode == Mode::Off {
             return None;
         }
         let progress = Arc::clone(self);
-        Some(std::thread::spawn(move || progress.draw()))
+        Some(std::thread::spawn(move || progress.draw_loop()))
     }
 
     /// Ends drawing and clears the line.
@@ -96,7 +96,7 @@ impl Progress {
         }
     }
 
-    fn draw(&self) {
+    fn draw_loop(&self) {
         let started = Instant::now();
         let mut last_line = started;
         while !self.stopped.load(Ordering::Relaxed) {
@@ -107,21 +107,21 @@ impl Progress {
             }
             match self.mode {
                 Mode::Off => return,
-                Mode::Bar => self.tick(phase, since),
+                Mode::Bar => self.update_bar(phase, since),
                 Mode::Lines if last_line.elapsed() >= LINE_EVERY => {
                     last_line = Instant::now();
-                    let _ = writeln!(std::io::stderr(), "{phase}: {}", self.text(since));
+                    let _ = writeln!(std::io::stderr(), "{phase}: {}", self.status_text(since));
                 }
                 Mode::Objects if last_line.elapsed() >= LINE_EVERY => {
                     last_line = Instant::now();
-                    json::event("progress", &self.object(phase));
+                    json::write_event("progress", &self.progress_object(phase));
                 }
                 Mode::Lines | Mode::Objects => {}
             }
         }
     }
 
-    fn tick(&self, phase: &'static str, since: Instant) {
+    fn update_bar(&self, phase: &'static str, since: Instant) {
         let mut slot = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stopped.load(Ordering::Relaxed) {
             return;
@@ -138,14 +138,14 @@ impl Progress {
         bar.set_prefix(phase);
         bar.set_length(total.max(1));
         bar.set_position(bytes.min(total));
-        bar.set_message(self.text(since));
+        bar.set_message(self.status_text(since));
         if is_new {
             bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             bar.tick();
         }
     }
 
-    fn object(&self, phase: &'static str) -> serde_json::Value {
+    fn progress_object(&self, phase: &'static str) -> serde_json::Value {
         let total = self.total.load(Ordering::Relaxed);
         serde_json::json!({
             "phase": phase,
@@ -156,14 +156,14 @@ impl Progress {
         })
     }
 
-    fn text(&self, since: Instant) -> String {
+    fn status_text(&self, since: Instant) -> String {
         let (bytes, total) = (self.bytes.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         let seconds = since.elapsed().as_secs_f64().max(0.001);
         let rate = bytes as f64 / seconds;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and for show")]
         let rate_bytes = rate as u64;
         let left = match total.checked_sub(bytes) {
-            Some(left) if rate > 0.0 && bytes > 0 => format!(", {} left", clock(left as f64 / rate)),
+            Some(left) if rate > 0.0 && bytes > 0 => format!(", {} left", format_clock(left as f64 / rate)),
             _ => String::new(),
         };
         let share = match total {
@@ -181,7 +181,7 @@ impl Progress {
     }
 }
 
-fn clock(seconds: f64) -> String {
+fn format_clock(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a range of u64")]
     let seconds = seconds.clamp(0.0, 1e9).round() as u64;
     match seconds {
@@ -209,7 +209,7 @@ impl Observer for Progress {
                 self.shards.fetch_add(1, Ordering::Relaxed);
             }
             Event::Note(_) if self.quiet => {}
-            Event::Note(note) if self.json => json::message("note", &note),
+            Event::Note(note) if self.json => json::write_message("note", &note),
             Event::Note(note) => {
                 let line = format!("note: {}", super::human::clean(&note));
                 match self.bar.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn time_left_is_short() {
-        assert_eq!(clock(5.4), "5 s");
-        assert_eq!(clock(61.0), "1:01 min");
-        assert_eq!(clock(7_260.0), "2:01 h");
+        assert_eq!(format_clock(5.4), "5 s");
+        assert_eq!(format_clock(61.0), "1:01 min");
+        assert_eq!(format_clock(7_260.0), "2:01 h");
     }
 }

@@ -4,13 +4,13 @@
 use std::ffi::OsString;
 
 use crate::{
-    ops::convert::Write,
+    ops::convert::WriteOption,
     scan::settings::Read,
-    settings::{Setting, Table, Values},
+    settings::{Setting, SettingValues, Table},
 };
 
 /// Writes out the settings among the words behind the name of the command.
-pub(super) fn expand(words: &[OsString]) -> Vec<OsString> {
+pub(super) fn expand_settings(words: &[OsString]) -> Vec<OsString> {
     let mut out = Vec::with_capacity(words.len());
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -43,12 +43,12 @@ pub(super) fn expand(words: &[OsString]) -> Vec<OsString> {
 /// Returns all settings, with the options that hold them.
 fn of_tables() -> impl Iterator<Item = (&'static str, &'static Setting)> {
     let read = Read::SETTINGS.iter().map(|setting| ("read", setting));
-    read.chain(Write::SETTINGS.iter().map(|setting| ("write", setting)))
+    read.chain(WriteOption::SETTINGS.iter().map(|setting| ("write", setting)))
 }
 
 /// Whether a setting is on or off.
 fn is_switch(setting: &Setting) -> bool {
-    matches!(setting.values, Values::Words(words) if words.iter().any(|(word, _)| *word == "yes"))
+    matches!(setting.values, SettingValues::Words(words) if words.iter().any(|(word, _)| *word == "yes"))
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
 
     fn expanded(words: &str) -> String {
         let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-        expand(&words).iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        expand_settings(&words).iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

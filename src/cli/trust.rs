@@ -37,14 +37,14 @@ pub(super) fn own_path(environment: &dyn Fn(&str) -> Option<String>) -> Option<P
 ///
 /// # Errors
 /// When only the user may set it.
-pub(super) fn check(command: &str, key: &str, value: &toml::Value, file: &str) -> Result<()> {
+pub(super) fn check_option(command: &str, key: &str, value: &toml::Value, file: &str) -> Result<()> {
     let deletes = DELETING.contains(&command) && !HARMLESS.contains(&key);
     let writes_a_file = command == "manifest" && key == "out";
     if deletes || writes_a_file || OWN.contains(&key) || key == "all-versions" {
         return Err(Error::usage(format!("`{key}` of `{command}` may not be set by the file of a folder"))
-            .at(file)
-            .hint(format!("give --{key} on the command line, or set it in ~/.config/shardify/shardify.toml"))
-            .hint(
+            .at_location(file)
+            .with_hint(format!("give --{key} on the command line, or set it in ~/.config/shardify/shardify.toml"))
+            .with_hint(
                 "a folder may come from somebody else: its file neither names hosts, keys and files to write, nor \
              deletes",
             ));
@@ -52,7 +52,7 @@ pub(super) fn check(command: &str, key: &str, value: &toml::Value, file: &str) -
     if key == "out" {
         check_dataset(value, file)?;
     }
-    texts(value).try_for_each(|text| check_host(key, text, file))
+    string_values(value).try_for_each(|text| check_host(key, text, file))
 }
 
 /// Checks the dataset that the file of a folder names.
@@ -65,12 +65,12 @@ pub(super) fn check_dataset(value: &toml::Value, file: &str) -> Result<()> {
             && !text.starts_with("file:")
             && Path::new(text).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
     };
-    match texts(value).find(|text| !is_below(text)) {
+    match string_values(value).find(|text| !is_below(text)) {
         None => Ok(()),
         Some(_) => Err(Error::usage("expected a dataset below the folder, found one elsewhere")
-            .at(file)
-            .hint("name it on the command line, by $SHARDIFY_DATASET, or in ~/.config/shardify/shardify.toml")
-            .hint("a folder may come from somebody else: its file does not make a command write elsewhere")),
+            .at_location(file)
+            .with_hint("name it on the command line, by $SHARDIFY_DATASET, or in ~/.config/shardify/shardify.toml")
+            .with_hint("a folder may come from somebody else: its file does not make a command write elsewhere")),
     }
 }
 
@@ -78,16 +78,16 @@ fn check_host(key: &str, text: &str, file: &str) -> Result<()> {
     match text.split_once("://") {
         Some((scheme, _)) if scheme.chars().all(|c| c.is_ascii_alphanumeric()) && !BUCKETS.contains(&scheme) => {
             Err(Error::usage(format!("`{key}` names a host, which the file of a folder may not"))
-                .at(file)
-                .hint("give it on the command line, or set it in ~/.config/shardify/shardify.toml"))
+                .at_location(file)
+                .with_hint("give it on the command line, or set it in ~/.config/shardify/shardify.toml"))
         }
         _ => Ok(()),
     }
 }
 
-fn texts(value: &toml::Value) -> Box<dyn Iterator<Item = &str> + '_> {
+fn string_values(value: &toml::Value) -> Box<dyn Iterator<Item = &str> + '_> {
     match value {
-        toml::Value::Array(values) => Box::new(values.iter().flat_map(texts)),
+        toml::Value::Array(values) => Box::new(values.iter().flat_map(string_values)),
         toml::Value::String(text) => Box::new(std::iter::once(text.as_str())),
         _ => Box::new(std::iter::empty()),
     }
@@ -100,13 +100,13 @@ mod tests {
     use crate::cli::help;
 
     fn allowed(command: &str, key: &str, value: &str) -> bool {
-        check(command, key, &toml::Value::String(value.to_owned()), "shardify.toml").is_ok()
+        check_option(command, key, &toml::Value::String(value.to_owned()), "shardify.toml").is_ok()
     }
 
     #[test]
     fn every_option_that_takes_a_file_or_a_url_is_known_to_be_read_or_is_the_users() {
         let read = ["labels", "schema", "subject-table", "rules", "find-file"];
-        for command in help::command().get_subcommands() {
+        for command in help::command_with_help().get_subcommands() {
             for option in command.get_arguments() {
                 let Some(long) = option.get_long() else { continue };
                 let names = option.get_value_names().unwrap_or_default();

@@ -19,8 +19,8 @@ const STORE_VARIABLES: [&str; 6] = ["AWS_", "GOOGLE_", "GCS_", "AZURE_", "OBJECT
 ///
 /// # Errors
 /// When the folder was deleted, or cannot be read.
-pub(crate) fn folder() -> Result<PathBuf> {
-    std::env::current_dir().map_err(|e| Error::storage("the current folder cannot be read").cause(e))
+pub(crate) fn current_folder() -> Result<PathBuf> {
+    std::env::current_dir().map_err(|e| Error::storage("the current folder cannot be read").with_cause(e))
 }
 
 /// Returns the settings of remote stores: those that are given, those of the environment, and those in the files of
@@ -37,7 +37,7 @@ pub(crate) fn store_settings(given: Vec<(String, String)>) -> StoreSettings {
     settings.extend(given);
     let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if !has_aws {
-        profile::add(&mut settings, environment);
+        profile::add_profile_settings(&mut settings, environment);
     }
     if !has_google {
         profile::add_google(&mut settings, environment("HOME"));

@@ -23,7 +23,7 @@ const FILE: SmallFile = SmallFile::new("a file of profiles", 1 << 20);
 const FIRST: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE"];
 
 /// Adds the settings of the profile that `AWS_PROFILE` names, or of `default`, to those of the environment, which win.
-pub(super) fn add(settings: &mut Vec<(String, String)>, environment: impl Fn(&str) -> Option<String>) {
+pub(super) fn add_profile_settings(settings: &mut Vec<(String, String)>, environment: impl Fn(&str) -> Option<String>) {
     let file = |variable: &str, name: &str| {
         let usual = || environment("HOME").map(|home| PathBuf::from(home).join(".aws").join(name));
         environment(variable).map(PathBuf::from).or_else(usual)
@@ -32,8 +32,8 @@ pub(super) fn add(settings: &mut Vec<(String, String)>, environment: impl Fn(&st
         path.and_then(|path| String::from_utf8(FILE.read(&path).ok()??).ok()).unwrap_or_default()
     };
     let profile = environment("AWS_PROFILE").unwrap_or_else(|| "default".to_owned());
-    let mut found = section(&text(file("AWS_CONFIG_FILE", "config")), &profile);
-    found.extend(section(&text(file("AWS_SHARED_CREDENTIALS_FILE", "credentials")), &profile));
+    let mut found = profile_section(&text(file("AWS_CONFIG_FILE", "config")), &profile);
+    found.extend(profile_section(&text(file("AWS_SHARED_CREDENTIALS_FILE", "credentials")), &profile));
     let is_set = |settings: &[(String, String)], name: &str| settings.iter().any(|(n, v)| n == name && !v.is_empty());
     let keys_are_elsewhere = FIRST.iter().any(|name| is_set(settings, name));
     for (key, variables) in TAKEN {
@@ -58,7 +58,7 @@ pub(super) fn add_google(settings: &mut Vec<(String, String)>, home: Option<Stri
 }
 
 /// Returns the settings of a profile: those below `[NAME]` or `[profile NAME]`.
-fn section(text: &str, profile: &str) -> BTreeMap<String, String> {
+fn profile_section(text: &str, profile: &str) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let mut is_ours = false;
     for line in text.lines() {
@@ -95,7 +95,7 @@ mod tests {
         std::fs::write(folder.join("config"), config).unwrap();
         let home = home.path().to_str().unwrap().to_owned();
         let read = |profile: Option<&str>, mut settings: Vec<(String, String)>| {
-            add(&mut settings, |name| match name {
+            add_profile_settings(&mut settings, |name| match name {
                 "HOME" => Some(home.clone()),
                 "AWS_PROFILE" => profile.map(str::to_owned),
                 _ => None,

@@ -10,12 +10,12 @@ use std::{ffi::OsString, str::FromStr, sync::Arc};
 
 use bytes::Bytes;
 
-use self::files::Files;
+use self::files::MemoryFiles;
 use crate::{
     array::records::ArrayOptions,
     cli,
     codec::{Codec, encoding::Encoding},
-    dataset::{Dataset, find, find_prefix},
+    dataset::{Dataset, find_hits, find_prefix},
     delta::Table,
     error::{Error, Kind, Result},
     events::Cancel,
@@ -26,7 +26,7 @@ use crate::{
     format::{OutputFormat, Parsed},
     ops::{export, prove},
     record::Payload,
-    scan::{self, Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify},
+    scan::{self, Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify_inputs},
     schema::{self, schema_of, unite_lists},
     storage::{Location, Store},
     units::{Size, parse_duration},
@@ -78,7 +78,7 @@ pub fn blames(error: &Error) -> bool {
 /// # Errors
 /// Fails if the bytes cannot be read; see [`blames`].
 pub fn csv(bytes: &[u8]) -> Result<()> {
-    file("x.csv", bytes, Some(InputFormat::CSV))
+    read_file("x.csv", bytes, Some(InputFormat::CSV))
 }
 
 /// Reads a JSON document.
@@ -86,7 +86,7 @@ pub fn csv(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn json(bytes: &[u8]) -> Result<()> {
-    file("x.json", bytes, Some(InputFormat::JSON))
+    read_file("x.json", bytes, Some(InputFormat::JSON))
 }
 
 /// Reads JSON Lines.
@@ -94,7 +94,7 @@ pub fn json(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn jsonl(bytes: &[u8]) -> Result<()> {
-    file("x.jsonl", bytes, Some(InputFormat::JSONL))
+    read_file("x.jsonl", bytes, Some(InputFormat::JSONL))
 }
 
 /// Reads Parquet.
@@ -102,7 +102,7 @@ pub fn jsonl(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn parquet(bytes: &[u8]) -> Result<()> {
-    file("x.parquet", bytes, Some(InputFormat::PARQUET))
+    read_file("x.parquet", bytes, Some(InputFormat::PARQUET))
 }
 
 /// Reads Arrow IPC, a file or a stream.
@@ -110,7 +110,7 @@ pub fn parquet(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn arrow(bytes: &[u8]) -> Result<()> {
-    file("x.arrow", bytes, Some(InputFormat::ARROW))
+    read_file("x.arrow", bytes, Some(InputFormat::ARROW))
 }
 
 /// Reads an archive of samples.
@@ -118,7 +118,7 @@ pub fn arrow(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn tar(bytes: &[u8]) -> Result<()> {
-    file("x.tar", bytes, Some(InputFormat::TAR))
+    read_file("x.tar", bytes, Some(InputFormat::TAR))
 }
 
 /// Reads TFRecord of `tf.train.Example`.
@@ -126,7 +126,7 @@ pub fn tar(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn tfrecord(bytes: &[u8]) -> Result<()> {
-    file("x.tfrecord", bytes, Some(InputFormat::TFRECORD))
+    read_file("x.tfrecord", bytes, Some(InputFormat::TFRECORD))
 }
 
 /// Reads NetCDF.
@@ -134,7 +134,7 @@ pub fn tfrecord(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn netcdf(bytes: &[u8]) -> Result<()> {
-    file("x.nc", bytes, Some(InputFormat::NETCDF))
+    read_file("x.nc", bytes, Some(InputFormat::NETCDF))
 }
 
 /// Reads HDF5.
@@ -142,7 +142,7 @@ pub fn netcdf(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn hdf5(bytes: &[u8]) -> Result<()> {
-    file("x.h5", bytes, Some(InputFormat::HDF5))
+    read_file("x.h5", bytes, Some(InputFormat::HDF5))
 }
 
 /// Reads NPY or NPZ.
@@ -150,7 +150,7 @@ pub fn hdf5(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn npy(bytes: &[u8]) -> Result<()> {
-    file("x.npy", bytes, Some(InputFormat::NPY))
+    read_file("x.npy", bytes, Some(InputFormat::NPY))
 }
 
 /// Reads a Zarr store, given as [`several`] files.
@@ -159,7 +159,7 @@ pub fn npy(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn zarr(bytes: &[u8]) -> Result<()> {
     let files = several(bytes).into_iter().map(|(path, content)| (format!("x.zarr/{path}"), content));
-    read(Files::store(files)?, Some(InputFormat::ZARR))
+    read(MemoryFiles::new_store(files)?, Some(InputFormat::ZARR))
 }
 
 /// Reads a Delta table, given as [`several`] files: its log, and the data files that this names.
@@ -167,16 +167,16 @@ pub fn zarr(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn delta(bytes: &[u8]) -> Result<()> {
-    let store: Arc<dyn Store> = Files::store(several(bytes).into_iter())?;
+    let store: Arc<dyn Store> = MemoryFiles::new_store(several(bytes).into_iter())?;
     let table = Table::open(Arc::clone(&store))?;
-    let snapshot = table.snapshot(None)?;
-    let outcome = table.changes(0, &snapshot).map(|_| ());
+    let snapshot = table.read_snapshot(None)?;
+    let outcome = table.changes_since(0, &snapshot).map(|_| ());
     let in_table = |file: SourceFile| {
         let data = snapshot.files().get(file.name())?.clone();
         Some(file.in_table(data))
     };
     let files = scan::in_store(&store)?.into_iter().filter_map(in_table).take(SPLITS).collect();
-    outcome.and(classified(files, &SniffOptions { from: Some(InputFormat::PARQUET), ..SniffOptions::default() }))
+    outcome.and(read_classified(files, &SniffOptions { from: Some(InputFormat::PARQUET), ..SniffOptions::default() }))
 }
 
 /// Reads a file of any format, detected by content; also covers compressed files.
@@ -184,7 +184,7 @@ pub fn delta(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn any(bytes: &[u8]) -> Result<()> {
-    file("x", bytes, None)
+    read_file("x", bytes, None)
 }
 
 /// Reads delimited text from a compressed file.
@@ -192,7 +192,7 @@ pub fn any(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn packed(bytes: &[u8]) -> Result<()> {
-    file("x.csv.gz", bytes, Some(InputFormat::CSV))
+    read_file("x.csv.gz", bytes, Some(InputFormat::CSV))
 }
 
 /// Scans shards of other programs as `adopt` does.
@@ -202,7 +202,7 @@ pub fn packed(bytes: &[u8]) -> Result<()> {
 pub fn foreign_shards(bytes: &[u8]) -> Result<()> {
     let mut outcome = Ok(());
     for format in [OutputFormat::Tar, OutputFormat::TfRecord] {
-        let Some(framing) = crate::exec::encode::framing(format) else { continue };
+        let Some(framing) = crate::exec::encode::framing_for(format) else { continue };
         let foreign = framing.scan_foreign(&mut &*bytes, &mut |_, _| Ok(())).map(|_| ());
         let own = framing.scan(&mut &*bytes, &mut |_| Ok(()));
         outcome = outcome.and(foreign).and(own);
@@ -215,16 +215,16 @@ pub fn foreign_shards(bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// Fails like [`csv`].
 pub fn dataset(bytes: &[u8]) -> Result<()> {
-    let store: Arc<dyn Store> = Files::store(several(bytes).into_iter())?;
-    let Some(snapshot) = Dataset::new(store).latest()? else { return Ok(()) };
-    let mut outcome = snapshot.shards().map(|_| ()).and(snapshot.runs().map(|_| ()));
-    outcome = outcome.and(snapshot.lineage().map(|_| ()));
+    let store: Arc<dyn Store> = MemoryFiles::new_store(several(bytes).into_iter())?;
+    let Some(snapshot) = Dataset::new(store).newest_snapshot()? else { return Ok(()) };
+    let mut outcome = snapshot.live_shards().map(|_| ()).and(snapshot.run_table().map(|_| ()));
+    outcome = outcome.and(snapshot.full_run_table().map(|_| ()));
     outcome = outcome.and(snapshot.each_source(&mut |_| Ok(())));
     for id in ["1", "p1", "a.csv#1"] {
-        outcome = outcome.and(find(&snapshot, id).map(|_| ()));
+        outcome = outcome.and(find_hits(&snapshot, id).map(|_| ()));
     }
     outcome = outcome.and(find_prefix(&snapshot, "p", 10, &Cancel::default(), &mut |_| Ok(())).map(|_| ()));
-    let exported = export::records(&snapshot, &Cancel::default(), &mut |_| Ok(()));
+    let exported = export::visit_records(&snapshot, &Cancel::default(), &mut |_| Ok(()));
     outcome.and(exported.map(|_| ()))
 }
 
@@ -243,10 +243,10 @@ pub fn proof(bytes: &[u8]) -> Result<()> {
 pub fn schema(bytes: &[u8]) -> Result<()> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
     if let Ok(field) = schema::file::parse_type(text) {
-        same(&schema::file::parse_type(&schema::file::print_type(&field))?, &field)?;
+        check_same(&schema::file::parse_type(&schema::file::print_type(&field))?, &field)?;
     }
     let fields = schema::file::parse(text)?;
-    same(&schema::file::parse(&schema::file::print(&fields))?, &fields)
+    check_same(&schema::file::parse(&schema::file::print_file(&fields))?, &fields)
 }
 
 /// Parses arguments, one per line, and the values in them: sizes, durations, codecs, encodings, locations.
@@ -256,7 +256,7 @@ pub fn schema(bytes: &[u8]) -> Result<()> {
 pub fn arguments(bytes: &[u8]) -> Result<()> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
     let words = std::iter::once("shardify").chain(text.split('\n'));
-    let mut outcome = cli::understand(words.map(OsString::from));
+    let mut outcome = cli::check_arguments(words.map(OsString::from));
     for word in text.split('\n') {
         outcome = outcome.and(Size::from_str(word).map(|_| ()));
         outcome = outcome.and(parse_duration(word).map(|_| ()));
@@ -265,13 +265,13 @@ pub fn arguments(bytes: &[u8]) -> Result<()> {
             let _ = (location.to_string(), location.split_name());
         }));
         if let Ok(codec) = Codec::from_str(word) {
-            same(&Codec::from_str(&codec.to_string())?, &codec)?;
+            check_same(&Codec::from_str(&codec.to_string())?, &codec)?;
         }
     }
     outcome
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(a: &T, b: &T) -> Result<()> {
+fn check_same<T: PartialEq + std::fmt::Debug>(a: &T, b: &T) -> Result<()> {
     if a == b { Ok(()) } else { Err(Error::internal(format!("expected what was printed, {b:?}, found {a:?}"))) }
 }
 
@@ -302,8 +302,8 @@ pub fn joined<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u
     out
 }
 
-fn file(name: &str, bytes: &[u8], from: Option<InputFormat>) -> Result<()> {
-    read(Files::store([(name.to_owned(), Bytes::copy_from_slice(bytes))].into_iter())?, from)
+fn read_file(name: &str, bytes: &[u8], from: Option<InputFormat>) -> Result<()> {
+    read(MemoryFiles::new_store([(name.to_owned(), Bytes::copy_from_slice(bytes))].into_iter())?, from)
 }
 
 /// Reads all sources of a store as `convert` does, and arrays in each supported layout of records.
@@ -316,20 +316,20 @@ fn read(store: Arc<dyn Store>, from: Option<InputFormat>) -> Result<()> {
         let found = scan::in_store(&store)?;
         let arrays = ArrayOptions { raw: *raw, flatten: *flatten, coded: true, ..ArrayOptions::default() };
         let options = SniffOptions { from, arrays, ..SniffOptions::default() };
-        outcome = outcome.and(classified(found, &options));
+        outcome = outcome.and(read_classified(found, &options));
     }
     outcome
 }
 
-fn classified(found: Vec<SourceFile>, options: &SniffOptions) -> Result<()> {
-    match classify(found, options)? {
+fn read_classified(found: Vec<SourceFile>, options: &SniffOptions) -> Result<()> {
+    match classify_inputs(found, options)? {
         Input::Files(_) => Ok(()),
-        Input::Records(sources) => sources.iter().try_for_each(records),
+        Input::Records(sources) => sources.iter().try_for_each(read_records),
     }
 }
 
 /// Infers the types of the first splits of a source, parses them, and encodes the records.
-fn records(source: &RecordSource) -> Result<()> {
+fn read_records(source: &RecordSource) -> Result<()> {
     let input: Box<dyn std::io::Read + Send> =
         if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
     let mut splits = Vec::new();
@@ -347,16 +347,16 @@ fn records(source: &RecordSource) -> Result<()> {
     let schema = schema_of(&fields);
     for split in &splits {
         match source.reader.parse(split, &schema) {
-            Ok(Parsed::Block(block)) => outcome = outcome.and(encode(block.payload, &schema)),
+            Ok(Parsed::Block(block)) => outcome = outcome.and(encode_records(block.payload, &schema)),
             Ok(Parsed::Mismatch(_)) => {}
             Err(error) => outcome = outcome.and(Err(error)),
         }
     }
-    outcome.and(source.reader.arrays().map_or(Ok(()), |arrays| arrays.constants().map(drop)))
+    outcome.and(source.reader.arrays().map_or(Ok(()), |arrays| arrays.read_constants().map(drop)))
 }
 
 /// Encodes records in all formats.
-fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> {
+fn encode_records(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> {
     let records = payload.len();
     let formats: &[OutputFormat] = match &payload {
         Payload::Rows(batch) if batch.get_array_memory_size() as u64 > ENCODED => return Ok(()),
@@ -375,7 +375,7 @@ fn encode(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Result<()> 
             fingerprints: Vec::new(),
             sidecar: None,
         };
-        encoder.encode(EncodeUnit {
+        encoder.encode_unit(EncodeUnit {
             side: 0,
             number: 0,
             batches: vec![batch],

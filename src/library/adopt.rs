@@ -9,7 +9,7 @@ use super::{
 use crate::{
     dataset::Counts,
     error::Result,
-    ops::adopt::{AdoptOptions, adopt},
+    ops::adopt::{AdoptOptions, adopt_shards},
 };
 
 /// An adoption of existing shards; [`Session::adopt`] begins one.
@@ -118,8 +118,8 @@ impl Adopt {
     pub fn run(mut self) -> Result<AdoptReport> {
         self.mistake.check()?;
         self.session.run(|context| {
-            let out = self.out.as_deref().map(|out| context.location(out)).transpose()?;
-            adopt(context, &AdoptOptions { out, ..self.options }).map(AdoptReport)
+            let out = self.out.as_deref().map(|out| context.parse_location(out)).transpose()?;
+            adopt_shards(context, &AdoptOptions { out, ..self.options }).map(AdoptReport)
         })
     }
 }

@@ -98,7 +98,7 @@ impl Batches {
         };
         let reader = Builder::new().name("shard".to_owned()).spawn(read);
         let reader = reader.map_err(|e| {
-            let error = Error::storage("the system refused to start a thread").cause(e);
+            let error = Error::storage("the system refused to start a thread").with_cause(e);
             let _ = refused.send(Err(error));
         });
         Self { batches: Some(receiver), reader: reader.ok() }

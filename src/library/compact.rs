@@ -4,7 +4,7 @@ use super::{Mistake, dataset::Dataset, report, session::Session};
 use crate::{
     dataset::Counts,
     error::Result,
-    ops::compact::{Options, Proof, compact},
+    ops::compact::{Options, ProofLevel, compact_dataset},
     storage::Location,
     units::Size,
 };
@@ -94,7 +94,7 @@ impl Compact {
 
     /// Compares all values of old and new shards before the commit, not only their checksums.
     pub fn compare_values(mut self) -> Self {
-        self.options.proof = Proof::Full;
+        self.options.proof = ProofLevel::Full;
         self
     }
 
@@ -112,7 +112,7 @@ impl Compact {
     /// [`ErrorKind::Storage`](crate::ErrorKind::Storage) if the store fails.
     pub fn run(mut self) -> Result<CompactReport> {
         self.mistake.check()?;
-        self.session.run(|context| compact(context, &self.dataset, &self.options)).map(CompactReport)
+        self.session.run(|context| compact_dataset(context, &self.dataset, &self.options)).map(CompactReport)
     }
 }
 

@@ -12,7 +12,10 @@ use crate::{
     exec::{cut::ShardEnds, gather::OnError},
     format::OutputFormat,
     ops::{
-        convert::{Accept, ConvertOptions, LabelSource, SubjectSource, WriteSetting, column_type, condition, convert},
+        convert::{
+            Accept, ConvertOptions, LabelSource, SubjectSource, WriteSetting, column_type, convert_sources,
+            parse_condition,
+        },
         inputs::OnChanged,
     },
     record::{side::SideBy, subject::SubjectPattern},
@@ -129,7 +132,7 @@ impl Convert {
 
     /// Keeps the rows that satisfy a condition in SQL (`--where`): `age >= 18 and site in ('A', 'B')`.
     pub fn filter(mut self, text: &str) -> Self {
-        self.options.filter = self.mistake.of("filter", condition(text));
+        self.options.filter = self.mistake.of("filter", parse_condition(text));
         self
     }
 
@@ -346,7 +349,7 @@ impl Convert {
         self.mistake.check()?;
         let (session, dataset) = (self.session.clone(), std::mem::take(&mut self.dataset));
         let options = self.settled()?;
-        session.run(|context| convert(context, &context.location(&dataset)?, &options)).map(ConvertReport)
+        session.run(|context| convert_sources(context, &context.parse_location(&dataset)?, &options)).map(ConvertReport)
     }
 
     /// Returns the options; those that belong together are put together.

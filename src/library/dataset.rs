@@ -12,8 +12,8 @@ use crate::{
     dataset::{ShardMeta, Snapshot},
     error::Result,
     ops::{
-        manifest::{self, Wanted},
-        verify::verify,
+        manifest::{self, LookupIds},
+        verify::verify_dataset,
     },
     record::side::side_of_path,
     storage::Location,
@@ -85,8 +85,8 @@ impl Session {
 impl Dataset {
     fn open(session: Session, dataset: &str, at: Option<&str>) -> Result<Self> {
         let (location, snapshot) = session.run(|context| {
-            let location = context.location(dataset)?;
-            let snapshot = manifest::snapshot(context, &location, at)?;
+            let location = context.parse_location(dataset)?;
+            let snapshot = manifest::open_snapshot(context, &location, at)?;
             Ok((location, snapshot))
         })?;
         Ok(Self { session, location, snapshot })
@@ -108,7 +108,7 @@ impl Dataset {
     /// When the store fails, or the list is damaged.
     pub fn shards(&self) -> Result<Vec<Shard>> {
         let shard = |meta: &ShardMeta| Shard { dataset: self.clone(), meta: meta.clone() };
-        Ok(manifest::list(&self.snapshot)?.iter().map(shard).collect())
+        Ok(manifest::live_shards(&self.snapshot)?.iter().map(shard).collect())
     }
 
     /// Finds the records with these record ids, subject ids or origins (`source#row`).
@@ -116,7 +116,7 @@ impl Dataset {
     /// # Errors
     /// When the store fails, or the index is damaged.
     pub fn find(&self, ids: impl IntoIterator<Item = impl Into<String>>) -> Result<FindReport> {
-        self.found(Wanted { ids: ids.into_iter().map(Into::into).collect(), ..Wanted::default() })
+        self.found(LookupIds { ids: ids.into_iter().map(Into::into).collect(), ..LookupIds::default() })
     }
 
     /// Finds the records whose record or subject id begins with a text; at most so many are returned, all are counted.
@@ -124,10 +124,10 @@ impl Dataset {
     /// # Errors
     /// [`ErrorKind::Usage`](crate::ErrorKind::Usage) if ids are private; when the store fails, or the index is damaged.
     pub fn find_prefix(&self, prefix: impl Into<String>, limit: u64) -> Result<FindReport> {
-        self.found(Wanted { prefixes: vec![prefix.into()], limit: Some(limit), ..Wanted::default() })
+        self.found(LookupIds { prefixes: vec![prefix.into()], limit: Some(limit), ..LookupIds::default() })
     }
 
-    fn found(&self, wanted: Wanted) -> Result<FindReport> {
+    fn found(&self, wanted: LookupIds) -> Result<FindReport> {
         let at = self.snapshot.version().to_string();
         let mut records = Vec::new();
         let answer = self.session.run(|context| {
@@ -157,7 +157,7 @@ impl Dataset {
 
     fn verified(&self, read_data: bool) -> Result<VerifyReport> {
         let at = self.snapshot.version().to_string();
-        self.session.run(|context| verify(context, &self.location, Some(&at), read_data)).map(VerifyReport)
+        self.session.run(|context| verify_dataset(context, &self.location, Some(&at), read_data)).map(VerifyReport)
     }
 }
 

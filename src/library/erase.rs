@@ -4,7 +4,7 @@ use super::{dataset::Dataset, report, session::Session};
 use crate::{
     dataset::Counts,
     error::Result,
-    ops::erase::{EraseId, EraseOptions, NameKind, erase},
+    ops::erase::{EraseId, EraseOptions, NameKind, erase_records},
     storage::Location,
 };
 
@@ -83,7 +83,7 @@ impl Erase {
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if other runs were faster,
     /// [`ErrorKind::Storage`](crate::ErrorKind::Storage) if the store fails.
     pub fn run(self) -> Result<EraseReport> {
-        self.session.run(|context| erase(context, &self.dataset, &self.options)).map(EraseReport)
+        self.session.run(|context| erase_records(context, &self.dataset, &self.options)).map(EraseReport)
     }
 }
 

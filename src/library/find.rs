@@ -19,7 +19,7 @@ use crate::ops::manifest::{self, HitReport};
 pub struct FindReport {
     pub(super) records: Vec<FoundRecord>,
     #[serde(flatten)]
-    pub(super) answer: manifest::FindReport,
+    pub(super) answer: manifest::SearchReport,
 }
 
 impl FindReport {

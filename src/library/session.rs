@@ -52,7 +52,7 @@ impl Session {
     /// [`ErrorKind::Storage`](crate::ErrorKind::Storage) if the current folder cannot be read.
     pub fn new() -> Result<Self> {
         Ok(Self {
-            folder: environment::folder()?,
+            folder: environment::current_folder()?,
             stores: Vec::new(),
             jobs: None,
             memory: DEFAULT_MEMORY,
@@ -142,7 +142,8 @@ impl Session {
         let Some(jobs) = self.jobs else { return operation(&context) };
         // One more, which waits for what the others do.
         let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.saturating_add(1)).build();
-        let refused = |e| Error::storage("the system refused to start threads").cause(e).hint("ask for fewer jobs");
+        let refused =
+            |e| Error::storage("the system refused to start threads").with_cause(e).with_hint("ask for fewer jobs");
         pool.map_err(refused)?.install(|| operation(&context))
     }
 }
@@ -150,7 +151,7 @@ impl Session {
 /// Returns a path or URL as a text.
 pub(super) fn text(place: &OsStr) -> Result<String> {
     let other = |place: OsString| {
-        Error::usage("expected a path in UTF-8, found another one").at(Path::new(&place).display().to_string())
+        Error::usage("expected a path in UTF-8, found another one").at_location(Path::new(&place).display().to_string())
     };
     place.to_owned().into_string().map_err(other)
 }

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    codec::hex::hex,
+    codec::hex::to_hex,
     dataset::{Entry, Revision, Snapshot, VersionTree},
     error::{Error, Result},
     format::{OutputFormat, parquet},
@@ -42,34 +42,34 @@ pub enum Description {
 ///
 /// # Errors
 /// When lists, the log or a footer cannot be read.
-pub fn describe(snapshot: &Snapshot, description: Description) -> Result<Value> {
+pub fn describe_version(snapshot: &Snapshot, description: Description) -> Result<Value> {
     let described = match description {
-        Description::Croissant => croissant(snapshot),
-        Description::Mlflow => mlflow(snapshot),
-        Description::Prov => prov(snapshot),
+        Description::Croissant => describe_croissant(snapshot),
+        Description::Mlflow => describe_mlflow(snapshot),
+        Description::Prov => describe_prov(snapshot),
     };
     super::or_overtaken(Some(snapshot), described)
 }
 
-fn name(snapshot: &Snapshot) -> String {
+fn dataset_name(snapshot: &Snapshot) -> String {
     snapshot.dataset().store().location().split_name().map_or_else(|| "dataset".to_owned(), |(_, name)| name)
 }
 
-fn location(snapshot: &Snapshot) -> String {
+fn dataset_location(snapshot: &Snapshot) -> String {
     snapshot.dataset().store().location().to_string().trim_end_matches('/').to_owned()
 }
 
 /// Returns a hash of the records alone: BLAKE3 over paths and checksums of the live shards, in record order.
-fn content(snapshot: &Snapshot) -> Result<String> {
+fn content_hash(snapshot: &Snapshot) -> Result<String> {
     let mut hasher = blake3::Hasher::new();
-    for shard in snapshot.shards()? {
+    for shard in snapshot.live_shards()? {
         hasher.update(&(shard.path.len() as u64).to_le_bytes()).update(shard.path.as_bytes()).update(&shard.checksum);
     }
     Ok(hasher.finalize().to_hex().to_string())
 }
 
 /// Returns the folders of the sources, by the version that imported them.
-fn folders(snapshot: &Snapshot) -> Result<BTreeMap<Version, BTreeSet<String>>> {
+fn source_folders(snapshot: &Snapshot) -> Result<BTreeMap<Version, BTreeSet<String>>> {
     let mut out: BTreeMap<Version, BTreeSet<String>> = BTreeMap::new();
     let mut count = 0;
     snapshot.each_source(&mut |source| {
@@ -92,23 +92,23 @@ fn entry_file(snapshot: &Snapshot) -> Result<(String, Vec<u8>)> {
     let path = snapshot.entry().path();
     let store = snapshot.dataset().store();
     let bytes = store.get(&path)?.ok_or_else(|| {
-        Error::integrity("expected a log entry, found none").at(store.location().join(&path).to_string())
+        Error::integrity("expected a log entry, found none").at_location(store.location().join(&path).to_string())
     })?;
     Ok((path, bytes.to_vec()))
 }
 
-fn croissant(snapshot: &Snapshot) -> Result<Value> {
+fn describe_croissant(snapshot: &Snapshot) -> Result<Value> {
     let entry = snapshot.entry();
     let (path, bytes) = entry_file(snapshot)?;
     let format = entry.settings.shard_format;
-    let sha256 = hex(&Sha256::digest(&bytes));
+    let sha256 = to_hex(&Sha256::digest(&bytes));
     let shards = json!({
         "@type": "cr:FileSet",
         "@id": "shards",
         "name": "shards",
         "description": format!("{} shards of {format}, {} records", entry.totals.shards, entry.totals.records),
         "encodingFormat": media_type(format),
-        "includes": includes(snapshot)?,
+        "includes": shard_patterns(snapshot)?,
     });
     let log = json!({
         "@type": "cr:FileObject",
@@ -121,22 +121,22 @@ fn croissant(snapshot: &Snapshot) -> Result<Value> {
         "sha256": sha256,
     });
     let mut document = json!({
-        "@context": context(),
+        "@context": croissant_context(),
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
-        "name": name(snapshot),
+        "name": dataset_name(snapshot),
         "description": format!(
             "{} of a shardify dataset: {} records in {} shards of {format}",
             entry.version, entry.totals.records, entry.totals.shards
         ),
-        "url": location(snapshot),
+        "url": dataset_location(snapshot),
         "version": format!("{}.0.0", entry.version.0),
         "datePublished": format!("{:.0}", entry.committed_at),
         "distribution": [log, shards],
         "prov:wasDerivedFrom": derived_from(snapshot)?,
         "prov:wasGeneratedBy": generated_by(entry),
     });
-    let fields = if format == OutputFormat::Parquet { fields(snapshot)? } else { Vec::new() };
+    let fields = if format == OutputFormat::Parquet { croissant_fields(snapshot)? } else { Vec::new() };
     if !fields.is_empty() {
         let mut records = json!({ "@type": "cr:RecordSet", "@id": "records", "name": "records", "field": fields });
         // Croissant has no field for a key of several columns, or for a path into a nested column.
@@ -159,8 +159,8 @@ fn media_type(format: OutputFormat) -> &'static str {
 }
 
 /// Returns the live shards, or patterns for all shards of their folders if there are too many.
-fn includes(snapshot: &Snapshot) -> Result<Vec<String>> {
-    let shards = snapshot.shards()?;
+fn shard_patterns(snapshot: &Snapshot) -> Result<Vec<String>> {
+    let shards = snapshot.live_shards()?;
     if shards.len() <= MAX_SHARDS {
         return Ok(shards.iter().map(|shard| shard.path.clone()).collect());
     }
@@ -173,10 +173,10 @@ fn includes(snapshot: &Snapshot) -> Result<Vec<String>> {
 }
 
 /// Returns the columns of the newest shard for which Croissant has types.
-fn fields(snapshot: &Snapshot) -> Result<Vec<Value>> {
-    let Some(shard) = snapshot.shards()?.last() else { return Ok(Vec::new()) };
+fn croissant_fields(snapshot: &Snapshot) -> Result<Vec<Value>> {
+    let Some(shard) = snapshot.live_shards()?.last() else { return Ok(Vec::new()) };
     let dataset = snapshot.dataset();
-    let file = parquet::open(dataset.object(&shard.path, shard.bytes), &shard.path)?;
+    let file = parquet::open(dataset.object_at(&shard.path, shard.bytes), &shard.path)?;
     let field = |name: &str, data_type: &DataType| {
         let (item, repeated) = match data_type {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -213,11 +213,11 @@ fn type_of(data_type: &DataType) -> Option<&'static str> {
 }
 
 fn derived_from(snapshot: &Snapshot) -> Result<Vec<Value>> {
-    let all: BTreeSet<String> = folders(snapshot)?.into_values().flatten().collect();
+    let all: BTreeSet<String> = source_folders(snapshot)?.into_values().flatten().collect();
     let revisions = &snapshot.entry().revisions;
     let source = |uri: String| {
         let mut source = json!({ "@id": uri, "@type": "prov:Entity" });
-        let of_source: Vec<String> = revisions.iter().filter(|r| concerns(r, &uri)).map(text_of).collect();
+        let of_source: Vec<String> = revisions.iter().filter(|r| is_of_folder(r, &uri)).map(text_of).collect();
         if !of_source.is_empty() {
             source["sc:version"] = json!(of_source);
         }
@@ -227,7 +227,7 @@ fn derived_from(snapshot: &Snapshot) -> Result<Vec<Value>> {
 }
 
 /// Returns whether a revision belongs to a folder or to a source in it.
-fn concerns(revision: &Revision, folder: &str) -> bool {
+fn is_of_folder(revision: &Revision, folder: &str) -> bool {
     revision.source.starts_with(folder) || folder.starts_with(&format!("{}/", revision.source.trim_end_matches('/')))
 }
 
@@ -246,7 +246,7 @@ fn generated_by(entry: &Entry) -> Value {
 }
 
 /// Returns the JSON-LD context of Croissant's specification, extended by PROV.
-fn context() -> Value {
+fn croissant_context() -> Value {
     let mut context = Map::new();
     context.insert("@language".into(), json!("en"));
     context.insert("@vocab".into(), json!("https://schema.org/"));
@@ -305,10 +305,10 @@ fn context() -> Value {
     Value::Object(context)
 }
 
-fn mlflow(snapshot: &Snapshot) -> Result<Value> {
+fn describe_mlflow(snapshot: &Snapshot) -> Result<Value> {
     let entry = snapshot.entry();
-    let (content, location) = (content(snapshot)?, location(snapshot));
-    let root = hex(&VersionTree::new(snapshot, None)?.root());
+    let (content, location) = (content_hash(snapshot)?, dataset_location(snapshot));
+    let root = to_hex(&VersionTree::new(snapshot, None)?.merkle_root());
     let source = json!({ "uri": format!("{location}/{}", entry.path()) });
     let profile = json!({
         "version": entry.version,
@@ -328,16 +328,16 @@ fn mlflow(snapshot: &Snapshot) -> Result<Value> {
         // MLflow allows at most ten characters; the whole hash is in the profile. Versions with the same records have
         // the same digest.
         "digest": content[..8],
-        "name": format!("{}@{}", name(snapshot), entry.version),
+        "name": format!("{}@{}", dataset_name(snapshot), entry.version),
         "profile": profile.to_string(),
         "source": source.to_string(),
         "source_type": source_type,
     }))
 }
 
-fn prov(snapshot: &Snapshot) -> Result<Value> {
-    let entries = snapshot.dataset().history(snapshot.version())?;
-    let folders = folders(snapshot)?;
+fn describe_prov(snapshot: &Snapshot) -> Result<Value> {
+    let entries = snapshot.dataset().entries_up_to(snapshot.version())?;
+    let folders = source_folders(snapshot)?;
     let mut document = Relations::default();
     let mut sources: BTreeMap<&str, String> = BTreeMap::new();
     for folder in folders.values().flatten() {
@@ -357,8 +357,8 @@ fn prov(snapshot: &Snapshot) -> Result<Value> {
         );
         let mut facts = json!({
             "prov:type": "dataset version",
-            "prov:location": location(snapshot),
-            "prov:generatedAtTime": instant(entry),
+            "prov:location": dataset_location(snapshot),
+            "prov:generatedAtTime": committed_instant(entry),
             "s:records": entry.totals.records,
             "s:shards": entry.totals.shards,
             "s:bytes": entry.totals.bytes,
@@ -374,13 +374,13 @@ fn prov(snapshot: &Snapshot) -> Result<Value> {
             facts["s:revision"] = json!(entry.revisions.iter().map(text_of).collect::<Vec<_>>());
         }
         document.activities.insert(run.clone(), facts);
-        document.relate("wasGeneratedBy", &[("prov:entity", &version), ("prov:activity", &run)]);
-        document.relate("wasAssociatedWith", &[("prov:activity", &run), ("prov:agent", &agent)]);
+        document.add_relation("wasGeneratedBy", &[("prov:entity", &version), ("prov:activity", &run)]);
+        document.add_relation("wasAssociatedWith", &[("prov:activity", &run), ("prov:agent", &agent)]);
         let parent = (entry.version.0 > 1).then(|| format!("s:{}", Version(entry.version.0 - 1)));
         let taken = folders.get(&entry.version).into_iter().flatten().filter_map(|f| sources.get(f.as_str()));
         for used in parent.iter().chain(taken) {
-            document.relate("used", &[("prov:activity", &run), ("prov:entity", used)]);
-            document.relate(
+            document.add_relation("used", &[("prov:activity", &run), ("prov:entity", used)]);
+            document.add_relation(
                 "wasDerivedFrom",
                 &[("prov:generatedEntity", &version), ("prov:usedEntity", used), ("prov:activity", &run)],
             );
@@ -389,7 +389,7 @@ fn prov(snapshot: &Snapshot) -> Result<Value> {
     Ok(document.finish())
 }
 
-fn instant(entry: &Entry) -> Value {
+fn committed_instant(entry: &Entry) -> Value {
     json!({ "$": format!("{:.6}", entry.committed_at), "type": "xsd:dateTime" })
 }
 
@@ -402,7 +402,7 @@ struct Relations {
 }
 
 impl Relations {
-    fn relate(&mut self, kind: &'static str, ends: &[(&str, &String)]) {
+    fn add_relation(&mut self, kind: &'static str, ends: &[(&str, &String)]) {
         let relations = self.relations.entry(kind).or_default();
         let id = format!("_:{kind}{}", relations.len() + 1);
         relations.insert(id, ends.iter().map(|(name, end)| ((*name).to_owned(), json!(end))).collect());

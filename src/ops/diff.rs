@@ -19,7 +19,7 @@ use super::Context;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    dataset::{Beside, NumberSet, Run, ShardMeta, Snapshot, SourceRow, Totals, numbered},
+    dataset::{Beside, NumberSet, Run, ShardMeta, Snapshot, SourceRow, Totals, numbered_rows},
     error::{Error, Result},
     id::Version,
 };
@@ -144,26 +144,26 @@ pub struct DiffReport {
 ///
 /// # Errors
 /// When lists or sidecars cannot be read, temporary files cannot be written, or `visit` fails.
-pub fn diff(
+pub fn diff_versions(
     context: &Context<'_>,
     first: &Snapshot,
     second: &Snapshot,
     visit: &mut dyn FnMut(RecordChange) -> Result<Wants>,
 ) -> Result<DiffReport> {
-    super::or_overtaken([first, second], compare(context, first, second, visit))
+    super::or_overtaken([first, second], compare_versions(context, first, second, visit))
 }
 
-fn compare(
+fn compare_versions(
     context: &Context<'_>,
     first: &Snapshot,
     second: &Snapshot,
     visit: &mut dyn FnMut(RecordChange) -> Result<Wants>,
 ) -> Result<DiffReport> {
-    let shards = shard_changes(first.shards()?, second.shards()?);
+    let shards = shard_changes(first.live_shards()?, second.live_shards()?);
     let sources = source_changes(first, second)?;
     let settings = setting_changes(first, second)?;
     let (mut records, only) = changes_of_records(first, second)?;
-    records::changes(context, first, second, &only, &mut records, visit)?;
+    records::find_changes(context, first, second, &only, &mut records, visit)?;
     let count = |change| shards.iter().filter(|s| s.change == change).count() as u64;
     let bytes = |change| shards.iter().filter(|s| s.change == change).map(|s| s.bytes).sum();
     let count_sources = |change| sources.iter().filter(|s| s.change == change).count() as u64;
@@ -235,7 +235,7 @@ fn source_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SourceChang
 fn setting_changes(first: &Snapshot, second: &Snapshot) -> Result<Vec<SettingChange>> {
     let values = |snapshot: &Snapshot| {
         serde_json::to_value(&snapshot.entry().settings)
-            .map_err(|e| Error::internal("encoding the settings failed").cause(e))
+            .map_err(|e| Error::internal("encoding the settings failed").with_cause(e))
     };
     let (before, after) = (values(first)?, values(second)?);
     let names = after.as_object().into_iter().flatten().map(|(name, _)| name);
@@ -265,7 +265,7 @@ pub(super) struct Only {
 
 /// Classifies records by their numbers.
 pub(super) fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<(RecordChanges, Only)> {
-    let (mut one, mut other) = (live(first)?, live(second)?);
+    let (mut one, mut other) = (live_runs(first)?, live_runs(second)?);
     // A sorted shard that is in both versions has not changed, so its numbers need not be read.
     let sorted = |runs: &[Run]| -> HashSet<String> {
         runs.iter().filter(|run| run.scattered.is_some()).map(|run| run.shard.clone()).collect()
@@ -275,29 +275,29 @@ pub(super) fn changes_of_records(first: &Snapshot, second: &Snapshot) -> Result<
     let unchanged: u64 = one.iter().filter(|run| stays(run)).map(|run| run.records).sum();
     one.retain(|run| !stays(run));
     other.retain(|run| !stays(run));
-    let (one, other) = (gathered(first, one)?, gathered(second, other)?);
+    let (one, other) = (gather_runs(first, one)?, gather_runs(second, other)?);
     let (mut changes, only) = record_changes(&one.iter().collect::<Vec<_>>(), &other.iter().collect::<Vec<_>>())
         .ok_or_else(|| {
             Error::integrity("the log is damaged: expected each record in one shard, found runs that overlap")
-                .at(first.dataset().store().location().to_string())
-                .hint("`shardify verify` names what is damaged")
+                .at_location(first.dataset().store().location().to_string())
+                .with_hint("`shardify verify` names what is damaged")
         })?;
     changes.records_unchanged += unchanged;
     Ok((changes, only))
 }
 
 /// Returns the runs of a snapshot's version in the order of their records.
-fn live(snapshot: &Snapshot) -> Result<Vec<Run>> {
-    Ok(snapshot.runs()?.all().iter().filter(|run| run.contains(snapshot.version())).cloned().collect())
+fn live_runs(snapshot: &Snapshot) -> Result<Vec<Run>> {
+    Ok(snapshot.run_table()?.as_slice().iter().filter(|run| run.is_in_version(snapshot.version())).cloned().collect())
 }
 
 /// Returns the same runs, in order and without overlaps: the numbers of sorted shards are read and become ranges. Which
 /// of the sorted shards holds a record does not matter here, because the other version has none of them.
-fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
+fn gather_runs(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
     let (scattered, mut runs): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.scattered.is_some());
     let mut numbers = NumberSet::default();
     for run in &scattered {
-        for known in numbered(snapshot.dataset().store(), &[run], snapshot.runs()?)? {
+        for known in numbered_rows(snapshot.dataset().store(), &[run], snapshot.run_table()?)? {
             numbers.insert(known?.map_or(run.first, |known| known.record));
         }
     }
@@ -311,9 +311,9 @@ fn gathered(snapshot: &Snapshot, runs: Vec<Run>) -> Result<Vec<Run>> {
         until: None,
         since: None,
         scattered: None,
-        beside: Beside::nothing(),
+        beside: Beside::placeholder(),
     };
-    runs.extend(numbers.ranges().into_iter().map(run));
+    runs.extend(numbers.to_ranges().into_iter().map(run));
     runs.sort_by_key(|run| run.first);
     Ok(runs)
 }
@@ -370,7 +370,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
-            beside: crate::dataset::Beside::nothing(),
+            beside: crate::dataset::Beside::placeholder(),
         }
     }
 

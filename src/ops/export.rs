@@ -20,7 +20,7 @@ use parquet::{
 use serde::Serialize;
 
 use crate::{
-    dataset::{SidecarRow, Snapshot, numbered, stream_sidecar},
+    dataset::{SidecarRow, Snapshot, numbered_rows, stream_sidecar},
     error::{Error, Result},
     events::Cancel,
     id::Version,
@@ -88,7 +88,11 @@ pub struct ExportRow {
 ///
 /// # Errors
 /// When a sidecar cannot be read or does not match the run table, or `visit` fails.
-pub fn records(snapshot: &Snapshot, cancel: &Cancel, visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>) -> Result<u64> {
+pub fn visit_records(
+    snapshot: &Snapshot,
+    cancel: &Cancel,
+    visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>,
+) -> Result<u64> {
     super::or_overtaken(Some(snapshot), read_records(snapshot, cancel, visit))
 }
 
@@ -97,13 +101,13 @@ fn read_records(
     cancel: &Cancel,
     visit: &mut dyn FnMut(&[ExportRow]) -> Result<()>,
 ) -> Result<u64> {
-    let table = snapshot.runs()?;
+    let table = snapshot.run_table()?;
     let runs = snapshot.runs_by_shard()?;
     let store = snapshot.dataset().store();
     let mut exported = 0;
-    for shard in snapshot.shards()? {
+    for shard in snapshot.live_shards()? {
         let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-        let mut numbers = numbered(store, runs, table)?;
+        let mut numbers = numbered_rows(store, runs, table)?;
         let mut ordinal = 0;
         for batch in stream_sidecar(store, &shard.sidecar(), BATCH_ROWS)? {
             cancel.check()?;
@@ -120,7 +124,7 @@ fn read_records(
         }
         if ordinal != shard.records {
             return Err(Error::integrity(format!("expected a sidecar of {} rows, found {ordinal}", shard.records))
-                .at(store.location().join(&shard.path).to_string()));
+                .at_location(store.location().join(&shard.path).to_string()));
         }
     }
     Ok(exported)
@@ -135,7 +139,7 @@ fn export_row(
     moved: Version,
 ) -> Result<ExportRow> {
     Ok(ExportRow {
-        record_id: snapshot.shown_id(row.id())?,
+        record_id: snapshot.shown_id(row.id_or_origin())?,
         subject_id: row.subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?,
         shard: shard.to_owned(),
         ordinal,
@@ -158,12 +162,12 @@ pub(super) fn shown_hash(hash: Option<NonZeroU64>) -> Option<String> {
 ///
 /// # Errors
 /// When a sidecar cannot be read, or `w` fails.
-pub fn export(snapshot: &Snapshot, format: ExportFormat, cancel: &Cancel, w: &mut dyn Write) -> Result<u64> {
+pub fn export_records(snapshot: &Snapshot, format: ExportFormat, cancel: &Cancel, w: &mut dyn Write) -> Result<u64> {
     match format {
         ExportFormat::Csv | ExportFormat::EscapedCsv => {
             writeln!(w, "{}", COLUMNS.join(","))?;
             let mut line = String::new();
-            records(snapshot, cancel, &mut |rows| {
+            visit_records(snapshot, cancel, &mut |rows| {
                 for row in rows {
                     line.clear();
                     csv_line(row, format == ExportFormat::EscapedCsv, &mut line);
@@ -172,7 +176,7 @@ pub fn export(snapshot: &Snapshot, format: ExportFormat, cancel: &Cancel, w: &mu
                 Ok(())
             })
         }
-        ExportFormat::Jsonl => records(snapshot, cancel, &mut |rows| {
+        ExportFormat::Jsonl => visit_records(snapshot, cancel, &mut |rows| {
             for row in rows {
                 serde_json::to_writer(&mut *w, row).map_err(std::io::Error::from)?;
                 w.write_all(b"\n")?;
@@ -232,15 +236,15 @@ fn csv_cell(text: &str, escape: bool, line: &mut String) {
 
 /// Writes Parquet; each row group is encoded in memory and written when it is complete.
 fn parquet(snapshot: &Snapshot, cancel: &Cancel, w: &mut dyn Write) -> Result<u64> {
-    let failed = |e: parquet::errors::ParquetError| Error::internal("encoding the export failed").cause(e);
+    let failed = |e: parquet::errors::ParquetError| Error::internal("encoding the export failed").with_cause(e);
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
         .build();
     let mut writer = ArrowWriter::try_new(Vec::new(), schema(), Some(properties)).map_err(failed)?;
     let mut batches = 0;
-    let exported = records(snapshot, cancel, &mut |rows| {
-        writer.write(&batch(rows)?).map_err(failed)?;
+    let exported = visit_records(snapshot, cancel, &mut |rows| {
+        writer.write(&rows_to_batch(rows)?).map_err(failed)?;
         batches += 1;
         if batches == GROUP_BATCHES {
             batches = 0;
@@ -264,7 +268,7 @@ fn schema() -> SchemaRef {
     Arc::new(Schema::new(COLUMNS.map(field).to_vec()))
 }
 
-fn batch(rows: &[ExportRow]) -> Result<RecordBatch> {
+fn rows_to_batch(rows: &[ExportRow]) -> Result<RecordBatch> {
     let text =
         |of: fn(&ExportRow) -> Option<&str>| -> ArrayRef { Arc::new(rows.iter().map(of).collect::<StringArray>()) };
     let number =

@@ -26,7 +26,8 @@ use crate::{
         parts::{KEY_COLUMN, is_table_of_samples, samples_of_rows},
     },
     scan::{
-        self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify, ignore_companions,
+        self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs,
+        ignore_companions,
     },
     schema::{force_text, schema_of, unite_lists},
     storage::Location,
@@ -125,18 +126,18 @@ pub(super) type Emit<'a> = dyn FnMut(HeadRecord<'_>) -> Result<()> + 'a;
 ///
 /// # Errors
 /// When nothing is found, it cannot be read, or `emit` fails.
-pub fn head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'_>) -> Result<HeadReport> {
+pub fn read_head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'_>) -> Result<HeadReport> {
     let report = HeadReport { source: options.source.clone(), ..HeadReport::default() };
     let mut reading = Reading { context, options, report, part_bytes: PART_BYTES, first_reject: None };
     if options.source == STDIN {
-        reading.stdin(emit)?;
-    } else if let Some(snapshot) = reading.snapshot()? {
-        reading.dataset(&snapshot, emit)?;
+        reading.read_stdin(emit)?;
+    } else if let Some(snapshot) = reading.open_snapshot()? {
+        reading.read_dataset(&snapshot, emit)?;
     } else {
         if options.at.is_some() {
-            return Err(Error::usage("expected a dataset with --at, found none").at(options.source.clone()));
+            return Err(Error::usage("expected a dataset with --at, found none").at_location(options.source.clone()));
         }
-        let found = scan::scan(
+        let found = scan::scan_sources(
             std::slice::from_ref(&options.source),
             &context.folder,
             &context.settings,
@@ -148,11 +149,11 @@ pub fn head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'_>) -
             ignore_companions(&mut files);
         }
         if files.is_empty() {
-            return Err(Error::usage("expected files, found none").at(options.source.clone()));
+            return Err(Error::usage("expected files, found none").at_location(options.source.clone()));
         }
         convert::leave_out_metadata(options.from, &mut files)?;
         files.truncate(MAX_FILES);
-        reading.files(files, emit)?;
+        reading.read_files(files, emit)?;
     }
     if let Some(reject) = reading.first_reject {
         context.observer.event(Event::Note(reject));
@@ -194,30 +195,30 @@ pub(super) fn first_records(
 
 impl Reading<'_> {
     /// Returns the snapshot, if the source is a dataset.
-    fn snapshot(&self) -> Result<Option<Snapshot>> {
-        let Ok(location) = self.context.location(&self.options.source) else { return Ok(None) };
+    fn open_snapshot(&self) -> Result<Option<Snapshot>> {
+        let Ok(location) = self.context.parse_location(&self.options.source) else { return Ok(None) };
         let is_web = location.local_path().is_none() && matches!(location.url().scheme(), "http" | "https");
         if is_web || location.local_path().is_some_and(|path| !path.is_dir()) {
             return Ok(None);
         }
-        match self.context.dataset(&location)?.latest()? {
+        match self.context.open_dataset(&location)?.newest_snapshot()? {
             None => Ok(None),
-            Some(_) => manifest::snapshot(self.context, &location, self.options.at.as_deref()).map(Some),
+            Some(_) => manifest::open_snapshot(self.context, &location, self.options.at.as_deref()).map(Some),
         }
     }
 
-    fn dataset(&mut self, snapshot: &Snapshot, emit: &mut Emit<'_>) -> Result<()> {
+    fn read_dataset(&mut self, snapshot: &Snapshot, emit: &mut Emit<'_>) -> Result<()> {
         let settings = &snapshot.entry().settings;
         self.report.version = Some(snapshot.version());
         self.report.format = settings.shard_format.to_string();
-        let hidden = Hidden::of(snapshot)?;
+        let hidden = Hidden::from_snapshot(snapshot)?;
         self.report.hidden.clone_from(&hidden.columns);
-        let result = self.shards(snapshot, &hidden, emit);
+        let result = self.read_shards(snapshot, &hidden, emit);
         super::or_overtaken(Some(snapshot), result)
     }
 
-    fn shards(&mut self, snapshot: &Snapshot, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
-        let shards = snapshot.shards()?;
+    fn read_shards(&mut self, snapshot: &Snapshot, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
+        let shards = snapshot.live_shards()?;
         for shard in shards {
             if self.is_done() {
                 break;
@@ -229,12 +230,12 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn stdin(&mut self, emit: &mut Emit<'_>) -> Result<()> {
+    fn read_stdin(&mut self, emit: &mut Emit<'_>) -> Result<()> {
         let whole = matches!(self.options.from, Some(f) if f == InputFormat::PARQUET || f.is_array());
         let limit = if whole { u64::MAX } else { STDIN_BYTES };
         let file = SourceFile::of_stream("stdin", (self.context.stdin)().take(limit))?;
         let cut = file.bytes() == limit;
-        self.files(vec![file], emit)?;
+        self.read_files(vec![file], emit)?;
         if cut && !self.is_done() {
             let note = format!("only the first {} of standard input were read", Size(limit));
             self.context.observer.event(Event::Note(note));
@@ -242,14 +243,14 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn files(&mut self, files: Vec<SourceFile>, emit: &mut Emit<'_>) -> Result<()> {
+    fn read_files(&mut self, files: Vec<SourceFile>, emit: &mut Emit<'_>) -> Result<()> {
         self.records_of(files, "", &Hidden::default(), emit)
     }
 
     /// Reads files; `name` stands for the names of files, unless it is empty.
     fn records_of(&mut self, files: Vec<SourceFile>, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
         let options = SniffOptions { from: self.options.from, sources: files.len(), ..SniffOptions::default() };
-        match classify(files, &SniffOptions { samples: Some(0), ..options })? {
+        match classify_inputs(files, &SniffOptions { samples: Some(0), ..options })? {
             Input::Records(sources) => {
                 for source in &sources {
                     if self.is_done() {
@@ -259,13 +260,13 @@ impl Reading<'_> {
                         self.report.format = source.format.name().to_owned();
                     }
                     let name = if name.is_empty() { source.file.name() } else { name };
-                    self.source(source, name, hidden, emit)?;
+                    self.read_source(source, name, hidden, emit)?;
                 }
                 Ok(())
             }
             Input::Files(files) => {
                 self.report.format = InputFormat::FILES.name().to_owned();
-                self.samples(&files, emit)
+                self.read_samples(&files, emit)
             }
         }
     }
@@ -275,15 +276,15 @@ impl Reading<'_> {
     }
 
     /// Reads samples made of files: the names, and the first bytes of each file.
-    fn samples(&mut self, files: &[SourceFile], emit: &mut Emit<'_>) -> Result<()> {
-        let samples = files::group(files);
-        for sample in samples.range(0..samples.len(), files) {
+    fn read_samples(&mut self, files: &[SourceFile], emit: &mut Emit<'_>) -> Result<()> {
+        let samples = files::group_samples(files);
+        for sample in samples.iter_range(0..samples.len(), files) {
             if self.is_done() {
                 break;
             }
             self.context.cancel.check()?;
             let part = |file: &SourceFile| -> Result<HeadPart> {
-                let start = file.object().range(0..file.bytes().min(self.part_bytes))?;
+                let start = file.object().get_range(0..file.bytes().min(self.part_bytes))?;
                 let extension = file.extension();
                 Ok(HeadPart { extension, bytes: file.bytes(), start: start.to_vec(), is_hidden: false })
             };
@@ -300,17 +301,17 @@ impl Reading<'_> {
     }
 
     /// Reads a source of records from its beginning.
-    fn source(&mut self, source: &RecordSource, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
+    fn read_source(&mut self, source: &RecordSource, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
         let mut before = 0;
         each_block(self.context, source, SPLIT_BYTES, &mut |block| {
-            self.block(block, (name, before), hidden, emit)?;
+            self.emit_block(block, (name, before), hidden, emit)?;
             before += block.records_in();
             Ok(!self.is_done())
         })
     }
 
     /// Passes the records of a block to `emit`; `before` records of the source precede it.
-    fn block(
+    fn emit_block(
         &mut self,
         block: &RecordBlock,
         (name, before): (&str, u64),
@@ -334,7 +335,7 @@ impl Reading<'_> {
         };
         match samples.as_ref().unwrap_or(&block.payload) {
             Payload::Rows(batch) => {
-                let visible = hidden.without(&coded::plain(&batch.slice(0, shown))?)?;
+                let visible = hidden.remove_columns(&coded::plain_batch(&batch.slice(0, shown))?)?;
                 for index in 0..shown {
                     let row = before + number(index) + 1;
                     emit(HeadRecord::Row { source: name, row, batch: &visible, index })?;
@@ -389,19 +390,20 @@ pub(super) fn each_block(
     split_bytes: usize,
     visit: &mut dyn FnMut(&RecordBlock) -> Result<bool>,
 ) -> Result<()> {
-    let memory = MemoryPlan::new(context.memory, context.jobs, OutputFormat::Tar, Size::mib(128), Size::mib(64));
+    let memory =
+        MemoryPlan::new(context.memory, context.jobs, OutputFormat::Tar, Size::from_mib(128), Size::from_mib(64));
     let max_record = usize::try_from(memory.max_record_bytes).unwrap_or(usize::MAX);
     let input: Box<dyn Read + Send> =
         if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
-    let place = |e: Error| match source.file.fault() {
+    let place = |e: Error| match source.file.store_fault() {
         Some(fault) => fault,
         None if e.place().source.is_some() => e,
-        None => e.at(source.file.uri()),
+        None => e.at_location(source.file.uri()),
     };
     let mut fields = source.fields.clone();
     for split in source.splits(input, split_bytes, max_record) {
         context.cancel.check()?;
-        let block = parse(source, &split.map_err(place)?, &mut fields).map_err(place)?;
+        let block = parse_split(source, &split.map_err(place)?, &mut fields).map_err(place)?;
         if !visit(&block)? {
             break;
         }
@@ -410,7 +412,7 @@ pub(super) fn each_block(
 }
 
 /// Parses a split, with wider types as long as a value does not fit.
-fn parse(source: &RecordSource, split: &Split, fields: &mut Fields) -> Result<RecordBlock> {
+fn parse_split(source: &RecordSource, split: &Split, fields: &mut Fields) -> Result<RecordBlock> {
     for attempt in 0..ATTEMPTS {
         match source.reader.parse(split, &schema_of(fields))? {
             Parsed::Block(block) => return Ok(block),
@@ -427,12 +429,13 @@ fn parse(source: &RecordSource, split: &Split, fields: &mut Fields) -> Result<Re
 /// Returns a shard as a source.
 pub(super) fn shard_file(context: &Context<'_>, dataset: &Dataset, path: &str) -> Result<SourceFile> {
     let place: Location = dataset.store().location().join(path);
-    let missing = || Error::integrity("expected a shard that the log refers to, found none").at(place.to_string());
+    let missing =
+        || Error::integrity("expected a shard that the log refers to, found none").at_location(place.to_string());
     let text = match place.local_path() {
         Some(path) => path.to_str().ok_or_else(missing)?.to_owned(),
         None => place.url().to_string(),
     };
-    let found = scan::scan(&[text], &context.folder, &context.settings, &ScanOptions::default());
+    let found = scan::scan_sources(&[text], &context.folder, &context.settings, &ScanOptions::default());
     found.map_err(|e| if e.kind() == Kind::Usage { missing() } else { e })?.files.pop().ok_or_else(missing)
 }
 
@@ -444,13 +447,13 @@ pub(super) struct Hidden {
 }
 
 impl Hidden {
-    pub(super) fn of(snapshot: &Snapshot) -> Result<Self> {
+    pub(super) fn from_snapshot(snapshot: &Snapshot) -> Result<Self> {
         if snapshot.entry().settings.private.is_none() {
             return Ok(Self::default());
         }
         let mut columns = BTreeSet::from([KEY_COLUMN.to_owned()]);
         // Shards of older runs may have ids in other columns.
-        for (id, subject, _) in id_columns(&snapshot.dataset().history(snapshot.version())?) {
+        for (id, subject, _) in id_columns(&snapshot.dataset().entries_up_to(snapshot.version())?) {
             for name in id.iter().chain(&subject) {
                 // A nested column is hidden with all of the column that holds it.
                 columns.extend([name.clone(), name.split('.').next().unwrap_or(name).to_owned()]);
@@ -459,7 +462,7 @@ impl Hidden {
         Ok(Self { is_private: true, columns })
     }
 
-    fn without(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn remove_columns(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let fields = batch.schema_ref().fields().iter().enumerate();
         let kept: Vec<usize> = fields.filter(|(_, f)| !self.columns.contains(f.name())).map(|(i, _)| i).collect();
         Ok(batch.project(&kept)?)

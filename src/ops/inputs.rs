@@ -14,8 +14,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Context;
 use crate::{
     dataset::{
-        CameFrom, IdQuery, Pseudonymizer, Replaced, Snapshot, SourceRow, check_folders, is_beside_shards,
-        is_shard_name, orphaned, pseudonymizer_of,
+        CameFrom, IdQuery, Pseudonymizer, ReplacedSources, Snapshot, SourceRow, check_folders, find_orphaned,
+        is_beside_shards, is_shard_name, pseudonymizer_of,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -74,7 +74,7 @@ pub struct Partition {
 ///
 /// # Errors
 /// When a source changed and `on_changed` is `Fail`, a source cannot be read, or names are private and there is no key.
-pub fn partition(
+pub fn partition_sources(
     context: &Context<'_>,
     found: Vec<SourceFile>,
     snapshot: Option<&Snapshot>,
@@ -83,21 +83,23 @@ pub fn partition(
     let Some(snapshot) = snapshot else {
         return Ok(Partition { fresh: found, ..Partition::default() });
     };
-    let pseudonymizer = Pseudonymizer::of(&snapshot.entry().settings, context.id_key.as_ref())?;
-    let known = recall(&found, snapshot, pseudonymizer.as_ref())?;
-    let states: Vec<State> = found
+    let pseudonymizer = Pseudonymizer::from_settings(&snapshot.entry().settings, context.id_key.as_ref())?;
+    let known = look_up_files(&found, snapshot, pseudonymizer.as_ref())?;
+    let states: Vec<SourceState> = found
         .par_iter()
         .zip(&known)
         .map(|(file, (known, _))| match known {
-            Known::No => Ok(State::New),
-            Known::Same(_) => Ok(State::Same),
-            Known::Changed(_) => Ok(State::Changed),
+            KnownFile::No => Ok(SourceState::New),
+            KnownFile::Same(_) => Ok(SourceState::Same),
+            KnownFile::Changed(_) => Ok(SourceState::Changed),
             // Its content was never hashed, and is not read now.
-            Known::Touched(_, None) => Ok(State::Changed),
+            KnownFile::Touched(_, None) => Ok(SourceState::Changed),
             // Copied or touched: only the content decides.
-            Known::Touched(_, Some(hash)) => {
-                Ok(if stored_hash(file, pseudonymizer.as_ref())? == hash.get() { State::Same } else { State::Changed })
-            }
+            KnownFile::Touched(_, Some(hash)) => Ok(if stored_hash(file, pseudonymizer.as_ref())? == hash.get() {
+                SourceState::Same
+            } else {
+                SourceState::Changed
+            }),
         })
         .collect::<Result<_>>()?;
     let mut partition = Partition::default();
@@ -106,26 +108,27 @@ pub fn partition(
         find_moved(context, &found, snapshot, pseudonymizer.as_ref(), &mut states)?;
     }
     if on_changed == OnChanged::Replace {
-        spread(&found, &known, &mut states, State::Changed);
+        propagate_state(&found, &known, &mut states, SourceState::Changed);
     }
     partition.replaced =
         with_orphans(context, snapshot, pseudonymizer.as_ref(), (&found, &known), &mut states, on_changed)?;
     tell_orphaned(context, &found, &states);
     for ((file, state), known) in found.into_iter().zip(states).zip(known) {
         match (state, on_changed) {
-            (State::New | State::Orphaned, _) | (State::Changed, OnChanged::Append | OnChanged::Replace) => {
+            (SourceState::New | SourceState::Orphaned, _)
+            | (SourceState::Changed, OnChanged::Append | OnChanged::Replace) => {
                 partition.fresh.push(file);
             }
-            (State::Same, _) => partition.unchanged += 1,
-            (State::Moved, _) => partition.moved += 1,
-            (State::Changed, OnChanged::Skip) => partition.changed += 1,
-            (State::Changed, OnChanged::Fail) => {
+            (SourceState::Same, _) => partition.unchanged += 1,
+            (SourceState::Moved, _) => partition.moved += 1,
+            (SourceState::Changed, OnChanged::Skip) => partition.changed += 1,
+            (SourceState::Changed, OnChanged::Fail) => {
                 let version = known.0.version();
                 return Err(Error::changed(format!("this source changed since {version} converted it"))
-                    .at(file.uri())
-                    .hint("replace its old records with --on-changed replace")
-                    .hint("keep its old records beside the new ones with --on-changed append")
-                    .hint("skip it with --on-changed skip"));
+                    .at_location(file.uri())
+                    .with_hint("replace its old records with --on-changed replace")
+                    .with_hint("keep its old records beside the new ones with --on-changed append")
+                    .with_hint("skip it with --on-changed skip"));
             }
         }
     }
@@ -134,7 +137,7 @@ pub fn partition(
 
 /// A dataset among the sources, or in a folder above them.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveDataset {
     store: Arc<dyn Store>,
     /// Common prefix of its objects' names.
     root: String,
@@ -152,17 +155,17 @@ pub struct Live {
     retyped: Fields,
 }
 
-impl Live {
+impl LiveDataset {
     /// Returns the columns of a source; those of a shard of the dataset that had no values yet have no type.
-    pub fn opened(&self, uri: &str, fields: &Fields) -> Fields {
+    pub fn source_fields(&self, uri: &str, fields: &Fields) -> Fields {
         match self.live.contains(uri) {
-            true => bound::opened(fields, &self.retyped),
+            true => bound::open_text_fields(fields, &self.retyped),
             false => fields.clone(),
         }
     }
 
     /// Returns how the records of the dataset are divided.
-    pub fn split(&self) -> Option<&Sides> {
+    pub fn split_sides(&self) -> Option<&Sides> {
         self.split.as_ref()
     }
 
@@ -170,8 +173,8 @@ impl Live {
     ///
     /// # Errors
     /// When the log of the dataset is damaged.
-    pub fn of(context: &Context<'_>, location: &Location) -> Result<Option<Self>> {
-        let snapshot = match context.dataset(location).and_then(|dataset| dataset.latest()) {
+    pub fn open_at(context: &Context<'_>, location: &Location) -> Result<Option<Self>> {
+        let snapshot = match context.open_dataset(location).and_then(|dataset| dataset.newest_snapshot()) {
             Ok(Some(snapshot)) => snapshot,
             // A dataset that cannot be read would be treated as plain files, including everything that was ever
             // replaced or erased.
@@ -183,8 +186,8 @@ impl Live {
             Some(folder) => folder.join(path).display().to_string(),
             None => location.join(path).to_string(),
         };
-        check_folders(snapshot.dataset().store().as_ref(), snapshot.shards()?.iter())?;
-        let live: HashSet<String> = snapshot.shards()?.iter().map(|shard| uri(&shard.path)).collect();
+        check_folders(snapshot.dataset().store().as_ref(), snapshot.live_shards()?.iter())?;
+        let live: HashSet<String> = snapshot.live_shards()?.iter().map(|shard| uri(&shard.path)).collect();
         Ok(Some(Self {
             store: Arc::clone(snapshot.dataset().store()),
             root: uri(""),
@@ -192,23 +195,23 @@ impl Live {
             live,
             indexes: snapshot.entry().settings.indexes.clone(),
             split: snapshot.entry().settings.split.clone(),
-            retyped: types::newest(&snapshot.entry().settings),
-            known: snapshot.runs()?.all().iter().map(|run| uri(&run.shard)).collect(),
+            retyped: types::retyped_fields(&snapshot.entry().settings),
+            known: snapshot.run_table()?.as_slice().iter().map(|run| uri(&run.shard)).collect(),
         }))
     }
 
     /// Returns the dataset's location.
-    pub fn place(&self) -> String {
+    pub fn dataset_location(&self) -> String {
         self.store.location().to_string()
     }
 
     /// Returns a file's path in the dataset, if the file is in it.
-    fn path<'a>(&self, uri: &'a str) -> Option<&'a str> {
+    fn path_in_dataset<'a>(&self, uri: &'a str) -> Option<&'a str> {
         uri.strip_prefix(&self.root).map(|path| path.trim_start_matches('/'))
     }
 
     /// Returns whether a file belongs to the dataset: a live shard, an old one, or an index of an old one.
-    pub fn has(&self, file: &SourceFile) -> bool {
+    pub fn contains_file(&self, file: &SourceFile) -> bool {
         let uri = file.uri();
         self.live.contains(&uri) || self.is_old(&uri)
     }
@@ -217,17 +220,17 @@ impl Live {
     fn is_old(&self, uri: &str) -> bool {
         let is_folder_old = || uri.rsplit_once('/').is_none_or(|(folder, _)| !self.folders.contains(folder));
         let may_be = |path: &str| is_shard_name(path) || is_beside_shards(path) && is_folder_old();
-        !self.live.contains(uri) && (self.known.contains(uri) || self.path(uri).is_some_and(may_be))
+        !self.live.contains(uri) && (self.known.contains(uri) || self.path_in_dataset(uri).is_some_and(may_be))
     }
 
     /// Removes shards that the newest version does not contain: shards that were compacted into others, and shards of
     /// runs that never committed. Also removes the indexes of the live shards. Returns their number.
-    pub fn keep(&self, files: &mut Vec<SourceFile>) -> u64 {
+    pub fn remove_stale_files(&self, files: &mut Vec<SourceFile>) -> u64 {
         let before = files.len();
         // A file may be the user's; what is in the folder of an index is no record, whoever wrote it.
         let may_have = |kind: &IndexKind, path: &str| path.contains('/') || self.indexes.contains(kind);
         let is_index = |path: &str| IndexKind::ALL.iter().any(|k| k.has_of_version(path) && may_have(k, path));
-        files.retain(|file| !self.is_old(&file.uri()) && !self.path(&file.uri()).is_some_and(is_index));
+        files.retain(|file| !self.is_old(&file.uri()) && !self.path_in_dataset(&file.uri()).is_some_and(is_index));
         (before - files.len()) as u64
     }
 
@@ -235,20 +238,20 @@ impl Live {
     ///
     /// # Errors
     /// When the constants differ, or the store fails.
-    pub fn constants(&self, files: &[String]) -> Result<Option<Bytes>> {
-        let shards = || files.iter().filter(|uri| self.live.contains(*uri)).filter_map(|uri| self.path(uri));
+    pub fn shared_constants(&self, files: &[String]) -> Result<Option<Bytes>> {
+        let shards = || files.iter().filter(|uri| self.live.contains(*uri)).filter_map(|uri| self.path_in_dataset(uri));
         let constants = ConstantSets::of_shards(self.store.as_ref(), shards())?;
-        constants.common(shards()).map_err(|(one, other)| {
+        constants.common_constants(shards()).map_err(|(one, other)| {
             Error::input("expected shards whose records have the same constants, found others")
-                .at(self.store.location().join(&other).to_string())
-                .hint(format!("shards of other constants are in {one}"))
-                .hint("convert them one after the other, choosing with --include 'FOLDER/**'")
+                .at_location(self.store.location().join(&other).to_string())
+                .with_hint(format!("shards of other constants are in {one}"))
+                .with_hint("convert them one after the other, choosing with --include 'FOLDER/**'")
         })
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SourceState {
     New,
     Same,
     Changed,
@@ -268,9 +271,10 @@ fn find_moved(
     found: &[SourceFile],
     snapshot: &Snapshot,
     pseudonymizer: Option<&Pseudonymizer>,
-    states: &mut [State],
+    states: &mut [SourceState],
 ) -> Result<()> {
-    let new = found.iter().zip(states.iter()).filter(|(file, state)| file.bytes() > 0 && matches!(state, State::New));
+    let new =
+        found.iter().zip(states.iter()).filter(|(file, state)| file.bytes() > 0 && matches!(state, SourceState::New));
     let sizes: HashSet<u64> = new.map(|(file, _)| file.bytes()).collect();
     let mut files: HashMap<(u64, u64), Place> = HashMap::new();
     let mut samples: BTreeMap<(Version, u64), SampleContent> = BTreeMap::new();
@@ -281,8 +285,8 @@ fn find_moved(
             return Ok(());
         }
         if let Some(hash) = row.part_hash {
-            let sample = samples.entry((row.version, xxh3_64(keys.key(&row.name).as_bytes()))).or_default();
-            sample.add(keys.extension(&row.name), row.bytes, hash);
+            let sample = samples.entry((row.version, xxh3_64(keys.path_key(&row.name).as_bytes()))).or_default();
+            sample.add_part(keys.path_extension(&row.name), row.bytes, hash);
             part_sizes.insert(row.bytes);
             sample.place = (row.name, row.version);
         } else if !row.is_part_of_sample() && sizes.contains(&row.bytes) {
@@ -303,7 +307,7 @@ fn find_moved(
         .par_iter()
         .zip(states.par_iter())
         .map(|(file, state)| match state {
-            State::New if sizes.contains(&file.bytes()) => {
+            SourceState::New if sizes.contains(&file.bytes()) => {
                 Ok(files.get(&(file.bytes(), stored_hash(file, pseudonymizer)?)))
             }
             _ => Ok(None),
@@ -311,11 +315,11 @@ fn find_moved(
         .collect::<Result<_>>()?;
     for ((file, state), place) in found.iter().zip(states.iter_mut()).zip(moved) {
         let Some(place) = place else { continue };
-        *state = State::Moved;
+        *state = SourceState::Moved;
         tell(file, place);
     }
     for (parts, place) in moved_samples(found, states, (&samples, &part_sizes), pseudonymizer)? {
-        parts.iter().for_each(|at| states[*at] = State::Moved);
+        parts.iter().for_each(|at| states[*at] = SourceState::Moved);
         tell(&found[parts[0]], place);
     }
     Ok(())
@@ -333,7 +337,7 @@ struct SampleContent {
 }
 
 impl SampleContent {
-    fn add(&mut self, extension: String, bytes: u64, hash: u64) {
+    fn add_part(&mut self, extension: String, bytes: u64, hash: u64) {
         let mut text = extension.into_bytes();
         text.extend_from_slice(&bytes.to_le_bytes());
         text.extend_from_slice(&hash.to_le_bytes());
@@ -342,7 +346,7 @@ impl SampleContent {
     }
 
     /// Returns the key that samples of the same content share.
-    fn key(&self) -> (u64, u32) {
+    fn content_key(&self) -> (u64, u32) {
         (self.sum, self.parts)
     }
 }
@@ -351,24 +355,27 @@ impl SampleContent {
 /// whose size occurs in the dataset are read.
 fn moved_samples<'a>(
     found: &[SourceFile],
-    states: &[State],
+    states: &[SourceState],
     (samples, sizes): (&'a BTreeMap<(Version, u64), SampleContent>, &HashSet<u64>),
     pseudonymizer: Option<&Pseudonymizer>,
 ) -> Result<Vec<(Vec<usize>, &'a Place)>> {
     if samples.is_empty() {
         return Ok(Vec::new());
     }
-    let known: HashMap<(u64, u32), &Place> = samples.values().map(|sample| (sample.key(), &sample.place)).collect();
+    let known: HashMap<(u64, u32), &Place> =
+        samples.values().map(|sample| (sample.content_key(), &sample.place)).collect();
     let mut new: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (at, (file, _)) in found.iter().zip(states).enumerate().filter(|(_, (_, state))| matches!(state, State::New)) {
+    for (at, (file, _)) in
+        found.iter().zip(states).enumerate().filter(|(_, (_, state))| matches!(state, SourceState::New))
+    {
         new.entry(file.key()).or_default().push(at);
     }
     let look = |parts: Vec<usize>| -> Result<Option<(Vec<usize>, &'a Place)>> {
         let mut sample = SampleContent::default();
         for at in &parts {
-            sample.add(found[*at].extension(), found[*at].bytes(), stored_hash(&found[*at], pseudonymizer)?);
+            sample.add_part(found[*at].extension(), found[*at].bytes(), stored_hash(&found[*at], pseudonymizer)?);
         }
-        Ok(known.get(&sample.key()).map(|place| (parts, *place)))
+        Ok(known.get(&sample.content_key()).map(|place| (parts, *place)))
     };
     let candidates: Vec<Vec<usize>> =
         new.into_values().filter(|parts| parts.iter().all(|at| sizes.contains(&found[*at].bytes()))).collect();
@@ -378,7 +385,7 @@ fn moved_samples<'a>(
 
 /// What the newest version that converted a file records about it.
 #[derive(Clone, Copy)]
-enum Known {
+enum KnownFile {
     No,
     Same(Version),
     Changed(Version),
@@ -388,7 +395,7 @@ enum Known {
 
 /// Gives all unchanged files of a sample the state of one of them that is to be replaced, because a sample is replaced
 /// as a whole.
-fn spread(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State], state: State) {
+fn propagate_state(found: &[SourceFile], known: &[(KnownFile, bool)], states: &mut [SourceState], state: SourceState) {
     let key = |file: &SourceFile| file.key().to_owned();
     let changed: HashSet<String> = found
         .iter()
@@ -398,7 +405,7 @@ fn spread(found: &[SourceFile], known: &[(Known, bool)], states: &mut [State], s
         .map(|((file, _), _)| key(file))
         .collect();
     for ((file, (_, is_part)), other) in found.iter().zip(known).zip(states.iter_mut()) {
-        if *is_part && *other == State::Same && changed.contains(&key(file)) {
+        if *is_part && *other == SourceState::Same && changed.contains(&key(file)) {
             *other = state;
         }
     }
@@ -410,21 +417,21 @@ fn with_orphans(
     context: &Context<'_>,
     snapshot: &Snapshot,
     pseudonymizer: Option<&Pseudonymizer>,
-    (found, known): (&[SourceFile], &[(Known, bool)]),
-    states: &mut [State],
+    (found, known): (&[SourceFile], &[(KnownFile, bool)]),
+    states: &mut [SourceState],
     on_changed: OnChanged,
 ) -> Result<HashSet<String>> {
     let came_from = |file: &SourceFile, is_part: bool| match is_part {
-        true => CameFrom::Sample(IdQuery::new(pseudonymizer, file.key()).text().to_owned()),
+        true => CameFrom::Sample(IdQuery::new(pseudonymizer, file.key()).hashed_text().to_owned()),
         false => CameFrom::Source(match pseudonymizer {
-            Some(pseudonymizer) => pseudonymizer.source(file.name()).into_owned(),
+            Some(pseudonymizer) => pseudonymizer.stored_source(file.name()).into_owned(),
             None => file.name().to_owned(),
         }),
     };
     loop {
-        let mut replaced = Replaced::default();
+        let mut replaced = ReplacedSources::default();
         for ((file, (_, is_part)), state) in found.iter().zip(known).zip(&*states) {
-            if *state == State::Orphaned || *state == State::Changed && on_changed == OnChanged::Replace {
+            if *state == SourceState::Orphaned || *state == SourceState::Changed && on_changed == OnChanged::Replace {
                 replaced.uris.insert(stored_uri(file, pseudonymizer));
                 if let (true, CameFrom::Sample(key)) = (*is_part, came_from(file, *is_part)) {
                     replaced.samples.insert(key);
@@ -432,29 +439,29 @@ fn with_orphans(
             }
         }
         // What repeats records of a replaced source is read again together with it.
-        let orphaned = orphans(context, snapshot, &replaced)?;
+        let orphaned = orphaned_sources(context, snapshot, &replaced)?;
         let mut more = false;
         for ((file, (version, is_part)), state) in found.iter().zip(known).zip(states.iter_mut()) {
             let is_new = || orphaned.contains_key(&(came_from(file, *is_part), version.version()));
-            if *state == State::Same && !orphaned.is_empty() && is_new() {
-                *state = State::Orphaned;
+            if *state == SourceState::Same && !orphaned.is_empty() && is_new() {
+                *state = SourceState::Orphaned;
                 more = true;
             }
         }
         if !more {
             return Ok(replaced.uris);
         }
-        spread(found, known, states, State::Orphaned);
+        propagate_state(found, known, states, SourceState::Orphaned);
     }
 }
 
-/// Returns [`orphaned`] sources; a damaged table is told and stops nothing that does not need it.
-fn orphans(
+/// Returns [`find_orphaned`] sources; a damaged table is told and stops nothing that does not need it.
+fn orphaned_sources(
     context: &Context<'_>,
     snapshot: &Snapshot,
-    replaced: &Replaced,
+    replaced: &ReplacedSources,
 ) -> Result<BTreeMap<(CameFrom, Version), u64>> {
-    orphaned(snapshot, replaced).or_else(|error| {
+    find_orphaned(snapshot, replaced).or_else(|error| {
         if error.kind() != Kind::Integrity {
             return Err(error);
         }
@@ -465,8 +472,8 @@ fn orphans(
 }
 
 /// Says which unchanged sources are read again.
-fn tell_orphaned(context: &Context<'_>, found: &[SourceFile], states: &[State]) {
-    let orphaned = found.iter().zip(states).filter(|(_, state)| **state == State::Orphaned);
+fn tell_orphaned(context: &Context<'_>, found: &[SourceFile], states: &[SourceState]) {
+    let orphaned = found.iter().zip(states).filter(|(_, state)| **state == SourceState::Orphaned);
     let names: Vec<&str> = orphaned.map(|(file, _)| file.name()).collect();
     if !names.is_empty() {
         context.observer.event(Event::Note(format!(
@@ -485,9 +492,9 @@ pub fn tell_left_out(context: &Context<'_>, snapshot: &Snapshot) -> Result<()> {
     if pseudonymizer_of(snapshot).is_err() {
         return Ok(());
     }
-    let orphans = orphans(context, snapshot, &Replaced::default())?;
+    let orphans = orphaned_sources(context, snapshot, &ReplacedSources::default())?;
     let records: u64 = orphans.values().sum();
-    let names: Vec<&str> = orphans.keys().map(|(came_from, _)| came_from.name()).collect();
+    let names: Vec<&str> = orphans.keys().map(|(came_from, _)| came_from.source_name()).collect();
     if records > 0 {
         let (left_out, them) = match records {
             1 => ("1 record was left out as a duplicate of a record that the dataset no longer has".to_owned(), "it"),
@@ -513,16 +520,16 @@ fn some_of(names: &[&str]) -> String {
 /// Returns the hash of a file's content as the dataset stores it.
 fn stored_hash(file: &SourceFile, pseudonymizer: Option<&Pseudonymizer>) -> Result<u64> {
     let hash = content_hash(file)?;
-    Ok(pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content(hash)))
+    Ok(pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content_hash(hash)))
 }
 
 /// Returns the URI of a file as the dataset stores it.
 fn stored_uri(file: &SourceFile, pseudonymizer: Option<&Pseudonymizer>) -> String {
     let uri = file.uri();
-    pseudonymizer.map_or_else(|| uri.clone(), |pseudonymizer| pseudonymizer.uri(&uri).into_owned())
+    pseudonymizer.map_or_else(|| uri.clone(), |pseudonymizer| pseudonymizer.stored_uri(&uri).into_owned())
 }
 
-impl Known {
+impl KnownFile {
     fn version(self) -> Version {
         match self {
             Self::No => Version(0),
@@ -532,13 +539,13 @@ impl Known {
 }
 
 /// Returns what the dataset records about each found file, and whether the file was one part of a sample.
-fn recall(
+fn look_up_files(
     found: &[SourceFile],
     snapshot: &Snapshot,
     pseudonymizer: Option<&Pseudonymizer>,
-) -> Result<Vec<(Known, bool)>> {
+) -> Result<Vec<(KnownFile, bool)>> {
     let stored = |file: &SourceFile| stored_uri(file, pseudonymizer);
-    let mut known = vec![(Known::No, false); found.len()];
+    let mut known = vec![(KnownFile::No, false); found.len()];
     let mut places: Vec<(u64, u32)> =
         found.par_iter().zip(0..u32::MAX).map(|(file, at)| (xxh3_64(stored(file).as_bytes()), at)).collect();
     places.par_sort_unstable();
@@ -551,7 +558,7 @@ fn recall(
         for (_, at) in places[first..].iter().take_while(|place| place.0 == hash) {
             let at = *at as usize;
             if stored(&found[at]) == row.uri && known[at].0.version() <= row.version {
-                known[at] = (compare(&found[at], &row), row.is_part_of_sample());
+                known[at] = (compare_file(&found[at], &row), row.is_part_of_sample());
             }
         }
         Ok(())
@@ -559,13 +566,13 @@ fn recall(
     Ok(known)
 }
 
-fn compare(file: &SourceFile, row: &SourceRow) -> Known {
+fn compare_file(file: &SourceFile, row: &SourceRow) -> KnownFile {
     if file.bytes() != row.bytes {
-        return Known::Changed(row.version);
+        return KnownFile::Changed(row.version);
     }
     let same = match file.etag() {
         Some(etag) => row.etag.as_deref() == Some(etag),
         None => file.modified().as_microsecond() == row.modified.as_microsecond(),
     };
-    if same { Known::Same(row.version) } else { Known::Touched(row.version, row.content_hash()) }
+    if same { KnownFile::Same(row.version) } else { KnownFile::Touched(row.version, row.content_hash()) }
 }

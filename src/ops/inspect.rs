@@ -23,7 +23,7 @@ use self::cost::Forecast;
 pub use self::{cost::Cost, table::TableFacts};
 use super::{
     Context, adopt, compact, convert,
-    parent::{Look, ParentReport, parent},
+    parent::{Look, ParentReport, parent_report},
     problems, shell_word,
     sizes::{SizeBin, Sizes},
 };
@@ -32,20 +32,20 @@ use crate::{
     dataset::{Dataset, Operation, PlanRecord, PlanState, Settings, Snapshot, plan_state, stored_plans},
     error::{Error, Result},
     events::Event,
-    exec::{encode::framing, separated::Separated},
+    exec::{encode::framing_for, separated::Separated},
     format::{OutputFormat, Parsed, files, parquet},
     id::Version,
     record::{Payload, id_column, key_rule::KeyRule},
-    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
+    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs},
     schema::{self, is_id, is_subject, schema_of, unite_lists},
     storage::{Location, Object, with_io_threads},
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Bytes that could be read in the time it takes to open a file: some 30 ms at 128 MiB/s.
-pub const OPEN_COST: Size = Size::mib(4);
+pub const OPEN_COST: Size = Size::from_mib(4);
 /// Files below this size are small: an eighth of the usual shard.
-pub const SMALL_FILE: Size = Size::mib(16);
+pub const SMALL_FILE: Size = Size::from_mib(16);
 /// Score above which merging is advised.
 const HIGH_SCORE: u64 = 25;
 /// Maximum number of files whose records are sampled.
@@ -75,7 +75,7 @@ pub struct FormatReport {
 
 /// A column of the records in the sample.
 #[derive(Debug, Clone, Serialize)]
-pub struct ColumnReport {
+pub struct InspectedColumn {
     /// Its name.
     pub column: String,
     /// Its type.
@@ -110,8 +110,8 @@ pub struct VariableReport {
     pub attributes: Vec<(String, String)>,
 }
 
-fn variables(header: &Header, plan: &Plan) -> Vec<VariableReport> {
-    let role = |number: usize| match header.variables[number].dtype.refusal() {
+fn variable_reports(header: &Header, plan: &Plan) -> Vec<VariableReport> {
+    let role = |number: usize| match header.variables[number].dtype.refusal_reason() {
         Some(_) => "refused",
         None if plan.constants.contains(&number) => "constant",
         None => "record",
@@ -197,7 +197,7 @@ pub struct InspectReport {
     pub formats: Vec<FormatReport>,
     /// The columns.
     #[serde(skip)]
-    pub columns: Vec<ColumnReport>,
+    pub columns: Vec<InspectedColumn>,
     /// Dimension along which the records of arrays are arranged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_dim: Option<String>,
@@ -222,27 +222,28 @@ pub struct InspectReport {
 ///
 /// # Errors
 /// When nothing is found, or it cannot be read.
-pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
-    if let Some(report) = stored(context, source)? {
+pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectReport> {
+    if let Some(report) = inspect_stored(context, source)? {
         return Ok(report);
     }
     let started = Instant::now();
-    let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
+    let all = ScanOptions::default();
+    let mut found = scan::scan_sources(&[source.to_owned()], &context.folder, &context.settings, &all)?;
     scan::ignore_companions(&mut found.files);
     let listing = started.elapsed();
     if found.files.is_empty() {
-        return Err(Error::usage("expected something to inspect, found no files").at(source));
+        return Err(Error::usage("expected something to inspect, found no files").at_location(source));
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
-    let mut report = report(source, &sizes, SMALL_FILE);
+    let mut report = base_report(source, &sizes, SMALL_FILE);
     report.problems = problems::of_files(&found.files);
-    let refused = convert::refuse_tables(&found).err().map(|e| described(&e));
+    let refused = convert::refuse_tables(&found).err().map(|e| describe_error(&e));
     let small = (report.bytes <= convert::SMALL && refused.is_none()).then(|| found.files.clone());
     report.problems.extend(refused);
     // Nothing else has opened the files yet, so the time that a disk or a network takes shows.
     let forecast = found.tables.is_empty().then(|| Forecast::new(context, &found.files, listing)).flatten();
     let (shards, others) = by_format(found.files)?;
-    let mut sample = Sample::default();
+    let mut sample = SampledBatches::default();
     for (format, files) in &shards {
         let (shards, problem) = shard_format(*format, files, &mut sample)?;
         report.formats.push(shards);
@@ -250,23 +251,24 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     }
     let (mut note, mut sources_of_records) = (None, Vec::new());
     if !others.is_empty() {
-        match classified(others.clone()) {
+        match classify_files(others.clone()) {
             Ok(Input::Records(sources)) => {
                 if let Some(source) = sources.iter().find(|source| source.reader.facts().layout.is_some())
-                    && let Some(opened) = source.reader.arrays().map(|arrays| arrays.opened()).transpose()?
+                    && let Some(opened) = source.reader.arrays().map(|arrays| arrays.open_source()).transpose()?
                 {
                     report.record_dim.clone_from(&opened.plan().dim);
-                    report.variables = variables(opened.header(), opened.plan());
+                    report.variables = variable_reports(opened.header(), opened.plan());
                 }
-                convert::remarks(&sources).into_iter().for_each(|text| context.observer.event(Event::Note(text)));
-                tables(&sources, &mut report.formats, &mut sample)?;
+                let note_remark = |text| context.observer.event(Event::Note(text));
+                convert::reader_remarks(&sources).into_iter().for_each(note_remark);
+                sample_tables(&sources, &mut report.formats, &mut sample)?;
                 sources_of_records = sources;
             }
             Ok(Input::Files(files)) => of_files(context, &files, &mut report),
             // There is nothing else to say of a single file that cannot be read.
             Err(e) if others.len() == 1 && shards.is_empty() => return Err(e),
             Err(e) => {
-                note = Some(described(&e));
+                note = Some(describe_error(&e));
                 report.formats.push(format_report("files", &others, None, false));
             }
         }
@@ -274,51 +276,50 @@ pub fn inspect(context: &Context<'_>, source: &str) -> Result<InspectReport> {
     report.problems.extend(problems::of_names(&sources_of_records, &shards));
     // What cannot be read at all is said in the advice.
     if let (Some(files), true, None) = (small, shards.is_empty(), &note) {
-        report.problems.extend(cost::refusal(context, files).map(|e| described(&e)));
+        report.problems.extend(cost::convert_refusal(context, files).map(|e| describe_error(&e)));
     }
-    sample.describe(&mut report)?;
+    sample.describe_columns(&mut report)?;
     check_id(&mut report, &|id| {
         unique::unique_in(context, &sources_of_records, shards.get(&OutputFormat::Parquet), id)
     });
-    let all: Option<Vec<u64>> = report.formats.iter().map(|f| f.records).collect();
-    report.records = all.map(|records| records.iter().sum());
+    report.records = report.formats.iter().map(|format| format.records).sum();
     report.exact = report.formats.iter().all(|f| f.exact);
     let of_whole = problems::of_report(&report, HIGH_SCORE, &|column| !is_float(column) && is_id(&column.column));
     report.problems.extend(of_whole);
-    advise(&mut report, shards.len(), others.is_empty(), note);
+    set_advice(&mut report, shards.len(), others.is_empty(), note);
     if let (true, Some(forecast), Some(_)) = (shards.is_empty(), forecast, &report.command) {
-        report.cost = forecast.cost(context, &options(&report));
+        report.cost = forecast.estimate_cost(context, &convert_options(&report));
     }
     Ok(report)
 }
 
 /// Adds files that are grouped into samples to a report.
 fn of_files(context: &Context<'_>, files: &[SourceFile], report: &mut InspectReport) {
-    let samples = files::group(files);
+    let samples = files::group_samples(files);
     report.formats.push(format_report("files", files, Some(samples.len() as u64), true));
     report.problems.extend(problems::of_samples(files, &samples));
     report.problems.extend(convert::layout_notes(files, std::slice::from_ref(&report.source)));
-    if let Some(note) = convert::collapsed(&KeyRule::FirstDot, files, &samples) {
+    if let Some(note) = convert::collapsed_note(&KeyRule::FirstDot, files, &samples) {
         context.observer.event(Event::Note(note));
     }
 }
 
 /// Describes a dataset or a Delta table; `None` if there is neither.
-fn stored(context: &Context<'_>, source: &str) -> Result<Option<InspectReport>> {
-    let Ok(location) = context.location(source) else { return Ok(None) };
+fn inspect_stored(context: &Context<'_>, source: &str) -> Result<Option<InspectReport>> {
+    let Ok(location) = context.parse_location(source) else { return Ok(None) };
     if location.local_path().is_some_and(|path| !path.is_dir()) {
         return Ok(None);
     }
-    let Some(opened) = opened(context, &location)? else { return Ok(None) };
+    let Some(opened) = open_dataset(context, &location)? else { return Ok(None) };
     let plans = open_plans(&opened)?;
-    if let Some(snapshot) = opened.latest()? {
-        return Ok(Some(InspectReport { plans, ..dataset(context, &location, &snapshot)? }));
+    if let Some(snapshot) = opened.newest_snapshot()? {
+        return Ok(Some(InspectReport { plans, ..inspect_dataset(context, &location, &snapshot)? }));
     }
     if !plans.is_empty() {
-        return Ok(Some(planned(&location, plans)));
+        return Ok(Some(plans_report(&location, plans)));
     }
     let Some(found) = compact::table_at(context, &location)? else { return Ok(None) };
-    table::inspect(source, &found).map(Some)
+    table::inspect_table(source, &found).map(Some)
 }
 
 /// Files that are shards, by their format.
@@ -329,7 +330,7 @@ fn by_format(files: Vec<SourceFile>) -> Result<(ByFormat, Vec<SourceFile>)> {
     let describe = |file: SourceFile| {
         // An unreadable file is an error only when it is converted; here it counts as any other file. A Zarr store is
         // not a file.
-        let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff(&file) };
+        let sniffed = if file.is_store() { Ok(None) } else { adopt::sniff_format(&file) };
         let format = sniffed.ok().flatten().map(|(format, _)| format);
         (file, format)
     };
@@ -348,19 +349,19 @@ fn by_format(files: Vec<SourceFile>) -> Result<(ByFormat, Vec<SourceFile>)> {
 }
 
 /// Classifies files that are no shards, without the metadata of an imagefolder.
-fn classified(mut files: Vec<SourceFile>) -> Result<Input> {
+fn classify_files(mut files: Vec<SourceFile>) -> Result<Input> {
     // Metadata that cannot be read is an error only when it is converted.
     let _ = convert::leave_out_metadata(None, &mut files);
-    classify(files, &SniffOptions::default())
+    classify_inputs(files, &SniffOptions::default())
 }
 
 /// Returns the dataset at a location, which may have no version; `None` if there cannot be one.
-fn opened(context: &Context<'_>, location: &Location) -> Result<Option<Dataset>> {
+fn open_dataset(context: &Context<'_>, location: &Location) -> Result<Option<Dataset>> {
     // A web server's folders cannot be listed.
     if location.local_path().is_none() && matches!(location.url().scheme(), "http" | "https") {
         return Ok(None);
     }
-    context.dataset(location).map(Some)
+    context.open_dataset(location).map(Some)
 }
 
 /// Returns the plans of a dataset that can be continued.
@@ -372,7 +373,7 @@ fn open_plans(dataset: &Dataset) -> Result<Vec<PlanInfo>> {
         let Some(record) = record else { continue };
         if plan_state(dataset, &record.id, record.base)? == PlanState::Open {
             plans.push(PlanInfo {
-                plan: dataset.store().location().join(&record.name().path()).to_string(),
+                plan: dataset.store().location().join(&record.plan_name().path()).to_string(),
                 operation: record.operation,
                 tasks: record.tasks.len() as u64,
                 tasks_done: stored.outcomes,
@@ -384,8 +385,8 @@ fn open_plans(dataset: &Dataset) -> Result<Vec<PlanInfo>> {
 }
 
 /// Returns the report of a dataset that has plans but no version.
-fn planned(location: &Location, plans: Vec<PlanInfo>) -> InspectReport {
-    let mut report = InspectReport { plans, ..report(&location.to_string(), &[], SMALL_FILE) };
+fn plans_report(location: &Location, plans: Vec<PlanInfo>) -> InspectReport {
+    let mut report = InspectReport { plans, ..base_report(&location.to_string(), &[], SMALL_FILE) };
     if let Some(plan) = report.plans.last() {
         let word = shell_word(&plan.plan);
         let (command, advice) = match plan.tasks_done < plan.tasks {
@@ -415,7 +416,7 @@ pub struct PlanInfo {
     pub touched: String,
 }
 
-fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
+fn base_report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
     InspectReport {
         source: source.to_owned(),
         version: None,
@@ -424,7 +425,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         records: None,
         exact: false,
         small_files: sizes.iter().filter(|bytes| **bytes < small.0).count() as u64,
-        small_file_score: score(sizes),
+        small_file_score: open_cost_percent(sizes),
         sampled_records: 0,
         id: None,
         id_unique_in: None,
@@ -439,7 +440,7 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
         columns: Vec::new(),
         record_dim: None,
         variables: Vec::new(),
-        sizes: histogram(sizes),
+        sizes: size_histogram(sizes),
         plans: Vec::new(),
         table: None,
         parent: None,
@@ -447,25 +448,25 @@ fn report(source: &str, sizes: &[u64], small: Size) -> InspectReport {
 }
 
 /// Returns the share of the reading time that is spent on opening files, in percent.
-fn score(sizes: &[u64]) -> u64 {
+fn open_cost_percent(sizes: &[u64]) -> u64 {
     let opening = u128::from(OPEN_COST.0) * sizes.len() as u128;
     let reading: u128 = sizes.iter().map(|bytes| u128::from(*bytes)).sum();
     u64::try_from((100 * opening + (opening + reading) / 2).checked_div(opening + reading).unwrap_or(0)).unwrap_or(100)
 }
 
 /// Counts files by powers of two, without gaps between the smallest and the largest.
-fn histogram(sizes: &[u64]) -> Vec<Bucket> {
+fn size_histogram(sizes: &[u64]) -> Vec<Bucket> {
     let bucket = |bin: SizeBin| Bucket { from: bin.from, files: bin.count, bytes: bin.bytes };
-    sizes.iter().copied().collect::<Sizes>().bins().into_iter().map(bucket).collect()
+    sizes.iter().copied().collect::<Sizes>().size_bins().into_iter().map(bucket).collect()
 }
 
-fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> Result<InspectReport> {
+fn inspect_dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> Result<InspectReport> {
     let settings = &snapshot.entry().settings;
-    let shards = snapshot.shards()?;
+    let shards = snapshot.live_shards()?;
     let sizes: Vec<u64> = shards.iter().map(|s| s.bytes).collect();
-    let mut report = report(&location.to_string(), &sizes, Size(settings.target_shard.0 / 8));
+    let mut report = base_report(&location.to_string(), &sizes, Size(settings.target_shard.0 / 8));
     report.version = Some(snapshot.version());
-    report.parent = parent(context, snapshot, Look::Nearby)?;
+    report.parent = parent_report(context, snapshot, Look::Nearby)?;
     report.records = Some(snapshot.entry().totals.records);
     report.exact = true;
     report.id = (!settings.id.is_empty()).then(|| settings.id.join(","));
@@ -483,14 +484,14 @@ fn dataset(context: &Context<'_>, location: &Location, snapshot: &Snapshot) -> R
     });
     let store: &Dataset = snapshot.dataset();
     if let (OutputFormat::Parquet, Some(shard)) = (settings.shard_format, shards.last()) {
-        let mut sample = Sample::default();
-        sample.add_parquet(parquet::open(store.object(&shard.path, shard.bytes), &shard.path)?)?;
+        let mut sample = SampledBatches::default();
+        sample.add_parquet(parquet::open(store.object_at(&shard.path, shard.bytes), &shard.path)?)?;
         let (id, subject) = (report.id.take(), report.subject.take());
-        sample.describe(&mut report)?;
+        sample.describe_columns(&mut report)?;
         (report.id, report.subject) = (id, subject);
     }
     let options = compact::Options { dry_run: true, ..compact::Options::default() };
-    let plan = compact::compact(context, location, &options)?;
+    let plan = compact::compact_dataset(context, location, &options)?;
     if plan.shards_after < plan.shards_before {
         report.command = Some(format!("shardify compact {}", shell_word(&report.source)));
         report.advice = format!("leaves {} of {} shards", plan.shards_after, plan.shards_before);
@@ -522,13 +523,13 @@ fn format_report(format: &str, files: &[SourceFile], records: Option<u64>, exact
 fn shard_format(
     format: OutputFormat,
     files: &[SourceFile],
-    sample: &mut Sample,
+    sample: &mut SampledBatches,
 ) -> Result<(FormatReport, Option<String>)> {
     if format == OutputFormat::Parquet {
         let open = |file: &SourceFile| parquet::open(file.object(), &file.uri());
         let facts = |file: parquet::ParquetFile<Object>| {
             let largest = file.row_groups().iter().map(|group| group.uncompressed_bytes).max().unwrap_or(0);
-            (file.rows(), largest)
+            (file.row_count(), largest)
         };
         let remote = files.iter().any(SourceFile::is_remote);
         let rows: Vec<Option<(u64, u64)>> =
@@ -543,7 +544,7 @@ fn shard_format(
         let largest = rows.iter().flatten().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         return Ok((FormatReport { damaged, ..report }, problems::of_row_groups(largest)));
     }
-    let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+    let framing = framing_for(format).ok_or_else(|| Error::internal("expected a framed format"))?;
     let (mut records, mut looked_at, mut problem) = (0_u64, 0_u64, None);
     for file in files.iter().take(SAMPLED_FILES) {
         let read = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -557,10 +558,10 @@ fn shard_format(
         let mut separated = Separated::default();
         let scanned = framing.scan_foreign(&mut std::io::Read::take(input, SAMPLE_BYTES), &mut |_, key| {
             records += 1;
-            key.into_iter().for_each(|key| separated.add(key, std::iter::empty()));
+            key.into_iter().for_each(|key| separated.add_sample(key, std::iter::empty()));
             Ok(())
         });
-        problem = problem.or_else(|| separated.note(file.name()));
+        problem = problem.or_else(|| separated.repeated_keys_note(file.name()));
         // The end of the sample may cut a record in two, which is not damage.
         if let Err(e) = scanned
             && format == OutputFormat::Tar
@@ -572,16 +573,16 @@ fn shard_format(
     }
     let bytes: u64 = files.iter().map(SourceFile::bytes).sum();
     let exact = looked_at >= bytes;
-    let estimate = if exact { records } else { scaled(records, bytes, looked_at) };
+    let estimate = if exact { records } else { scale_records(records, bytes, looked_at) };
     Ok((format_report(format.name(), files, Some(estimate), exact), problem))
 }
 
 /// Scales `records` of `part` bytes up to `whole` bytes.
-fn scaled(records: u64, whole: u64, part: u64) -> u64 {
+fn scale_records(records: u64, whole: u64, part: u64) -> u64 {
     u64::try_from(u128::from(records) * u128::from(whole) / u128::from(part.max(1))).unwrap_or(u64::MAX)
 }
 
-fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mut Sample) -> Result<()> {
+fn sample_tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mut SampledBatches) -> Result<()> {
     let mut by_format: BTreeMap<&str, (Vec<SourceFile>, u64, bool)> = BTreeMap::new();
     // Of compressed sources, only the stored size is known.
     let packed: HashSet<&str> = sources.iter().filter(|s| s.packed).map(|source| source.format.name()).collect();
@@ -595,10 +596,10 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
             if let Parsed::Block(block) = source.reader.parse(split, &fields)? {
                 let whole = !source.packed && split.offset + split.bytes_in() >= bytes;
                 let rows = block.records_in();
-                entry.1 += if whole { rows } else { scaled(rows, bytes, split.bytes_in()).max(rows) };
+                entry.1 += if whole { rows } else { scale_records(rows, bytes, split.bytes_in()).max(rows) };
                 entry.2 &= whole;
                 if let (true, Payload::Rows(batch)) = (i < SAMPLED_FILES, block.payload) {
-                    sample.add(batch.slice(0, batch.num_rows().min(SAMPLE_ROWS)));
+                    sample.add_batch(batch.slice(0, batch.num_rows().min(SAMPLE_ROWS)));
                 }
             } else {
                 entry.2 = false;
@@ -615,27 +616,27 @@ fn tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, sample: &mu
 
 /// The sampled records.
 #[derive(Default)]
-struct Sample {
+struct SampledBatches {
     batches: Vec<RecordBatch>,
 }
 
-impl Sample {
-    fn add(&mut self, batch: RecordBatch) {
+impl SampledBatches {
+    fn add_batch(&mut self, batch: RecordBatch) {
         self.batches.push(batch);
     }
 
     fn add_parquet(&mut self, file: parquet::ParquetFile<Object>) -> Result<()> {
         let raw: u64 = file.row_groups().iter().map(|g| g.uncompressed_bytes).sum();
-        let rows = SAMPLE_BYTES / (raw / file.rows().max(1)).max(1);
+        let rows = SAMPLE_BYTES / (raw / file.row_count().max(1)).max(1);
         let rows = usize::try_from(rows).unwrap_or(SAMPLE_ROWS).clamp(1, SAMPLE_ROWS);
-        if let Some(batch) = file.batches(rows).next() {
-            self.add(batch?);
+        if let Some(batch) = file.into_batches(rows).next() {
+            self.add_batch(batch?);
         }
         Ok(())
     }
 
     /// Describes the columns, and finds those that look like ids.
-    fn describe(&self, report: &mut InspectReport) -> Result<()> {
+    fn describe_columns(&self, report: &mut InspectReport) -> Result<()> {
         let fields = self.batches.iter().fold(Fields::empty(), |all, b| unite_lists(&all, b.schema().fields()));
         let records: usize = self.batches.iter().map(RecordBatch::num_rows).sum();
         report.sampled_records = records as u64;
@@ -644,7 +645,7 @@ impl Sample {
             let nulls: usize = parts.iter().map(|(rows, part)| part.map_or(*rows, |p| p.logical_null_count())).sum();
             let nested = field.data_type().is_nested() || matches!(field.data_type(), DataType::Binary);
             let data_type = schema::file::print_type(field);
-            let column = ColumnReport {
+            let column = InspectedColumn {
                 column: field.name().clone(),
                 data_type,
                 nulls: nulls as f64 / records.max(1) as f64,
@@ -652,7 +653,7 @@ impl Sample {
             };
             report.columns.push(column);
         }
-        report.subject = best(&report.columns, |c| !is_float(c) && is_subject(&c.column));
+        report.subject = find_column(&report.columns, |c| !is_float(c) && is_subject(&c.column));
         report.id = unique_id(&report.columns, report.subject.as_deref());
         Ok(())
     }
@@ -685,22 +686,22 @@ fn check_id(report: &mut InspectReport, unique_in: &dyn Fn(&str) -> Option<u64>)
 }
 
 /// Returns the first column without repeated values whose name is that of a record id.
-fn unique_id(columns: &[ColumnReport], subject: Option<&str>) -> Option<String> {
-    best(columns, |column| {
+fn unique_id(columns: &[InspectedColumn], subject: Option<&str>) -> Option<String> {
+    find_column(columns, |column| {
         column.unique && !is_float(column) && is_id(&column.column) && Some(column.column.as_str()) != subject
     })
 }
 
-fn best(columns: &[ColumnReport], wanted: impl Fn(&ColumnReport) -> bool) -> Option<String> {
+fn find_column(columns: &[InspectedColumn], wanted: impl Fn(&InspectedColumn) -> bool) -> Option<String> {
     columns.iter().find(|column| wanted(column)).map(|column| column.column.clone())
 }
 
-fn is_float(column: &ColumnReport) -> bool {
+fn is_float(column: &InspectedColumn) -> bool {
     column.data_type.starts_with("Float")
 }
 
 /// Returns an error and its hints on one line.
-fn described(error: &Error) -> String {
+fn describe_error(error: &Error) -> String {
     let line = error.place().line.map_or_else(String::new, |line| format!(", line {line}"));
     let place = error.place().source.as_ref().map_or_else(String::new, |source| format!("{source}{line}: "));
     let described = std::iter::once(format!("{place}{}", error.message())).chain(error.hints().iter().cloned());
@@ -708,21 +709,21 @@ fn described(error: &Error) -> String {
 }
 
 /// Sets the command to run next, and states its assumptions.
-fn advise(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
-    command(report, shard_formats, only_shards, note);
+fn set_advice(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
+    set_command(report, shard_formats, only_shards, note);
     if let (Some(id), Some(_)) = (&report.id, report.command.as_ref().filter(|command| command.contains(" --id "))) {
         report.advice.push_str(&match report.id_unique_in {
-            Some(records) => format!("; `{id}` is unique in all {} records", grouped(records)),
+            Some(records) => format!("; `{id}` is unique in all {} records", group_digits(records)),
             None => format!(
                 "; `{id}` is unique in {} sampled records, and may repeat in others: the run counts those",
-                grouped(report.sampled_records)
+                group_digits(report.sampled_records)
             ),
         });
     }
 }
 
 /// Returns the options of the `convert` that is advised.
-fn options(report: &InspectReport) -> convert::ConvertOptions {
+fn convert_options(report: &InspectReport) -> convert::ConvertOptions {
     convert::ConvertOptions {
         sources: vec![report.source.clone()],
         // A sample of files that are parts of samples may look like something else.
@@ -734,7 +735,7 @@ fn options(report: &InspectReport) -> convert::ConvertOptions {
     }
 }
 
-fn command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
+fn set_command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
     let source = shell_word(&report.source);
     let mut options =
         report.record_dim.iter().map(|dim| format!(" --read record-dim={}", shell_word(dim))).collect::<String>();
@@ -772,17 +773,20 @@ mod tests {
 
     #[test]
     fn the_score_is_the_share_of_time_for_opening_files() {
-        assert_eq!(score(&[]), 0);
-        assert_eq!(score(&[128 << 20; 10]), 3);
-        assert_eq!(score(&[4 << 20]), 50);
-        assert_eq!(score(&[1000; 100_000]), 100);
+        assert_eq!(open_cost_percent(&[]), 0);
+        assert_eq!(open_cost_percent(&[128 << 20; 10]), 3);
+        assert_eq!(open_cost_percent(&[4 << 20]), 50);
+        assert_eq!(open_cost_percent(&[1000; 100_000]), 100);
     }
 
     #[test]
     fn sizes_fall_into_powers_of_two() {
         let bucket = |from, files, bytes| Bucket { from, files, bytes };
-        assert_eq!(histogram(&[0, 1, 3, 4]), [bucket(0, 1, 0), bucket(1, 1, 1), bucket(2, 1, 3), bucket(4, 1, 4)]);
-        assert_eq!(histogram(&[1024, 2047, 5000]), [bucket(1024, 2, 3071), bucket(2048, 0, 0), bucket(4096, 1, 5000)]);
+        assert_eq!(size_histogram(&[0, 1, 3, 4]), [bucket(0, 1, 0), bucket(1, 1, 1), bucket(2, 1, 3), bucket(4, 1, 4)]);
+        assert_eq!(
+            size_histogram(&[1024, 2047, 5000]),
+            [bucket(1024, 2, 3071), bucket(2048, 0, 0), bucket(4096, 1, 5000)]
+        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) const CHECK: &str = "check";
 
 /// Description of a run before it starts.
 #[derive(Debug, Clone)]
-pub struct Job<'a> {
+pub struct LineageJob<'a> {
     /// The command.
     pub name: &'static str,
     /// Sources as the user names them; empty if the run reads the dataset itself.
@@ -63,7 +63,7 @@ pub struct Job<'a> {
 
 /// Result of a run.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The new version, or the current one if there was nothing to do.
     pub version: Option<Version>,
     /// Counts of the run.
@@ -74,25 +74,25 @@ pub struct Outcome {
     pub(super) input_facets: Map<String, Value>,
 }
 
-impl From<&ConvertReport> for Outcome {
+impl From<&ConvertReport> for RunOutcome {
     fn from(report: &ConvertReport) -> Self {
         Self { version: report.version, counts: report.counts, columns: report.columns.clone(), ..Self::default() }
     }
 }
 
-impl From<&AdoptReport> for Outcome {
+impl From<&AdoptReport> for RunOutcome {
     fn from(report: &AdoptReport) -> Self {
         Self { version: report.version, counts: report.counts, ..Self::default() }
     }
 }
 
-impl From<&CompactReport> for Outcome {
+impl From<&CompactReport> for RunOutcome {
     fn from(report: &CompactReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, ..Self::default() }
     }
 }
 
-impl From<&TableReport> for Outcome {
+impl From<&TableReport> for RunOutcome {
     fn from(report: &TableReport) -> Self {
         let counts = Counts {
             records_in: report.records_in,
@@ -105,19 +105,19 @@ impl From<&TableReport> for Outcome {
     }
 }
 
-impl From<&EraseReport> for Outcome {
+impl From<&EraseReport> for RunOutcome {
     fn from(report: &EraseReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, ..Self::default() }
     }
 }
 
-impl From<&RemoveReport> for Outcome {
+impl From<&RemoveReport> for RunOutcome {
     fn from(report: &RemoveReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, ..Self::default() }
     }
 }
 
-impl From<&RevertReport> for Outcome {
+impl From<&RevertReport> for RunOutcome {
     fn from(report: &RevertReport) -> Self {
         Self { version: Some(report.version), counts: report.counts, ..Self::default() }
     }
@@ -130,31 +130,31 @@ impl From<&RevertReport> for Outcome {
 pub fn with_events<R>(
     context: &Context<'_>,
     to: Option<&str>,
-    job: &Job<'_>,
+    job: &LineageJob<'_>,
     run: impl FnOnce() -> Result<R>,
 ) -> Result<R>
 where
-    for<'r> Outcome: From<&'r R>,
+    for<'r> RunOutcome: From<&'r R>,
 {
     let Some(to) = to else { return run() };
     let emitter =
-        Emitter { context, to: context.location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
+        Emitter { context, to: context.parse_location(to)?, job, id: run_uuid(), private: private_ids(context, job) };
     if emitter.to.local_path().is_none() && !matches!(emitter.to.url().scheme(), "http" | "https") {
         return Err(Error::usage("expected a file or an http(s) URL for --openlineage, found another store")
-            .at(plain_argument(to)));
+            .at_location(plain_argument(to)));
     }
-    emitter.emit("START", None, None);
+    emitter.emit_event("START", None, None);
     let result = run();
     match &result {
-        Ok(report) => emitter.emit("COMPLETE", Some(&Outcome::from(report)), None),
-        Err(error) => emitter.emit("FAIL", None, Some(error)),
+        Ok(report) => emitter.emit_event("COMPLETE", Some(&RunOutcome::from(report)), None),
+        Err(error) => emitter.emit_event("FAIL", None, Some(error)),
     }
     result
 }
 
 /// Returns how the dataset stores its ids, or will store them.
-fn private_ids(context: &Context<'_>, job: &Job<'_>) -> Option<PrivateIds> {
-    let latest = context.dataset(job.output).and_then(|dataset| dataset.latest()).ok().flatten();
+fn private_ids(context: &Context<'_>, job: &LineageJob<'_>) -> Option<PrivateIds> {
+    let latest = context.open_dataset(job.output).and_then(|dataset| dataset.newest_snapshot()).ok().flatten();
     match latest {
         Some(snapshot) => snapshot.entry().settings.private.clone(),
         None => choose_private(None, job.private, context.id_key.as_ref()).ok().flatten().map(unknown_salt),
@@ -171,25 +171,25 @@ fn unknown_salt(private: PrivateIds) -> PrivateIds {
 struct Emitter<'a> {
     context: &'a Context<'a>,
     to: Location,
-    job: &'a Job<'a>,
+    job: &'a LineageJob<'a>,
     id: String,
     private: Option<PrivateIds>,
 }
 
 impl Emitter<'_> {
-    fn emit(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) {
-        if let Err(error) = self.send(&self.event(kind, outcome, error)) {
+    fn emit_event(&self, kind: &str, outcome: Option<&RunOutcome>, error: Option<&Error>) {
+        if let Err(error) = self.send_event(&self.build_event(kind, outcome, error)) {
             let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
             let note = format!("the {kind} event of --openlineage was not delivered: {error}{cause}");
             self.context.observer.event(Event::Note(note));
         }
     }
 
-    fn setting(&self, name: &str) -> Option<&str> {
+    fn find_setting(&self, name: &str) -> Option<&str> {
         self.context.settings.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str()).filter(|v| !v.is_empty())
     }
 
-    fn send(&self, event: &Value) -> Result<()> {
+    fn send_event(&self, event: &Value) -> Result<()> {
         if let Some(path) = self.to.local_path() {
             return append_line(path, &event.to_string());
         }
@@ -197,10 +197,10 @@ impl Emitter<'_> {
         if matches!(url.path(), "" | "/") {
             url.set_path(ENDPOINT);
         }
-        post_json(&url, event.to_string(), self.setting(KEY_SETTING), &self.context.settings)
+        post_json(&url, event.to_string(), self.find_setting(KEY_SETTING), &self.context.settings)
     }
 
-    fn event(&self, kind: &str, outcome: Option<&Outcome>, error: Option<&Error>) -> Value {
+    fn build_event(&self, kind: &str, outcome: Option<&RunOutcome>, error: Option<&Error>) -> Value {
         let mut run = json!({ "runId": self.id });
         if let Some(error) = error {
             // Messages may contain names of files, ids and values.
@@ -209,7 +209,7 @@ impl Emitter<'_> {
                 None => error.to_string(),
             };
             let message = json!({ "message": message, "programmingLanguage": "Rust" });
-            run["facets"] = json!({ "errorMessage": facet(ERROR_SCHEMA, message) });
+            run["facets"] = json!({ "errorMessage": new_facet(ERROR_SCHEMA, message) });
         }
         let job_type = json!({ "processingType": "BATCH", "integration": "SHARDIFY", "jobType": "COMMAND" });
         json!({
@@ -219,20 +219,20 @@ impl Emitter<'_> {
             "schemaURL": EVENT_SCHEMA,
             "run": run,
             "job": {
-                "namespace": self.setting(NAMESPACE_SETTING).unwrap_or("shardify"),
+                "namespace": self.find_setting(NAMESPACE_SETTING).unwrap_or("shardify"),
                 "name": format!("shardify.{}", self.job.name),
-                "facets": { "jobType": facet(JOB_SCHEMA, job_type) },
+                "facets": { "jobType": new_facet(JOB_SCHEMA, job_type) },
             },
-            "inputs": if self.job.name == CHECK { vec![self.checked(outcome)] } else { self.inputs() },
-            "outputs": if self.job.name == CHECK { Vec::new() } else { vec![self.output(outcome)] },
+            "inputs": if self.job.name == CHECK { vec![self.checked_dataset(outcome)] } else { self.input_datasets() },
+            "outputs": if self.job.name == CHECK { Vec::new() } else { vec![self.output_dataset(outcome)] },
         })
     }
 
     /// Returns a dataset for each folder of the sources.
-    fn inputs(&self) -> Vec<Value> {
+    fn input_datasets(&self) -> Vec<Value> {
         let mut names: BTreeSet<(String, String)> = BTreeSet::new();
         let redacted = self.private.as_ref().filter(|private| private.redacted_sources);
-        let pseudonymizer = redacted.map(|private| Pseudonymizer::by(private, self.context.id_key.as_ref()));
+        let pseudonymizer = redacted.map(|private| Pseudonymizer::from_private(private, self.context.id_key.as_ref()));
         if self.job.sources.is_empty() {
             names.insert(name_of(self.job.output));
         }
@@ -243,7 +243,7 @@ impl Emitter<'_> {
                 match &pseudonymizer {
                     None => drop(names.insert(name_of(&folder))),
                     Some(Ok(pseudonymizer)) => {
-                        let name = pseudonymizer.uri(&folder.to_string()).into_owned();
+                        let name = pseudonymizer.stored_uri(&folder.to_string()).into_owned();
                         names.insert(("shardify".to_owned(), name));
                     }
                     // Without the key, the folder cannot be determined.
@@ -255,30 +255,30 @@ impl Emitter<'_> {
     }
 
     /// Returns the dataset that `check` reads, with what it found.
-    fn checked(&self, outcome: Option<&Outcome>) -> Value {
+    fn checked_dataset(&self, outcome: Option<&RunOutcome>) -> Value {
         let (namespace, name) = name_of(self.job.output);
         let mut input = json!({ "namespace": namespace, "name": name });
         if let Some(outcome) = outcome {
             let version = outcome.version.map(|version| json!({ "datasetVersion": version.0.to_string() }));
-            input["facets"] = json!({ "version": version.map(|version| facet(VERSION_SCHEMA, version)) });
+            input["facets"] = json!({ "version": version.map(|version| new_facet(VERSION_SCHEMA, version)) });
             input["inputFacets"] = Value::Object(outcome.input_facets.clone());
         }
         input
     }
 
-    fn output(&self, outcome: Option<&Outcome>) -> Value {
+    fn output_dataset(&self, outcome: Option<&RunOutcome>) -> Value {
         let (namespace, name) = name_of(self.job.output);
         let mut output = json!({ "namespace": namespace, "name": name });
         let Some(outcome) = outcome else { return output };
         let mut facets = Map::new();
         if let Some(version) = outcome.version {
             let version = json!({ "datasetVersion": version.0.to_string() });
-            facets.insert("version".to_owned(), facet(VERSION_SCHEMA, version));
+            facets.insert("version".to_owned(), new_facet(VERSION_SCHEMA, version));
         }
         if !outcome.columns.is_empty() {
             let field = |(name, data_type): &(String, String)| json!({ "name": name, "type": data_type });
             let fields: Vec<Value> = outcome.columns.iter().map(field).collect();
-            facets.insert("schema".to_owned(), facet(FIELDS_SCHEMA, json!({ "fields": fields })));
+            facets.insert("schema".to_owned(), new_facet(FIELDS_SCHEMA, json!({ "fields": fields })));
         }
         let counts = &outcome.counts;
         let statistics = json!({
@@ -287,13 +287,13 @@ impl Emitter<'_> {
             "fileCount": counts.shards_added,
         });
         output["facets"] = Value::Object(facets);
-        output["outputFacets"] = json!({ "outputStatistics": facet(STATISTICS_SCHEMA, statistics) });
+        output["outputFacets"] = json!({ "outputStatistics": new_facet(STATISTICS_SCHEMA, statistics) });
         output
     }
 }
 
 /// Returns a facet with what every facet has.
-pub(super) fn facet(schema: &str, fields: Value) -> Value {
+pub(super) fn new_facet(schema: &str, fields: Value) -> Value {
     let mut facet = Map::from_iter([
         ("_producer".to_owned(), Value::from(PRODUCER)),
         ("_schemaURL".to_owned(), Value::from(schema)),
@@ -306,7 +306,8 @@ pub(super) fn facet(schema: &str, fields: Value) -> Value {
 
 /// Returns the location that a source names: itself, or the folder before the first wildcard.
 pub(super) fn source_folder_or_file(context: &Context<'_>, source: &str) -> Option<Location> {
-    let exists = |text: &str| context.location(text).ok().is_some_and(|l| l.local_path().is_some_and(|p| p.exists()));
+    let exists =
+        |text: &str| context.parse_location(text).ok().is_some_and(|l| l.local_path().is_some_and(|p| p.exists()));
     let plain = match source.find(['*', '?', '[', '{']) {
         Some(wildcard) if !exists(source) => {
             let before = &source[..wildcard];
@@ -314,7 +315,7 @@ pub(super) fn source_folder_or_file(context: &Context<'_>, source: &str) -> Opti
         }
         _ => source,
     };
-    context.location(plain).ok()
+    context.parse_location(plain).ok()
 }
 
 /// Returns the folder that a source names: itself, the folder of the file, or the folder before the first wildcard.

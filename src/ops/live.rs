@@ -6,12 +6,12 @@ use crate::{
     dataset::{ShardMeta, Snapshot, check_folders},
     error::{Error, Result},
     record::{Payload, RecordBlock, coded},
-    scan::{Input, SniffOptions, classify},
+    scan::{Input, SniffOptions, classify_inputs},
 };
 
 use super::{
     Context,
-    columns::{kept, tables},
+    columns::{filter_live, shard_tables},
     head,
 };
 
@@ -31,12 +31,14 @@ pub fn each_batch(
 ) -> Result<()> {
     let dataset = snapshot.dataset();
     check_folders(dataset.store().as_ref(), std::iter::once(shard))?;
-    let table = tables(snapshot, std::slice::from_ref(shard))?.pop();
+    let table = shard_tables(snapshot, std::slice::from_ref(shard))?.pop();
     let table = table.ok_or_else(|| Error::internal("a shard has no table"))?;
-    let damaged = |why: String| Error::integrity(why).at(table.place.clone()).hint("run `shardify verify --read-data`");
+    let damaged = |why: String| {
+        Error::integrity(why).at_location(table.place.clone()).with_hint("run `shardify verify --read-data`")
+    };
     let files = vec![head::shard_file(context, dataset, &shard.path)?];
     let options = SniffOptions { samples: Some(0), sources: 1, ..SniffOptions::default() };
-    let Input::Records(sources) = classify(files, &options)? else {
+    let Input::Records(sources) = classify_inputs(files, &options)? else {
         return Err(damaged(format!(
             "expected a shard of {}, found another file",
             snapshot.entry().settings.shard_format
@@ -67,7 +69,7 @@ fn live_records(block: &RecordBlock, before: u64, is_live: &dyn Fn(u64) -> bool)
     let number = |index: usize| block.rows.get(index).map_or(index as u64, |row| u64::from(*row));
     let live: Vec<bool> = (0..block.payload.len()).map(|index| is_live(before + number(index))).collect();
     Ok(match &block.payload {
-        Payload::Rows(rows) => Payload::Rows(kept(coded::plain(rows)?, &live)?),
+        Payload::Rows(rows) => Payload::Rows(filter_live(coded::plain_batch(rows)?, &live)?),
         Payload::Samples(samples) => {
             let live = samples.iter().zip(&live).filter(|(_, live)| **live);
             Payload::Samples(live.map(|(sample, _)| sample.clone()).collect())

@@ -9,14 +9,14 @@ use super::{
     Context,
     export::shown_hash,
     or_overtaken,
-    parent::{Look, ParentReport, parent},
+    parent::{Look, ParentReport, parent_report},
 };
 use crate::{
     array::origin::Hyperslab,
     codec::{hex::hash_or_none, merkle::Hash},
     dataset::{
-        Duplicate, DuplicateRow, Entry, Hit, Operation, Place, Settings, ShardMeta, Snapshot, State, SuppressList,
-        Totals, find_duplicates, find_each, find_prefix, find_vacuumed, tombstones,
+        Duplicate, DuplicateRow, Entry, Hit, Operation, Place, PlaceState, Settings, ShardMeta, Snapshot, SuppressList,
+        Totals, find_duplicates, find_each, find_prefix, find_vacuumed, read_tombstones,
     },
     error::{Error, Result},
     id::Version,
@@ -30,21 +30,21 @@ use crate::{
 ///
 /// # Errors
 /// When there is no dataset, or it had no version at that time.
-pub fn snapshot(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<Snapshot> {
-    super::of_newest(&context.dataset(location)?, &mut |newest| then(newest, at))
+pub fn open_snapshot(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<Snapshot> {
+    super::of_newest(&context.open_dataset(location)?, &mut |newest| snapshot_at(newest, at))
 }
 
 /// Returns the snapshot at a point in time, given the newest one.
-fn then(newest: &Snapshot, at: Option<&str>) -> Result<Snapshot> {
+fn snapshot_at(newest: &Snapshot, at: Option<&str>) -> Result<Snapshot> {
     let dataset = newest.dataset();
-    match when(newest, at)? {
+    match parse_tag_or_when(newest, at)? {
         None => Ok(newest.clone()),
-        Some(When::Version(version)) => dataset.at(version),
+        Some(When::Version(version)) => dataset.open_version(version),
         Some(When::Instant(instant)) => match dataset.version_at(instant)? {
-            Some(version) => dataset.at(version),
+            Some(version) => dataset.open_version(version),
             None => Err(Error::usage(format!("the dataset has no version from {instant} or before"))
-                .at(dataset.store().location().to_string())
-                .hint("`shardify manifest --history` lists the versions")),
+                .at_location(dataset.store().location().to_string())
+                .with_hint("`shardify manifest --history` lists the versions")),
         },
     }
 }
@@ -53,7 +53,7 @@ fn then(newest: &Snapshot, at: Option<&str>) -> Result<Snapshot> {
 ///
 /// # Errors
 /// When the text is none of these.
-pub fn when(newest: &Snapshot, text: Option<&str>) -> Result<Option<When>> {
+pub fn parse_tag_or_when(newest: &Snapshot, text: Option<&str>) -> Result<Option<When>> {
     let tagged = text.and_then(|name| newest.tags().get(name));
     match tagged {
         Some(version) => Ok(Some(When::Version(*version))),
@@ -61,7 +61,7 @@ pub fn when(newest: &Snapshot, text: Option<&str>) -> Result<Option<When>> {
             true => error,
             false => {
                 let names: Vec<&str> = newest.tags().keys().map(String::as_str).collect();
-                error.hint(format!("tags of this dataset: {}", names.join(", ")))
+                error.with_hint(format!("tags of this dataset: {}", names.join(", ")))
             }
         }),
     }
@@ -74,7 +74,7 @@ pub fn when(newest: &Snapshot, text: Option<&str>) -> Result<Option<When>> {
 pub fn parse_when(text: Option<&str>) -> Result<Option<When>> {
     let Some(text) = text else { return Ok(None) };
     let bad = || {
-        Error::usage(format!("expected a point in time, found `{text}`")).hint(
+        Error::usage(format!("expected a point in time, found `{text}`")).with_hint(
             "write a duration back from now (7d), a date (2026-11-21), an instant (2026-11-21T08:00:00Z) or a \
              version (v42), or the name that `manifest --tag` gave one",
         )
@@ -134,9 +134,9 @@ pub struct SummaryReport {
 ///
 /// # Errors
 /// When its lists cannot be read.
-pub fn summary(context: &Context<'_>, snapshot: &Snapshot) -> Result<SummaryReport> {
+pub fn summarize_snapshot(context: &Context<'_>, snapshot: &Snapshot) -> Result<SummaryReport> {
     let entry = snapshot.entry();
-    let mut sizes: Vec<u64> = list(snapshot)?.iter().map(|s| s.bytes).collect();
+    let mut sizes: Vec<u64> = live_shards(snapshot)?.iter().map(|s| s.bytes).collect();
     sizes.sort_unstable();
     let pick = |i: usize| sizes.get(i).copied().unwrap_or_default();
     Ok(SummaryReport {
@@ -152,7 +152,7 @@ pub fn summary(context: &Context<'_>, snapshot: &Snapshot) -> Result<SummaryRepo
         subject: entry.settings.subject.clone(),
         tags: snapshot.tags().clone(),
         root: entry.root,
-        parent: parent(context, snapshot, Look::Here)?,
+        parent: parent_report(context, snapshot, Look::Here)?,
     })
 }
 
@@ -190,7 +190,7 @@ pub struct HitReport {
     /// Versions that contain it.
     pub versions: VersionsReport,
     /// `live`, `removed` or `erased` at the requested version; `vacuumed` if that version was vacuumed.
-    pub state: State,
+    pub state: PlaceState,
     /// Whether the bytes still exist.
     pub stored: bool,
     /// Content hash, XXH3-64 in hexadecimal; absent if none is stored.
@@ -265,7 +265,7 @@ pub struct EarlierReport {
     /// Versions that have it there.
     pub versions: VersionsReport,
     /// `compacted`: the record moved to the next place; `vacuumed`: it moved, and the bytes here are deleted.
-    pub state: State,
+    pub state: PlaceState,
     /// Whether the bytes still exist.
     pub stored: bool,
 }
@@ -293,10 +293,10 @@ fn find_erased(newest: &Snapshot, ids: &[String], at: Version) -> Result<Vec<Era
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(list) = SuppressList::of(newest)? else { return Ok(Vec::new()) };
-    let stones = tombstones(newest.dataset(), newest.entry())?;
+    let Some(list) = SuppressList::from_snapshot(newest)? else { return Ok(Vec::new()) };
+    let stones = read_tombstones(newest.dataset(), newest.entry())?;
     let report = |id: &String| {
-        let (version, records) = list.find(id)?;
+        let (version, records) = list.find_erased(id)?;
         let stone = stones.iter().find(|stone| stone.version == version)?;
         let reason = stone.reason.clone();
         let seen = stone.all_versions || version <= at;
@@ -352,7 +352,7 @@ pub fn find_at(
     ids: &[String],
 ) -> Result<(Vec<HitReport>, Version)> {
     let mut found = Vec::new();
-    let wanted = Wanted { ids: ids.to_vec(), ..Wanted::default() };
+    let wanted = LookupIds { ids: ids.to_vec(), ..LookupIds::default() };
     let report = find_wanted(context, location, at, &wanted, &mut |hit| {
         found.push(hit);
         Ok(())
@@ -362,7 +362,7 @@ pub fn find_at(
 
 /// Ids and prefixes to look up.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct LookupIds {
     /// Exact ids.
     pub ids: Vec<String>,
     /// Prefixes of ids.
@@ -371,10 +371,10 @@ pub struct Wanted {
     pub limit: Option<u64>,
 }
 
-impl Wanted {
+impl LookupIds {
     /// Adds a query as typed: an id, or a prefix of ids followed by `*`. For an id that itself ends in `*`, a `\`
     /// precedes the `*`.
-    pub fn add(&mut self, text: &str) {
+    pub fn add_query(&mut self, text: &str) {
         match (text.strip_suffix("\\*"), text.strip_suffix('*')) {
             (Some(begin), _) => self.ids.push(format!("{begin}*")),
             (None, Some(begin)) => self.prefixes.push(begin.to_owned()),
@@ -385,7 +385,7 @@ impl Wanted {
 
 /// Result of a search.
 #[derive(Debug, Clone, Serialize)]
-pub struct FindReport {
+pub struct SearchReport {
     /// The version that was searched.
     pub version: Version,
     /// Number of requested ids and prefixes.
@@ -413,11 +413,11 @@ pub fn find_wanted(
     context: &Context<'_>,
     location: &Location,
     at: Option<&str>,
-    wanted: &Wanted,
+    wanted: &LookupIds,
     visit: &mut dyn FnMut(HitReport) -> Result<()>,
-) -> Result<FindReport> {
+) -> Result<SearchReport> {
     let mut has_visited = false;
-    super::of_newest(&context.dataset(location)?, &mut |newest| {
+    super::of_newest(&context.open_dataset(location)?, &mut |newest| {
         let mut visit = |hit| {
             has_visited = true;
             visit(hit)
@@ -431,10 +431,10 @@ pub fn find_wanted(
 fn find_from(
     context: &Context<'_>,
     (newest, at): (&Snapshot, Option<&str>),
-    wanted: &Wanted,
+    wanted: &LookupIds,
     visit: &mut dyn FnMut(HitReport) -> Result<()>,
-) -> Result<FindReport> {
-    let version = match when(newest, at)? {
+) -> Result<SearchReport> {
+    let version = match parse_tag_or_when(newest, at)? {
         Some(When::Version(version)) => Some(version),
         Some(When::Instant(instant)) => newest.dataset().version_at(instant)?,
         None => None,
@@ -442,7 +442,7 @@ fn find_from(
     let vacuumed = version.filter(|version| Version(0) < *version && !newest.can_read(*version));
     check_prefixes(newest, wanted)?;
     let mut found = vec![false; wanted.ids.len()];
-    let mut report = FindReport {
+    let mut report = SearchReport {
         version: newest.version(),
         ids: (wanted.ids.len() + wanted.prefixes.len()) as u64,
         hits: 0,
@@ -468,7 +468,7 @@ fn find_from(
         }
         report.shown = report.hits;
     } else {
-        let snapshot = then(newest, at)?;
+        let snapshot = snapshot_at(newest, at)?;
         report.version = snapshot.version();
         if !wanted.ids.is_empty() {
             find_each(&snapshot, &wanted.ids, &mut |number, hit| show(number, hit, None))?;
@@ -496,21 +496,22 @@ fn find_from(
 
 /// Returns an error for prefixes in a dataset with private ids: prefixes are compared with plain ids, which it does not
 /// store.
-fn check_prefixes(newest: &Snapshot, wanted: &Wanted) -> Result<()> {
+fn check_prefixes(newest: &Snapshot, wanted: &LookupIds) -> Result<()> {
     match wanted.prefixes.first().filter(|_| newest.entry().settings.private.is_some()) {
         None => Ok(()),
         Some(prefix) => Err(Error::usage("ids of this dataset are private: only whole ids can be found")
-            .at(newest.dataset().store().location().to_string())
-            .hint(format!("leave the `*` of `{prefix}*` out"))),
+            .at_location(newest.dataset().store().location().to_string())
+            .with_hint(format!("leave the `*` of `{prefix}*` out"))),
     }
 }
 
 /// Returns an error for prefixes in a version whose sidecars are deleted.
-fn refuse_prefixes(newest: &Snapshot, version: Version, wanted: &Wanted) -> Result<()> {
+fn refuse_prefixes(newest: &Snapshot, version: Version, wanted: &LookupIds) -> Result<()> {
     match wanted.prefixes.first() {
         None => Ok(()),
-        Some(prefix) => Err(Error::usage(format!("{version} was vacuumed: only whole ids are found in it"))
-            .hint(format!("leave the `*` of `{prefix}*` out, or search a version from {}", newest.readable_from()))),
+        Some(prefix) => Err(Error::usage(format!("{version} was vacuumed: only whole ids are found in it")).with_hint(
+            format!("leave the `*` of `{prefix}*` out, or search a version from {}", newest.readable_from()),
+        )),
     }
 }
 
@@ -561,8 +562,8 @@ fn hit_report(id: &str, hit: Hit, now: Option<NowReport>) -> Option<HitReport> {
 ///
 /// # Errors
 /// When the list cannot be read.
-pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
-    or_overtaken(Some(snapshot), snapshot.shards())
+pub fn live_shards(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
+    or_overtaken(Some(snapshot), snapshot.live_shards())
 }
 
 /// Live shards of one side of a divided dataset, in record order.
@@ -572,22 +573,21 @@ pub fn list(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
 pub fn list_of_side(snapshot: &Snapshot, name: &str) -> Result<Vec<ShardMeta>> {
     let at = || snapshot.dataset().store().location().to_string();
     let Some(sides) = &snapshot.entry().settings.split else {
-        return Err(
-            Error::usage("expected a dataset made with --split, found one whose records are not divided").at(at())
-        );
+        return Err(Error::usage("expected a dataset made with --split, found one whose records are not divided")
+            .at_location(at()));
     };
     if !sides.shares.names().any(|known| known == name) {
         let names: Vec<&str> = sides.shares.names().collect();
-        return Err(Error::usage(format!("expected one of {}, found `{name}`", names.join(", "))).at(at()));
+        return Err(Error::usage(format!("expected one of {}, found `{name}`", names.join(", "))).at_location(at()));
     }
-    Ok(list(snapshot)?.iter().filter(|shard| side_of_path(&shard.path) == Some(name)).cloned().collect())
+    Ok(live_shards(snapshot)?.iter().filter(|shard| side_of_path(&shard.path) == Some(name)).cloned().collect())
 }
 
 /// Returns the number of shards that only older versions need.
 fn older_shards(snapshot: &Snapshot) -> Result<u64> {
-    let live: HashSet<&str> = list(snapshot)?.iter().map(|shard| shard.path.as_str()).collect();
-    let table = or_overtaken(Some(snapshot), snapshot.runs())?;
-    let all = table.all().iter().map(|run| run.shard.as_str());
+    let live: HashSet<&str> = live_shards(snapshot)?.iter().map(|shard| shard.path.as_str()).collect();
+    let table = or_overtaken(Some(snapshot), snapshot.run_table())?;
+    let all = table.as_slice().iter().map(|run| run.shard.as_str());
     Ok(all.filter(|shard| !live.contains(shard)).collect::<HashSet<_>>().len() as u64)
 }
 
@@ -599,7 +599,7 @@ pub fn brace_patterns(shards: &[ShardMeta]) -> Vec<String> {
     let mut out = Vec::new();
     let mut open: Option<Numbered<'_>> = None;
     for path in paths {
-        let next = Numbered::of(path);
+        let next = Numbered::from_path(path);
         match (&mut open, next) {
             (Some(range), Some(next)) if range.goes_on_with(&next) => range.last = next.last,
             (_, next) => {
@@ -631,8 +631,8 @@ pub fn check_literal(root: &Location, shards: &[ShardMeta]) -> Result<()> {
                 "expected paths that stand for themselves, found one that training tools expand \
              or run",
             )
-            .at(path)
-            .hint(
+            .at_location(path)
+            .with_hint(
                 "`::`, braces, backslashes and control characters have a meaning in patterns: use --paths, or \
                  rename the folder",
             ));
@@ -657,7 +657,7 @@ struct Numbered<'a> {
 }
 
 impl<'a> Numbered<'a> {
-    fn of(path: &'a str) -> Option<Self> {
+    fn from_path(path: &'a str) -> Option<Self> {
         let start = path.rfind('/').map_or(0, |i| i + 1);
         let width = path[start..].find(|c: char| !c.is_ascii_digit()).unwrap_or(path.len() - start);
         let number = path[start..start + width].parse().ok()?;
@@ -684,8 +684,8 @@ impl std::fmt::Display for Numbered<'_> {
 ///
 /// # Errors
 /// When the log cannot be read.
-pub fn history(snapshot: &Snapshot) -> Result<Vec<Entry>> {
-    or_overtaken(Some(snapshot), snapshot.dataset().history(snapshot.version()))
+pub fn log_entries(snapshot: &Snapshot) -> Result<Vec<Entry>> {
+    or_overtaken(Some(snapshot), snapshot.dataset().entries_up_to(snapshot.version()))
 }
 
 #[cfg(test)]
@@ -694,7 +694,7 @@ mod tests {
     use super::*;
 
     fn shard(path: &str) -> ShardMeta {
-        ShardMeta { path: path.into(), version: Version(1), ..ShardMeta::nothing() }
+        ShardMeta { path: path.into(), version: Version(1), ..ShardMeta::placeholder() }
     }
 
     #[test]

@@ -75,22 +75,22 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// Returns the sizes that keep a run on a dataset within the memory limit.
     fn memory_plan(&self, settings: &Settings) -> MemoryPlan {
-        MemoryPlan::of(self.memory, self.jobs, settings)
+        MemoryPlan::for_settings(self.memory, self.jobs, settings)
     }
 
     /// Returns the dataset at a location.
     ///
     /// # Errors
     /// When its store cannot be opened.
-    pub fn dataset(&self, location: &Location) -> Result<Dataset> {
-        Ok(Dataset::new(storage::open(location, &self.settings)?).with_key(self.id_key.clone()))
+    pub fn open_dataset(&self, location: &Location) -> Result<Dataset> {
+        Ok(Dataset::new(storage::open_store(location, &self.settings)?).with_key(self.id_key.clone()))
     }
 
     /// Parses a path or URL.
     ///
     /// # Errors
     /// When the text is neither.
-    pub fn location(&self, text: &str) -> Result<Location> {
+    pub fn parse_location(&self, text: &str) -> Result<Location> {
         Location::parse(text, &self.folder)
     }
 }
@@ -107,13 +107,13 @@ const REPLANS: usize = 20;
 /// Those of `run`; [`Kind::Conflict`] if objects were deleted in every attempt.
 fn of_newest<T>(dataset: &Dataset, run: &mut dyn FnMut(&Snapshot) -> Result<T>) -> Result<T> {
     for _ in 0..RESTARTS {
-        let snapshot = dataset.open()?;
+        let snapshot = dataset.open_newest()?;
         match run(&snapshot) {
             Err(error) if is_overtaken(dataset, Some(&snapshot), &error) => {}
             result => return result,
         }
     }
-    Err(overtaken(dataset))
+    Err(overtaken_error(dataset))
 }
 
 /// Changes the newest version; again, as long as other runs change it in between.
@@ -126,7 +126,7 @@ fn until_changed<T>(
     change: &mut dyn FnMut(&Snapshot) -> Result<T>,
 ) -> Result<T> {
     let mut changed = Err(Error::internal("a change was never attempted"));
-    for _ in Attempts::most(REPLANS) {
+    for _ in Attempts::at_most(REPLANS) {
         context.cancel.check()?;
         changed = of_newest(dataset, change);
         if !changed.as_ref().is_err_and(|error| error.kind() == Kind::Conflict) {
@@ -144,7 +144,7 @@ fn until_changed<T>(
 fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Result<T>) -> Result<T> {
     let Err(error) = &result else { return result };
     match read.into_iter().find(|snapshot| is_overtaken(snapshot.dataset(), Some(snapshot), error)) {
-        Some(snapshot) => Err(overtaken(snapshot.dataset())),
+        Some(snapshot) => Err(overtaken_error(snapshot.dataset())),
         None => result,
     }
 }
@@ -152,16 +152,16 @@ fn or_overtaken<'a, T>(read: impl IntoIterator<Item = &'a Snapshot>, result: Res
 /// Like [`or_overtaken`], for a run that adds to a dataset which may have had no version when the run began.
 fn or_overtaken_since<T>(dataset: &Dataset, seen: Option<&Snapshot>, result: Result<T>) -> Result<T> {
     match &result {
-        Err(error) if is_overtaken(dataset, seen, error) => Err(overtaken(dataset)),
+        Err(error) if is_overtaken(dataset, seen, error) => Err(overtaken_error(dataset)),
         _ => result,
     }
 }
 
 /// Returns the error of a run whose input was deleted while it read it.
-fn overtaken(dataset: &Dataset) -> Error {
+fn overtaken_error(dataset: &Dataset) -> Error {
     Error::conflict("a vacuum or an erasure has deleted what this command was reading or writing")
-        .at(dataset.store().location().to_string())
-        .hint(
+        .at_location(dataset.store().location().to_string())
+        .with_hint(
             "nothing was changed; run the command again, and let `vacuum` retain versions for longer than a run takes",
         )
 }

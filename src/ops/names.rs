@@ -11,13 +11,13 @@ use crate::{
     dataset::Settings,
     error::Result,
     events::{Event, Observer},
-    exec::gates::names::{NameGate, PartsGate, incomplete, missing_parts, reason, refusal},
+    exec::gates::names::{NameGate, PartsGate, incomplete_error, missing_parts, refused_names_error, reject_reason},
     format::{
         OutputFormat,
         files::{SampleFiles, Samples, TreeFile},
         index::IndexKind,
     },
-    indexes::names::{Name, Renaming, Rule},
+    indexes::names::{MemberName, Renaming, Rule},
     plan::names::{NameRules, OnMissing, OnName},
     record::key_rule::part_of,
     scan::SourceFile,
@@ -65,7 +65,7 @@ impl Naming {
     /// Indexes that were not requested and cannot store the names of files are removed from the settings.
     ///
     /// # Errors
-    /// As [`check`].
+    /// As [`check_names`].
     pub fn plan(
         files: Option<(&Samples, &[SourceFile])>,
         settings: &mut Settings,
@@ -77,14 +77,14 @@ impl Naming {
             return Ok(Self::of_records(settings, choices));
         };
         if !choices.asked && choices.on_name.is_none() {
-            let (fit, notes) = fitting(&settings.indexes, format, samples, files);
+            let (fit, notes) = fitting_kinds(&settings.indexes, format, samples, files);
             settings.indexes = fit;
             notes.into_iter().for_each(|note| observer.event(Event::Note(note)));
         }
-        let checked = check(samples, files, format, &settings.indexes, choices)?;
+        let checked = check_names(samples, files, format, &settings.indexes, choices)?;
         let rules = NameRules::new(format, &settings.indexes, false);
         let rename = choices.on_name == Some(OnName::Rename);
-        let renaming = if rename { rules.renaming() } else { Renaming::default() };
+        let renaming = if rename { rules.required_renaming() } else { Renaming::default() };
         Ok(Self { checked, renaming, ..Self::default() })
     }
 
@@ -99,7 +99,7 @@ impl Naming {
         let Some(rejected) = rejected else { return Self { parts, ..Self::of_records(settings, choices) } };
         let rules = NameRules::new(settings.shard_format, &settings.indexes, false);
         let rename = choices.on_name == Some(OnName::Rename);
-        let renaming = if rename { rules.renaming() } else { Renaming::default() };
+        let renaming = if rename { rules.required_renaming() } else { Renaming::default() };
         Self { checked: Checked { rejected, ..Checked::default() }, renaming, parts, gate: None }
     }
 
@@ -108,7 +108,7 @@ impl Naming {
     fn of_records(settings: &Settings, choices: Choices) -> Self {
         let rules = NameRules::new(settings.shard_format, &settings.indexes, false);
         match choices.on_name.unwrap_or(if choices.asked { OnName::Fail } else { OnName::Rename }) {
-            OnName::Rename => Self { renaming: rules.renaming(), ..Self::default() },
+            OnName::Rename => Self { renaming: rules.required_renaming(), ..Self::default() },
             _ if settings.shard_format != OutputFormat::Tar => Self::default(),
             on_name => {
                 let gate = NameGate { rules, skip: on_name == OnName::Skip };
@@ -119,7 +119,7 @@ impl Naming {
 }
 
 /// Returns the default kinds that can store the names of all samples, and notes about the kinds that cannot.
-pub fn fitting<F: TreeFile + Sync>(
+pub fn fitting_kinds<F: TreeFile + Sync>(
     kinds: &[IndexKind],
     format: OutputFormat,
     samples: &Samples,
@@ -130,7 +130,7 @@ pub fn fitting<F: TreeFile + Sync>(
         let rules = NameRules::new(format, &[*kind], false);
         let broken: Vec<_> = (0..samples.len())
             .into_par_iter()
-            .filter_map(|i| broken(samples.get(i, files), &rules).filter(|(_, rule)| rule.index.is_some()))
+            .filter_map(|i| first_violation(samples.get(i, files), &rules).filter(|(_, rule)| rule.index.is_some()))
             .collect();
         let (count, Some((name, rule))) = (broken.len(), broken.first()) else { return true };
         notes.push(format!(
@@ -147,7 +147,7 @@ pub fn fitting<F: TreeFile + Sync>(
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) with the number of names and examples, or the first incomplete sample.
-pub fn check<F: TreeFile + Sync>(
+pub fn check_names<F: TreeFile + Sync>(
     samples: &Samples,
     files: &[F],
     format: OutputFormat,
@@ -159,43 +159,51 @@ pub fn check<F: TreeFile + Sync>(
     let rules = NameRules::new(format, kinds, strict);
     let found: Vec<(usize, Cow<'_, str>, &Rule)> = (0..samples.len())
         .into_par_iter()
-        .filter_map(|i| broken(samples.get(i, files), &rules).map(|(name, rule)| (i, name, rule)))
+        .filter_map(|i| first_violation(samples.get(i, files), &rules).map(|(name, rule)| (i, name, rule)))
         .collect();
     match choices.on_name.unwrap_or(OnName::Fail) {
         OnName::Fail if !found.is_empty() => {
-            return Err(refusal(found.len(), found.iter().map(|(_, name, rule)| (name.as_ref(), *rule))));
+            return Err(refused_names_error(found.len(), found.iter().map(|(_, name, rule)| (name.as_ref(), *rule))));
         }
         OnName::Fail => {}
         OnName::Rename => checked.renamed = found.len() as u64,
-        OnName::Skip => checked.rejected.extend(found.iter().map(|(i, name, rule)| (*i, reason(name, rule)))),
+        OnName::Skip => checked.rejected.extend(found.iter().map(|(i, name, rule)| (*i, reject_reason(name, rule)))),
     }
-    missing(samples, files, choices.missing, &mut checked)?;
+    find_missing_parts(samples, files, choices.missing, &mut checked)?;
     Ok(checked)
 }
 
 /// Returns the first part of a sample whose name breaks a rule.
-fn broken<'a, F: TreeFile>(sample: SampleFiles<'a, F>, rules: &NameRules) -> Option<(Cow<'a, str>, &'static Rule)> {
+fn first_violation<'a, F: TreeFile>(
+    sample: SampleFiles<'a, F>,
+    rules: &NameRules,
+) -> Option<(Cow<'a, str>, &'static Rule)> {
     let file = sample.files().find_map(|file| {
-        let (key, extension) = (file.key(), part_of(file.ending()));
-        rules.broken(Name { key, extension }).map(|rule| (Cow::Borrowed(file.path()), rule))
+        let (key, extension) = (file.key(), part_of(file.part_suffix()));
+        rules.broken_rule(MemberName { key, extension }).map(|rule| (Cow::Borrowed(file.path()), rule))
     });
     file.or_else(|| {
         let key = sample.key();
-        sample.given().find_map(|(extension, _)| {
-            let rule = rules.broken(Name { key, extension })?;
+        sample.given_contents().find_map(|(extension, _)| {
+            let rule = rules.broken_rule(MemberName { key, extension })?;
             Some((Cow::Owned(format!("{key}.{extension}")), rule))
         })
     })
 }
 
 /// Finds samples that lack a part which another sample has.
-fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, checked: &mut Checked) -> Result<()> {
+fn find_missing_parts<F: TreeFile + Sync>(
+    samples: &Samples,
+    files: &[F],
+    on: OnMissing,
+    checked: &mut Checked,
+) -> Result<()> {
     let all = samples.column_names(files);
-    for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
-        if sample.files().count() + sample.given().count() >= all.len() || checked.rejected.contains_key(&i) {
+    for (i, sample) in samples.iter_range(0..samples.len(), files).enumerate() {
+        if sample.files().count() + sample.given_contents().count() >= all.len() || checked.rejected.contains_key(&i) {
             continue;
         }
-        let given = sample.given().map(|(extension, _)| extension.to_owned());
+        let given = sample.given_contents().map(|(extension, _)| extension.to_owned());
         let own: BTreeSet<String> = sample.files().map(TreeFile::extension).chain(given).collect();
         let lacking: Vec<&str> = all.iter().filter(|e| !own.contains(*e)).map(String::as_str).collect();
         let problem = || format!("{}: {}", sample.key(), missing_parts(&all, &lacking));
@@ -204,7 +212,7 @@ fn missing<F: TreeFile + Sync>(samples: &Samples, files: &[F], on: OnMissing, ch
             OnMissing::Skip => {
                 checked.rejected.insert(i, problem());
             }
-            OnMissing::Fail => return Err(incomplete(problem())),
+            OnMissing::Fail => return Err(incomplete_error(problem())),
         }
     }
     Ok(())
@@ -223,7 +231,7 @@ mod tests {
             self.0
         }
 
-        fn bytes(&self) -> u64 {
+        fn byte_count(&self) -> u64 {
             1
         }
     }
@@ -232,7 +240,7 @@ mod tests {
         let mut paths = paths.to_vec();
         paths.sort_unstable();
         let files: Vec<File> = paths.into_iter().map(File).collect();
-        let samples = files::group(&files);
+        let samples = files::group_samples(&files);
         (files, samples)
     }
 
@@ -243,7 +251,7 @@ mod tests {
         missing: OnMissing,
     ) -> Result<Checked> {
         let (files, samples) = tree(paths);
-        check(&samples, &files, OutputFormat::Tar, kinds, Choices { on_name, missing, asked: true })
+        check_names(&samples, &files, OutputFormat::Tar, kinds, Choices { on_name, missing, asked: true })
     }
 
     #[test]
@@ -265,7 +273,7 @@ mod tests {
     #[test]
     fn default_indexes_are_dropped_for_names_that_they_cannot_store() {
         let (files, samples) = tree(&["a b.jpg", "c.jpg"]);
-        let (fit, notes) = fitting(&[IndexKind::Dali, IndexKind::Wids], OutputFormat::Tar, &samples, &files);
+        let (fit, notes) = fitting_kinds(&[IndexKind::Dali, IndexKind::Wids], OutputFormat::Tar, &samples, &files);
         assert_eq!((fit, notes.len()), (vec![IndexKind::Wids], 1));
         assert!(notes[0].contains("it cannot store 1 names, first `a b.jpg`"), "{notes:?}");
     }

@@ -59,9 +59,9 @@ pub enum Look {
 ///
 /// # Errors
 /// When the dataset cannot be read. A parent that cannot be read is no error.
-pub fn parent(context: &Context<'_>, snapshot: &Snapshot, look: Look) -> Result<Option<ParentReport>> {
-    let first = snapshot.dataset().history(Version(1))?;
-    let Some(parent) = first.first().and_then(Parent::of_entry) else { return Ok(None) };
+pub fn parent_report(context: &Context<'_>, snapshot: &Snapshot, look: Look) -> Result<Option<ParentReport>> {
+    let first = snapshot.dataset().entries_up_to(Version(1))?;
+    let Some(parent) = first.first().and_then(Parent::from_entry) else { return Ok(None) };
     let mut report = ParentReport {
         dataset: parent.origin.place.clone(),
         version: parent.origin.version,
@@ -70,12 +70,13 @@ pub fn parent(context: &Context<'_>, snapshot: &Snapshot, look: Look) -> Result<
         erased_as: BTreeSet::new(),
         is_private: snapshot.entry().settings.private.is_some(),
     };
-    if let Some(newest) = opened(context, &parent, look) {
+    if let Some(newest) = open_parent(context, &parent, look) {
         let since = newest.entry().erasures.as_ref().is_some_and(|now| now.count > parent.erasures);
         // Without an erasure, the list need not be readable.
-        let list = if look == Look::Anywhere || since { SuppressList::of_stored(&newest).ok().flatten() } else { None };
+        let list =
+            if look == Look::Anywhere || since { SuppressList::without_key(&newest).ok().flatten() } else { None };
         match list {
-            Some(list) => count(snapshot, &list, &context.cancel, &mut report)?,
+            Some(list) => count_erased(snapshot, &list, &context.cancel, &mut report)?,
             None => report.erased = Some(0),
         }
     }
@@ -83,21 +84,21 @@ pub fn parent(context: &Context<'_>, snapshot: &Snapshot, look: Look) -> Result<
 }
 
 /// Opens the newest version of the parent, if it is still the dataset that it was.
-fn opened(context: &Context<'_>, parent: &Parent, look: Look) -> Option<Snapshot> {
-    let location = context.location(&parent.origin.place).ok()?;
+fn open_parent(context: &Context<'_>, parent: &Parent, look: Look) -> Option<Snapshot> {
+    let location = context.parse_location(&parent.origin.place).ok()?;
     if look == Look::Here || look == Look::Nearby && location.local_path().is_none() {
         return None;
     }
-    let dataset: Dataset = context.dataset(&location).ok()?;
-    let newest = dataset.latest().ok().flatten()?;
+    let dataset: Dataset = context.open_dataset(&location).ok()?;
+    let newest = dataset.newest_snapshot().ok().flatten()?;
     let id = dataset.transaction_of(Version(1)).ok()?;
     (id == parent.origin.id).then_some(newest)
 }
 
 /// Counts the live records that the parent blocks.
-fn count(snapshot: &Snapshot, list: &SuppressList, cancel: &Cancel, report: &mut ParentReport) -> Result<()> {
+fn count_erased(snapshot: &Snapshot, list: &SuppressList, cancel: &Cancel, report: &mut ParentReport) -> Result<()> {
     let mut erased = 0;
-    for shard in snapshot.shards()? {
+    for shard in snapshot.live_shards()? {
         for rows in stream_sidecar(snapshot.dataset().store(), &shard.sidecar(), BATCH_ROWS)? {
             cancel.check()?;
             for one in rows?.iter().filter_map(|row| erased_as(list, row)) {

@@ -10,10 +10,11 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::tasks::{
-    Committed, TaskReport, Tasks, all_outcomes, begin, check_open, commit_open, plan_again, record, with_what_is_kept,
+    Committed, TaskReport, Tasks, all_outcomes, begin_task, check_open, commit_open, plan_again, record_outcome,
+    with_what_is_kept,
 };
 use crate::{
-    dataset::{NewShard, Operation, Outcome, OutcomeShard, PlanRecord, Publication, claim},
+    dataset::{NewShard, Operation, Outcome, OutcomeShard, PlanRecord, Publication, claim_attempt},
     error::{Error, Result},
     id::Writer,
     storage::Staged,
@@ -30,34 +31,35 @@ pub trait Planned: Serialize + DeserializeOwned {
     ///
     /// # Errors
     /// When the dataset cannot be read.
-    fn runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn TaskRunner + 'a>>;
+    fn task_runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn TaskRunner + 'a>>;
 
     /// Commits the outcomes of all tasks.
     ///
     /// # Errors
     /// When they cannot be committed together; as a commit.
-    fn commit(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<Self::Report>>;
+    fn commit_outcomes(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<Self::Report>>;
 
     /// Reads what a plan states.
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the plan is not one of this operation.
     fn read(record: &PlanRecord) -> Result<Self> {
-        serde_json::from_value(record.work.clone())
-            .map_err(|e| Error::integrity(format!("expected a plan of `{}`, found another", Self::OPERATION)).cause(e))
+        serde_json::from_value(record.work.clone()).map_err(|e| {
+            Error::integrity(format!("expected a plan of `{}`, found another", Self::OPERATION)).with_cause(e)
+        })
     }
 
     /// Returns what a plan states.
     ///
     /// # Errors
     /// Never in practice.
-    fn encoded(&self) -> Result<Value> {
-        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").cause(e))
+    fn to_value(&self) -> Result<Value> {
+        serde_json::to_value(self).map_err(|e| Error::internal("encoding a plan failed").with_cause(e))
     }
 }
 
 /// Writes what a prepared task makes, under the names of its attempt.
-pub type Write<'a> = Box<dyn FnOnce(&Writer) -> Result<Written> + 'a>;
+pub type TaskWrite<'a> = Box<dyn FnOnce(&Writer) -> Result<Written> + 'a>;
 
 /// Runs the tasks of a plan.
 pub trait TaskRunner {
@@ -65,7 +67,7 @@ pub trait TaskRunner {
     ///
     /// # Errors
     /// When the store fails.
-    fn begin(&self, tasks: &[usize]) -> Result<()> {
+    fn begin_tasks(&self, tasks: &[usize]) -> Result<()> {
         let _ = tasks;
         Ok(())
     }
@@ -74,7 +76,7 @@ pub trait TaskRunner {
     ///
     /// # Errors
     /// When a source has changed or cannot be read.
-    fn prepare(&self, task: usize) -> Result<Write<'_>>;
+    fn prepare_write(&self, task: usize) -> Result<TaskWrite<'_>>;
 }
 
 /// What an attempt at a task has written.
@@ -89,7 +91,7 @@ pub struct Written {
 
 impl Written {
     /// Returns what an attempt leaves that wrote no object.
-    pub(super) fn nothing(outcome: Outcome) -> Self {
+    pub(super) fn without_objects(outcome: Outcome) -> Self {
         Self { adds: Vec::new(), groups: Vec::new(), staged: Vec::new(), outcome }
     }
 }
@@ -99,24 +101,24 @@ impl Tasks<'_> {
     ///
     /// # Errors
     /// When the plan has no such task or is not open; those of `runner`; when the store fails.
-    pub(super) fn run(self, runner: &dyn TaskRunner, task: usize) -> Result<TaskReport> {
-        if let Some(done) = begin(self, task)? {
+    pub(super) fn run_task(self, runner: &dyn TaskRunner, task: usize) -> Result<TaskReport> {
+        if let Some(done) = begin_task(self, task)? {
             return Ok(done);
         }
         let Self { context, dataset, record: plan } = self;
-        let write = runner.prepare(task)?;
-        let writer = claim(dataset, &plan.id, task, plan.tasks.len())?;
+        let write = runner.prepare_write(task)?;
+        let writer = claim_attempt(dataset, &plan.id, task, plan.tasks.len())?;
         let mut publication = Publication::begin_as(dataset, writer.clone(), plan.operation, plan.base)?;
         let Written { mut adds, groups, staged, mut outcome } = write(&writer)?;
         context.cancel.check()?;
         check_open(dataset, plan)?;
         publication.publish_shards(adds.iter_mut(), staged)?;
         let shard = |(number, shard): (usize, &NewShard)| match groups.get(number) {
-            Some((group, md5)) => OutcomeShard::of_group(shard, *group, *md5),
-            None => OutcomeShard::of(shard),
+            Some((group, md5)) => OutcomeShard::from_grouped_shard(shard, *group, *md5),
+            None => OutcomeShard::from_shard(shard),
         };
         outcome.shards = adds.iter().enumerate().map(shard).collect();
-        record(dataset, plan, &outcome, publication)
+        record_outcome(dataset, plan, &outcome, publication)
     }
 
     /// Runs tasks of the plan, one after the other.
@@ -129,13 +131,13 @@ impl Tasks<'_> {
         done: &mut dyn FnMut(TaskReport),
     ) -> Result<()> {
         let work = P::read(self.record)?;
-        let runner = work.runner(self)?;
+        let runner = work.task_runner(self)?;
         // The first that does not exist ends the command.
         let tasks: Vec<usize> = tasks.take(self.record.tasks.len() + 1).collect();
-        runner.begin(&tasks)?;
+        runner.begin_tasks(&tasks)?;
         for task in tasks {
             // What the plan was made of may have been vacuumed since.
-            let ran = super::or_overtaken_since(self.dataset, None, self.run(runner.as_ref(), task));
+            let ran = super::or_overtaken_since(self.dataset, None, self.run_task(runner.as_ref(), task));
             done(ran.map_err(with_what_is_kept)?);
         }
         Ok(())
@@ -145,9 +147,9 @@ impl Tasks<'_> {
     ///
     /// # Errors
     /// When tasks have no outcome, the plan is void or one of another operation; as a commit.
-    pub fn commit<P: Planned>(self) -> Result<Committed<P::Report>> {
+    pub fn commit_plan<P: Planned>(self) -> Result<Committed<P::Report>> {
         let work = P::read(self.record)?;
-        self.commit_by(|outcomes| work.commit(self, outcomes)).map_err(plan_again)
+        self.commit_by(|outcomes| work.commit_outcomes(self, outcomes)).map_err(plan_again)
     }
 
     /// Commits the plan by a function of the outcomes of all tasks.

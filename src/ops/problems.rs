@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inspect::{ColumnReport, InspectReport};
+use super::inspect::{InspectReport, InspectedColumn};
 use crate::{
     format::{
         OutputFormat,
         files::{Samples, TreeFile as _},
     },
     scan::{self, InputFormat, RecordSource, SourceFile},
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Uncompressed bytes of a row group from which on readers need much memory for it.
@@ -51,10 +51,10 @@ pub(super) fn of_files(files: &[SourceFile]) -> Vec<String> {
 pub(super) fn of_names(sources: &[RecordSource], shards: &BTreeMap<OutputFormat, Vec<SourceFile>>) -> Vec<String> {
     let of_shard = |format: OutputFormat, file: &SourceFile| {
         let format = InputFormat::from(format);
-        scan::contradiction(file.name(), "", format)
+        scan::contradiction_note(file.name(), "", format)
     };
     let of_shards = shards.iter().flat_map(|(format, files)| files.iter().filter_map(|file| of_shard(*format, file)));
-    let mut all = sources.iter().filter_map(scan::misnamed).chain(of_shards);
+    let mut all = sources.iter().filter_map(scan::misnamed_note).chain(of_shards);
     let Some(first) = all.next() else { return Vec::new() };
     let others = all.count();
     vec![if others == 0 { first } else { format!("{first}; and {others} more like this") }]
@@ -64,11 +64,11 @@ pub(super) fn of_names(sources: &[RecordSource], shards: &BTreeMap<OutputFormat,
 pub(super) fn of_samples(files: &[SourceFile], samples: &Samples) -> Vec<String> {
     let parts = samples.column_names(files);
     let count = samples.len();
-    let of_kinds = |sample: usize| samples.get(sample, files).numbers().count();
+    let of_kinds = |sample: usize| samples.get(sample, files).file_indexes().count();
     let lacking = (0..count).filter(|sample| of_kinds(*sample) < parts.len()).count();
     let mut out = Vec::new();
     if lacking > 0 {
-        let (lacking, count) = (grouped(lacking as u64), grouped(count as u64));
+        let (lacking, count) = (group_digits(lacking as u64), group_digits(count as u64));
         let parts = parts.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
         out.push(format!(
             "{lacking} of {count} samples lack a part that others have ({parts}); --missing skip leaves them out"
@@ -96,24 +96,28 @@ pub(super) fn of_row_groups(largest: u64) -> Option<String> {
 }
 
 /// Returns what is wrong with the sizes and the ids of a whole source.
-pub(super) fn of_report(report: &InspectReport, high_score: u64, is_id: &dyn Fn(&ColumnReport) -> bool) -> Vec<String> {
+pub(super) fn of_report(
+    report: &InspectReport,
+    high_score: u64,
+    is_id: &dyn Fn(&InspectedColumn) -> bool,
+) -> Vec<String> {
     let mut out = Vec::new();
     if report.files > 1 && report.small_file_score > high_score {
         let share = match report.small_file_score {
             99.. => "nearly all".to_owned(),
             score => format!("some {score} %"),
         };
-        let (small, files) = (grouped(report.small_files), grouped(report.files));
+        let (small, files) = (group_digits(report.small_files), group_digits(report.files));
         out.push(format!("{small} of {files} files are small: opening files takes {share} of the time to read them"));
     }
     let damaged: u64 = report.formats.iter().map(|format| format.damaged).sum();
     if damaged > 0 {
         out.push(format!(
             "{} cannot be read; --on-error skip leaves them out",
-            if damaged == 1 { "1 file".to_owned() } else { format!("{} files", grouped(damaged)) }
+            if damaged == 1 { "1 file".to_owned() } else { format!("{} files", group_digits(damaged)) }
         ));
     }
-    let is_record_id = |column: &&ColumnReport| is_id(column) && report.subject.as_ref() != Some(&column.column);
+    let is_record_id = |column: &&InspectedColumn| is_id(column) && report.subject.as_ref() != Some(&column.column);
     let repeating = report.columns.iter().filter(is_record_id).find(|column| !column.unique);
     if let (Some(column), None, 2..) = (repeating, &report.id, report.sampled_records) {
         let why = if column.nulls > 0.0 { "has nulls" } else { "repeats" };

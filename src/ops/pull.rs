@@ -31,7 +31,7 @@ use crate::{
     events::Event,
     exec::fetch::{BYTES_OF_THREAD, Fetcher, Wanted},
     id::{TransactionId, Version},
-    indexes::version::{Prepared, refresh, stale},
+    indexes::version::{PreparedIndexes, refresh_indexes, stale_indexes},
     storage::{Listed, Location, SYSTEM_FOLDER, checked_path},
 };
 
@@ -126,28 +126,33 @@ struct Marker {
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the folder holds something else;
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) naming an upstream object that does not match its checksum;
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if another pull writes to the folder.
-pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options: &PullOptions) -> Result<PullReport> {
+pub fn pull_version(
+    context: &Context<'_>,
+    upstream: &Location,
+    dir: &Location,
+    options: &PullOptions,
+) -> Result<PullReport> {
     let started = Instant::now();
     if dir.local_path().is_none() {
-        return Err(Error::usage("expected a local folder to pull into, found a URL").at(dir.to_string()));
+        return Err(Error::usage("expected a local folder to pull into, found a URL").at_location(dir.to_string()));
     }
-    if dir.below(upstream).is_some() || upstream.below(dir).is_some() {
+    if dir.relative_to(upstream).is_some() || upstream.relative_to(dir).is_some() {
         return Err(Error::usage("expected a folder outside of the dataset to pull into")
-            .at(dir.to_string())
-            .hint("name a new folder"));
+            .at_location(dir.to_string())
+            .with_hint("name a new folder"));
     }
-    let snapshot = manifest::snapshot(context, upstream, options.at.as_deref())?;
-    let newest = snapshot.dataset().open()?;
-    let from = Upstream::of(&snapshot)?;
-    let part = Part::of(&snapshot, &options.split)?;
-    let copy = context.dataset(dir)?;
+    let snapshot = manifest::open_snapshot(context, upstream, options.at.as_deref())?;
+    let newest = snapshot.dataset().open_newest()?;
+    let from = Upstream::from_snapshot(&snapshot)?;
+    let part = Part::from_names(&snapshot, &options.split)?;
+    let copy = context.open_dataset(dir)?;
     if let Err(error) = check_folder(&copy, &from, options) {
         // Another pull may have begun since the record was looked for; then the lock, and the check behind it, decide.
         if copy.store().get(MARKER)?.is_none() {
             return Err(error);
         }
     }
-    let _lock = copy.store().lock(LOCK)?;
+    let _lock = copy.store().acquire_lock(LOCK)?;
     let (marker, parent) = check_folder(&copy, &from, options)?;
     // Nothing but pulls writes to a folder without a log.
     delete_staged(&copy, if options.data_only { SignedDuration::ZERO } else { STAGED_FOR })?;
@@ -161,10 +166,10 @@ pub fn pull(context: &Context<'_>, upstream: &Location, dir: &Location, options:
 fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Result<(Marker, Option<Snapshot>)> {
     let place = copy.store().location().to_string();
     let Some(bytes) = copy.store().get(MARKER)? else {
-        if copy.latest()?.is_some() {
+        if copy.newest_snapshot()?.is_some() {
             return Err(Error::usage("expected an empty folder or a copy, found a dataset that was not pulled")
-                .at(place)
-                .hint("pull into another folder"));
+                .at_location(place)
+                .with_hint("pull into another folder"));
         }
         refuse_files(copy)?;
         let marker = Marker {
@@ -177,41 +182,45 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
         };
         return Ok((marker, None));
     };
-    let damaged =
-        || Error::integrity("the file that says where the copy comes from is damaged").at(format!("{place}/{MARKER}"));
+    let damaged = || {
+        Error::integrity("the file that says where the copy comes from is damaged")
+            .at_location(format!("{place}/{MARKER}"))
+    };
     if json_is_whole(&bytes) != Some(true) {
-        return Err(damaged().hint("pull into another folder, and delete this one"));
+        return Err(damaged().with_hint("pull into another folder, and delete this one"));
     }
     let marker: Marker = serde_json::from_slice(&bytes)
-        .map_err(|e| damaged().cause(e).hint("pull into another folder, and delete this one"))?;
+        .map_err(|e| damaged().with_cause(e).with_hint("pull into another folder, and delete this one"))?;
     if marker.format > MARKER_FORMAT {
-        return Err(Error::usage("the copy was made by a newer release").at(place).hint("use that release"));
+        return Err(Error::usage("the copy was made by a newer release")
+            .at_location(place)
+            .with_hint("use that release"));
     }
     if marker.upstream_id != from.id {
         return Err(Error::usage(format!("expected a copy of {}, found one of {}", from.place, marker.upstream))
-            .at(place)
-            .hint("pull into another folder"));
+            .at_location(place)
+            .with_hint("pull into another folder"));
     }
     if marker.data_only != options.data_only {
         let (with, without) = if marker.data_only { ("with", "without") } else { ("without", "with") };
         return Err(Error::usage(format!("this folder was pulled {with} --data-only"))
-            .at(place)
-            .hint(format!("pull {without} --data-only into another folder")));
+            .at_location(place)
+            .with_hint(format!("pull {without} --data-only into another folder")));
     }
     for path in &marker.files {
         // What the record names may be deleted.
         checked_path(path).map_err(|_| damaged())?;
     }
-    let parent = copy.latest()?;
+    let parent = copy.newest_snapshot()?;
     if let Some(parent) = &parent {
-        let changed = copy.history(parent.version())?.into_iter().find(|e| !e.operation.keeps_a_copy());
+        let changed = copy.entries_up_to(parent.version())?.into_iter().find(|e| !e.operation.keeps_a_copy());
         if let Some(entry) = changed {
             return Err(Error::usage(format!(
                 "the copy is a dataset of its own since {} ({})",
                 entry.version, entry.operation
             ))
-            .at(place)
-            .hint("pull into another folder"));
+            .at_location(place)
+            .with_hint("pull into another folder"));
         }
     }
     Ok((marker, parent))
@@ -219,25 +228,25 @@ fn check_folder(copy: &Dataset, from: &Upstream, options: &PullOptions) -> Resul
 
 /// Deletes what pulls that were killed have left half-written and nobody has touched for so long.
 fn delete_staged(copy: &Dataset, since: SignedDuration) -> Result<()> {
-    let old = copy.now()?.checked_sub(since).unwrap_or(Timestamp::MIN);
-    let staged = copy.store().list(&format!("{SYSTEM_FOLDER}/staging"))?;
+    let old = copy.store_time()?.checked_sub(since).unwrap_or(Timestamp::MIN);
+    let staged = copy.store().list_folder(&format!("{SYSTEM_FOLDER}/staging"))?;
     staged.iter().filter(|facts| facts.modified <= old).try_for_each(|facts| copy.store().delete(&facts.path))
 }
 
 /// Fails if the folder of a first pull has files.
 fn refuse_files(copy: &Dataset) -> Result<()> {
     let own = ["locks/", "staging/"].map(|folder| format!("{SYSTEM_FOLDER}/{folder}"));
-    copy.store().walk("", &mut |listed| match listed {
+    copy.store().walk_folder("", &mut |listed| match listed {
         // Left by a pull that was killed before it wrote anything.
         Listed::Object(facts) if own.iter().any(|folder| facts.path.starts_with(folder)) => Ok(()),
         Listed::Object(facts) => {
             Err(Error::usage(format!("expected an empty folder to pull into, found the file `{}`", facts.path))
-                .at(copy.store().location().to_string())
-                .hint("pull into another folder"))
+                .at_location(copy.store().location().to_string())
+                .with_hint("pull into another folder"))
         }
         Listed::FolderLink(path) => {
             Err(Error::usage(format!("expected an empty folder to pull into, found the link `{path}`"))
-                .at(copy.store().location().to_string()))
+                .at_location(copy.store().location().to_string()))
         }
         Listed::Fault(error) => Err(error),
     })
@@ -257,7 +266,7 @@ struct Pull<'a> {
 
 /// Files of a version, by what has to be done.
 #[derive(Default)]
-struct Files {
+struct PullFiles {
     paths: BTreeSet<String>,
     bytes: u64,
     missing: Vec<Wanted>,
@@ -276,7 +285,7 @@ impl Pull<'_> {
             delete_staged(self.copy, SignedDuration::ZERO)?;
         }
         let named = parent.map(|parent| self.files_of_versions(parent)).transpose()?.unwrap_or_default();
-        let files = self.files(&marker, &named)?;
+        let files = self.compare_files(&marker, &named)?;
         let is_same = parent.is_some_and(|parent| {
             let last = self.last_pull(parent).ok().flatten();
             let mut tags = self.snapshot.tags().iter().filter(|(_, tagged)| **tagged == self.from.version);
@@ -304,19 +313,19 @@ impl Pull<'_> {
         let is_older = |path: &&String| !files.paths.contains(*path) && !path.starts_with(SYSTEM_FOLDER);
         let older = if expires { 0 } else { named.iter().filter(is_older).count() as u64 };
         let (fetched, bytes_fetched) = (files.missing.len() as u64, files.missing.iter().map(|w| w.bytes).sum());
-        self.fetch(files.missing)?;
-        let version = if commits { Some(self.commit(parent, expires)?) } else { parent.cloned() };
+        self.fetch_files(files.missing)?;
+        let version = if commits { Some(self.commit_pull(parent, expires)?) } else { parent.cloned() };
         if let Some(version) = &version
-            && (commits || !stale(version)?.is_empty())
+            && (commits || !stale_indexes(version)?.is_empty())
         {
-            refresh(version, Prepared::default(), self.context.observer)?;
+            refresh_indexes(version, PreparedIndexes::default(), self.context.observer)?;
         }
-        let deleted = self.clean(&mut marker, &files.paths, version.as_ref())?;
-        let Totals { shards, records, .. } = self.part.totals(self.snapshot)?;
+        let deleted = self.delete_unneeded(&mut marker, &files.paths, version.as_ref())?;
+        let Totals { shards, records, .. } = self.part.totals_in(self.snapshot)?;
         Ok(PullReport {
             upstream: self.from.place.clone(),
             upstream_version: self.from.version,
-            split: self.part.names(),
+            split: self.part.side_names(),
             copy: self.copy.store().location().to_string(),
             version: version.as_ref().map(Snapshot::version),
             unchanged: fetched == 0 && !commits && deleted == 0,
@@ -338,15 +347,15 @@ impl Pull<'_> {
 
     /// Returns where the newest version of the copy was pulled from, and the part.
     fn last_pull(&self, parent: &Snapshot) -> Result<Option<(Upstream, Part)>> {
-        let history = self.copy.history(parent.version())?;
-        let pulled = |entry: &Entry| Some((Upstream::of_entry(entry)?, Part::of_entry(entry)));
+        let history = self.copy.entries_up_to(parent.version())?;
+        let pulled = |entry: &Entry| Some((Upstream::from_entry(entry)?, Part::from_entry(entry)));
         Ok(history.iter().rev().find_map(pulled))
     }
 
     /// Compares the files of the version with those of the copy, whose versions name some.
-    fn files(&self, marker: &Marker, named: &HashSet<String>) -> Result<Files> {
+    fn compare_files(&self, marker: &Marker, named: &HashSet<String>) -> Result<PullFiles> {
         let store = self.copy.store();
-        let objects = self.objects()?;
+        let objects = self.objects_to_copy()?;
         let look = |object: Sealed| -> Result<(Wanted, bool)> {
             self.context.cancel.check()?;
             let bytes = object.seal.bytes;
@@ -355,14 +364,14 @@ impl Pull<'_> {
                 return Err(Error::usage(
                     "expected no file of this name in the copy, found one that no pull has written",
                 )
-                .at(store.location().join(&object.path).to_string())
-                .hint("move it away, and pull again"));
+                .at_location(store.location().join(&object.path).to_string())
+                .with_hint("move it away, and pull again"));
             }
             let is_there = found.as_ref().is_some_and(|facts| facts.bytes == bytes);
             Ok((Wanted { object, bytes, replaces: found.is_some() }, is_there))
         };
         let looked: Vec<(Wanted, bool)> = objects.into_par_iter().map(look).collect::<Result<_>>()?;
-        let mut files = Files::default();
+        let mut files = PullFiles::default();
         for (wanted, is_there) in looked {
             files.paths.insert(wanted.object.path.clone());
             files.bytes += wanted.bytes;
@@ -377,7 +386,7 @@ impl Pull<'_> {
     }
 
     /// Returns the objects to be copied.
-    fn objects(&self) -> Result<Vec<Sealed>> {
+    fn objects_to_copy(&self) -> Result<Vec<Sealed>> {
         let data_only = self.options.data_only;
         let of = if data_only { data_of } else { objects_of };
         let mut objects = of(self.snapshot, &self.part)?;
@@ -389,7 +398,7 @@ impl Pull<'_> {
             return Err(Error::integrity(
                 "expected a shard, a sidecar or a part of the id index, found another object",
             )
-            .at(self.snapshot.dataset().store().location().join(&object.path).to_string()));
+            .at_location(self.snapshot.dataset().store().location().join(&object.path).to_string()));
         }
         if data_only {
             objects.retain(|object| !object.path.starts_with(&system));
@@ -397,7 +406,7 @@ impl Pull<'_> {
         Ok(objects)
     }
 
-    fn fetch(&self, missing: Vec<Wanted>) -> Result<()> {
+    fn fetch_files(&self, missing: Vec<Wanted>) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
         }
@@ -413,10 +422,10 @@ impl Pull<'_> {
             observer: self.context.observer,
             cancel: &self.context.cancel,
         };
-        fetcher.fetch(missing)
+        fetcher.fetch_objects(missing)
     }
 
-    fn commit(&self, parent: Option<&Snapshot>, expires: bool) -> Result<Snapshot> {
+    fn commit_pull(&self, parent: Option<&Snapshot>, expires: bool) -> Result<Snapshot> {
         self.context.cancel.check()?;
         let new = NewCopy {
             of: self.snapshot,
@@ -435,7 +444,7 @@ impl Pull<'_> {
         let first = newest.readable_from().0.max(1);
         let tagged = newest.tags().values().copied().filter(|version| version.0 < first);
         for version in (first..=newest.version().0).map(Version).chain(tagged) {
-            let snapshot = self.copy.at(version)?;
+            let snapshot = self.copy.open_version(version)?;
             out.extend(objects_of(&snapshot, &Part::default())?.into_iter().map(|object| object.path));
             out.extend(lists_of(snapshot.entry()));
         }
@@ -443,7 +452,12 @@ impl Pull<'_> {
     }
 
     /// Deletes the files on record that no version needs, and clears the record.
-    fn clean(&self, marker: &mut Marker, needed: &BTreeSet<String>, version: Option<&Snapshot>) -> Result<u64> {
+    fn delete_unneeded(
+        &self,
+        marker: &mut Marker,
+        needed: &BTreeSet<String>,
+        version: Option<&Snapshot>,
+    ) -> Result<u64> {
         let before = marker.clone();
         let mut unneeded: Vec<String> = marker.files.difference(needed).cloned().collect();
         if let (Some(version), false) = (version, unneeded.is_empty()) {

@@ -22,13 +22,16 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_STEPS: usize = 5;
 
 /// Returns the revisions of the repositories that contain the sources.
-pub(super) fn all(sources: impl Iterator<Item = Location>, pseudonymizer: Option<&Pseudonymizer>) -> Vec<Revision> {
+pub(super) fn all_revisions(
+    sources: impl Iterator<Item = Location>,
+    pseudonymizer: Option<&Pseudonymizer>,
+) -> Vec<Revision> {
     let mut sources: Vec<Location> = sources.collect();
     sources.sort();
     sources.dedup();
     let pseudonymized = |revision: Revision| match pseudonymizer {
         Some(pseudonymizer) => {
-            let source = pseudonymizer.uri(&revision.source).into_owned();
+            let source = pseudonymizer.stored_uri(&revision.source).into_owned();
             // The name of a folder or branch could reveal what is private.
             let is_shown = source == revision.source;
             let root = revision.root.filter(|_| is_shown);
@@ -37,20 +40,20 @@ pub(super) fn all(sources: impl Iterator<Item = Location>, pseudonymizer: Option
         }
         None => revision,
     };
-    sources.iter().flat_map(revisions).map(pseudonymized).collect()
+    sources.iter().flat_map(find_revisions).map(pseudonymized).collect()
 }
 
 /// Returns the revisions of the repositories that contain a source.
-fn revisions(source: &Location) -> Vec<Revision> {
+fn find_revisions(source: &Location) -> Vec<Revision> {
     let uri = source.to_string();
     let found = match source.local_path() {
-        Some(path) => [git(path), dvc(path)],
+        Some(path) => [git_revision(path), dvc_revision(path)],
         None => [lakefs(source), None],
     };
     found.into_iter().flatten().map(|revision| Revision { source: uri.clone(), ..revision }).collect()
 }
 
-fn revision(system: &str, revision: String) -> Revision {
+fn new_revision(system: &str, revision: String) -> Revision {
     Revision { source: String::new(), system: system.to_owned(), revision, reference: None, root: None, dirty: None }
 }
 
@@ -60,7 +63,7 @@ fn read(path: &Path) -> Option<String> {
 }
 
 /// Returns the commit that is checked out at a path.
-fn git(path: &Path) -> Option<Revision> {
+fn git_revision(path: &Path) -> Option<Revision> {
     let (root, entry) = path.ancestors().map(|above| (above, above.join(".git"))).find(|(_, entry)| entry.exists())?;
     let folder = if entry.is_dir() {
         entry
@@ -74,18 +77,18 @@ fn git(path: &Path) -> Option<Revision> {
     let mut reference = None;
     for _ in 0..MAX_STEPS {
         let Some(name) = head.strip_prefix("ref:").map(|name| name.trim().to_owned()) else { break };
-        head = loose(&[&folder, &common], &name).or_else(|| packed(&common, &name))?;
+        head = read_loose_ref(&[&folder, &common], &name).or_else(|| read_packed_ref(&common, &name))?;
         reference.get_or_insert(name);
     }
     let is_commit = matches!(head.len(), 40 | 64) && head.bytes().all(|b| b.is_ascii_hexdigit());
     is_commit.then(|| Revision {
         reference,
-        root: Location::local(root).ok().map(|root| root.to_string()),
-        ..revision("git", head)
+        root: Location::from_local_path(root).ok().map(|root| root.to_string()),
+        ..new_revision("git", head)
     })
 }
 
-fn loose(folders: &[&PathBuf], name: &str) -> Option<String> {
+fn read_loose_ref(folders: &[&PathBuf], name: &str) -> Option<String> {
     // A reference must be a path below the directory.
     if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
         return None;
@@ -93,7 +96,7 @@ fn loose(folders: &[&PathBuf], name: &str) -> Option<String> {
     folders.iter().find_map(|folder| read(&folder.join(name))).map(|text| text.trim().to_owned())
 }
 
-fn packed(common: &Path, name: &str) -> Option<String> {
+fn read_packed_ref(common: &Path, name: &str) -> Option<String> {
     let text = read(&common.join("packed-refs"))?;
     let lines = text.lines().filter(|line| !line.starts_with(['#', '^']));
     lines
@@ -103,15 +106,15 @@ fn packed(common: &Path, name: &str) -> Option<String> {
 }
 
 /// Returns the hash in the `.dvc` file beside a path, or beside a folder above it.
-fn dvc(path: &Path) -> Option<Revision> {
+fn dvc_revision(path: &Path) -> Option<Revision> {
     path.ancestors().find_map(|tracked| {
         let name = tracked.file_name()?.to_str()?;
         let file = tracked.with_file_name(format!("{name}.dvc"));
         let (algorithm, hash) = dvc_hash(&read(&file)?, name)?;
         Some(Revision {
             reference: Some(algorithm),
-            root: Location::local(&file).ok().map(|file| file.to_string()),
-            ..revision("dvc", hash)
+            root: Location::from_local_path(&file).ok().map(|file| file.to_string()),
+            ..new_revision("dvc", hash)
         })
     })
 }
@@ -162,7 +165,7 @@ fn lakefs(source: &Location) -> Option<Revision> {
     let is_commit = first.len() == 64 && first.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let repository = url.host_str()?;
     (is_commit && url.scheme().starts_with("s3"))
-        .then(|| Revision { root: Some(format!("lakefs://{repository}")), ..revision("lakefs", first) })
+        .then(|| Revision { root: Some(format!("lakefs://{repository}")), ..new_revision("lakefs", first) })
 }
 
 #[cfg(test)]
@@ -179,7 +182,7 @@ mod tests {
     }
 
     fn commit(path: &Path) -> Option<(String, Option<String>)> {
-        git(path).map(|found| (found.revision, found.reference))
+        git_revision(path).map(|found| (found.revision, found.reference))
     }
 
     #[test]
@@ -221,7 +224,7 @@ mod tests {
             "outs:\n- md5: 22e37ba7eb5a7f0d2e6bc10aba06bee1.dir\n  size: 7\n  nfiles: 1\n  hash: md5\n  path: raw\n";
         write(folder.path(), "raw.dvc", text);
         write(folder.path(), "raw/deep/a.csv", "");
-        let found = dvc(&folder.path().join("raw/deep/a.csv")).unwrap();
+        let found = dvc_revision(&folder.path().join("raw/deep/a.csv")).unwrap();
         assert_eq!(found.revision, "22e37ba7eb5a7f0d2e6bc10aba06bee1.dir");
         assert_eq!(dvc_hash(text, "other"), None);
         assert_eq!(dvc_hash("md5: a\ndeps:\n- md5: b\n  path: raw\n", "raw"), None);
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn commits_of_lakefs_are_recognised_by_their_length() {
         let id = "a".repeat(64);
-        let of = |text: &str| revisions(&Location::parse(text, Path::new("/")).unwrap());
+        let of = |text: &str| find_revisions(&Location::parse(text, Path::new("/")).unwrap());
         assert_eq!(of(&format!("s3://repo/{id}/raw"))[0].revision, id);
         assert!(of("s3://repo/main/raw").is_empty());
     }

@@ -10,14 +10,14 @@ use super::Context;
 use crate::{
     dataset::{
         ContentHashes, Dataset, NewShard, PlaceRef, Publication, RunTable, Settings, ShardMeta, Snapshot,
-        check_folders, folder_of, numbered,
+        check_folders, folder_of, numbered_rows,
     },
     error::Result,
     events::Event,
     exec::{
         constants,
         erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
-        ordered::ordered,
+        ordered::run_ordered,
         rewrite::Rewriter,
         shard::ShardNaming,
         types,
@@ -29,7 +29,7 @@ use crate::{
 
 /// Names the new shards of `affected_shards`, whose naming contains only the partition so far: each old folder becomes
 /// one folder of the run. `folders` counts the folders that the run has named.
-pub(super) fn name(affected_shards: &mut [AffectedShard], id: &TransactionId, folders: &mut usize) {
+pub(super) fn name_shards(affected_shards: &mut [AffectedShard], id: &TransactionId, folders: &mut usize) {
     let mut by_folder: BTreeMap<String, Vec<&mut AffectedShard>> = BTreeMap::new();
     for affected in affected_shards {
         by_folder.entry(folder_of(&affected.shard.path).to_owned()).or_default().push(affected);
@@ -58,12 +58,15 @@ pub(super) fn write(
     let concurrent = context.memory_plan(settings).concurrent_rewrites(settings.shard_format, context.jobs);
     std::thread::scope(|scope| {
         let input = affected_shards.iter().map(Ok);
-        ordered(scope, input, concurrent, concurrent, &context.cancel, move |affected| eraser.erase(affected)).collect()
+        run_ordered(scope, input, concurrent, concurrent, &context.cancel, move |affected| {
+            eraser.rewrite_shard(affected)
+        })
+        .collect()
     })
 }
 
 /// Returns how shards of a snapshot are rewritten.
-pub(super) fn rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> Rewriter<'a> {
+pub(super) fn new_rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> Rewriter<'a> {
     let row_group = context.memory_plan(&snapshot.entry().settings).unit_bytes;
     Rewriter { dataset: snapshot.dataset(), row_group, observer: context.observer, cancel: &context.cancel }
 }
@@ -72,7 +75,7 @@ pub(super) fn rewriter<'a>(context: &'a Context<'_>, snapshot: &'a Snapshot) -> 
 ///
 /// # Errors
 /// When the old folders cannot be read or the store fails.
-pub(super) fn describe<'v>(
+pub(super) fn describe_folders<'v>(
     store: &dyn Store,
     affected_shards: &'v [AffectedShard],
     rewritten: &[RewrittenShard],
@@ -86,8 +89,8 @@ pub(super) fn describe<'v>(
         let new = members.iter().filter_map(|i| rewritten[*i].finished.as_ref()).map(|one| (one.meta(), one.md5));
         let kinds = members.first().map_or(&[][..], |i| affected_shards[*i].naming.indexes.as_slice());
         let mut own = indexes::of_folders(store, kinds, new)?;
-        own.extend(types::copy(store, was, folder)?);
-        own.extend(constants::copy(store, was, folder)?);
+        own.extend(types::copy_types(store, was, folder)?);
+        own.extend(constants::copy_constants(store, was, folder)?);
         out.insert(folder, own);
     }
     Ok(out)
@@ -113,13 +116,13 @@ impl Ranges {
     }
 
     /// Returns whether a number is in one of the ranges.
-    pub(super) fn contain(&self, number: u64) -> bool {
+    pub(super) fn contains_number(&self, number: u64) -> bool {
         let next = self.0.partition_point(|(first, _)| *first <= number);
         next.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|(_, end)| number < *end)
     }
 
     /// Returns the parts of `first .. end` that are in the ranges.
-    pub(super) fn within(&self, first: u64, end: u64) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
+    pub(super) fn parts_within(&self, first: u64, end: u64) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
         let start = self.0.partition_point(|range| range.1 <= first);
         let here = self.0[start..].iter().take_while(move |range| range.0 < end);
         here.map(move |range| range.0.max(first)..range.1.min(end))
@@ -139,18 +142,18 @@ pub(super) fn rows_in(
     let mut rows: Vec<u64> = Vec::new();
     if runs.iter().all(|run| run.scattered.is_none()) {
         for run in runs {
-            for part in ranges.within(run.first, run.end()) {
+            for part in ranges.parts_within(run.first, run.end_record()) {
                 rows.extend(part.map(|number| run.ordinal + (number - run.first)));
             }
         }
         rows.sort_unstable();
         return Ok(rows);
     }
-    if runs.iter().all(|run| ranges.within(run.first, run.end()).next().is_none()) {
+    if runs.iter().all(|run| ranges.parts_within(run.first, run.end_record()).next().is_none()) {
         return Ok(rows);
     }
-    for (row, known) in (0..).zip(numbered(store, runs, table)?) {
-        if known?.is_some_and(|known| ranges.contain(known.record)) {
+    for (row, known) in (0..).zip(numbered_rows(store, runs, table)?) {
+        if known?.is_some_and(|known| ranges.contains_number(known.record)) {
             rows.push(row);
         }
     }
@@ -166,7 +169,8 @@ pub(super) fn affected_shard(
 ) -> AffectedShard {
     let settings = &snapshot.entry().settings;
     // The leading folder is named when the shard is written.
-    let naming = ShardNaming { codec: shard.codec, ..ShardNaming::of(settings, partition(&shard.path)) };
+    let naming =
+        ShardNaming { codec: shard.codec, ..ShardNaming::for_dataset(settings, partition_folders(&shard.path)) };
     let runs = runs.iter().map(|run| (*run).clone()).collect();
     AffectedShard { shard: shard.clone(), runs, ordinals: rows, naming, number: 0 }
 }
@@ -192,7 +196,7 @@ pub(super) struct Rewritten {
 ///
 /// # Errors
 /// When a shard is damaged or the store fails.
-pub(super) fn publish(
+pub(super) fn rewrite_and_publish(
     context: &Context<'_>,
     snapshot: &Snapshot,
     mut affected_shards: Vec<AffectedShard>,
@@ -201,21 +205,22 @@ pub(super) fn publish(
 ) -> Result<Rewritten> {
     let (dataset, settings) = (snapshot.dataset(), &snapshot.entry().settings);
     let store = dataset.store().as_ref();
-    name(&mut affected_shards, publication.id(), folders);
+    name_shards(&mut affected_shards, publication.run_id(), folders);
     let eraser = Eraser {
-        rewriter: rewriter(context, snapshot),
-        runs: snapshot.runs()?,
-        hashes: ContentHashes::of(snapshot),
+        rewriter: new_rewriter(context, snapshot),
+        runs: snapshot.run_table()?,
+        hashes: ContentHashes::from_snapshot(snapshot),
         erased_ids: &[],
     };
     let total = affected_shards.iter().map(|affected| affected.shard.bytes).sum();
     context.observer.event(Event::Phase { name: "rewriting", bytes: Some(total) });
     let rewritten = write(context, (dataset, settings), &eraser, &affected_shards)?;
-    let mut staged: Vec<Staged> = describe(store, &affected_shards, &rewritten)?.into_values().flatten().collect();
+    let mut staged: Vec<Staged> =
+        describe_folders(store, &affected_shards, &rewritten)?.into_values().flatten().collect();
     let mut out = Rewritten::default();
     let mut expected: Vec<ExpectedShard> = Vec::new();
     for (affected, mut one) in affected_shards.iter().zip(rewritten) {
-        expected.extend(one.expected());
+        expected.extend(one.expected_shard());
         staged.append(&mut one.staged);
         out.places.append(&mut one.places);
         out.removes.push(affected.shard.path.clone());
@@ -234,7 +239,7 @@ pub(super) fn publish(
 
 /// Returns the `key=value/` folders of a path; readers derive columns from them, so shards of different partitions are
 /// never merged.
-pub(super) fn partition(path: &str) -> String {
+pub(super) fn partition_folders(path: &str) -> String {
     let folders = path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/');
     folders.filter(|folder| folder.contains('=')).map(|folder| format!("{folder}/")).collect()
 }
@@ -247,10 +252,10 @@ mod tests {
     fn ranges_are_united_and_searched() {
         let ranges = Ranges::new(vec![(10, 20), (30, 40), (20, 25), (5, 5), (33, 36)]);
         assert_eq!(ranges, Ranges(vec![(10, 25), (30, 40)]));
-        let inside: Vec<u64> = (0..50).filter(|number| ranges.contain(*number)).collect();
+        let inside: Vec<u64> = (0..50).filter(|number| ranges.contains_number(*number)).collect();
         assert_eq!(inside, (10..25).chain(30..40).collect::<Vec<_>>());
-        assert_eq!(ranges.within(12, 31).collect::<Vec<_>>(), [12..25, 30..31]);
-        assert_eq!(ranges.within(25, 30).count(), 0);
-        assert!(!Ranges::default().contain(0));
+        assert_eq!(ranges.parts_within(12, 31).collect::<Vec<_>>(), [12..25, 30..31]);
+        assert_eq!(ranges.parts_within(25, 30).count(), 0);
+        assert!(!Ranges::default().contains_number(0));
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::{Context, compact::report::CompactReport};
 use crate::{
     dataset::{
-        Counts, MergedSegment, Operation, Publication, SegmentMerge, Snapshot, Transaction, merge, segments_to_merge,
+        Counts, MergedSegment, Operation, Publication, SegmentMerge, Snapshot, Transaction, merge_into_one,
+        segments_to_merge,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -40,7 +41,7 @@ pub(super) fn merge_segments(context: &Context<'_>, snapshot: &Snapshot) -> Resu
     context.observer.event(Event::Phase { name: "merging the id index", bytes: Some(bytes) });
     for group in groups {
         let MergedSegment { inputs, output, staged } =
-            merge(snapshot.dataset().store(), group, context.memory.0 / 2, &context.cancel)?;
+            merge_into_one(snapshot.dataset().store(), group, context.memory.0 / 2, &context.cancel)?;
         context.observer.event(Event::Read { bytes: output.bytes, records: output.pairs });
         let replaces = inputs.into_iter().map(|segment| segment.path).collect();
         all.merges.push(SegmentMerge { replaces, by: output });
@@ -73,7 +74,7 @@ pub(super) fn merge_alone(context: &Context<'_>, snapshot: &Snapshot, report: &m
     }
     context.cancel.check()?;
     let dataset = snapshot.dataset();
-    let compaction = Transaction::compaction(snapshot, BTreeMap::new(), Counts::default(), Vec::new(), Vec::new());
+    let compaction = Transaction::for_compaction(snapshot, BTreeMap::new(), Counts::default(), Vec::new(), Vec::new());
     let mut publication = Publication::begin(dataset, &compaction.id, Operation::Compact, snapshot.version())?;
     publication.publish(staged)?;
     let merged = merges.iter().map(|merge| merge.replaces.len() as u64).sum();

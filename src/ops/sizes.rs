@@ -45,7 +45,7 @@ impl Sizes {
     }
 
     /// Returns the bins from the smallest to the largest size, without gaps.
-    pub(super) fn bins(&self) -> Vec<SizeBin> {
+    pub(super) fn size_bins(&self) -> Vec<SizeBin> {
         let from = |class: usize| if class == 0 { 0 } else { 1 << (class - 1) };
         let used = |counts: &(u64, u64)| counts.0 > 0;
         let (Some(first), Some(last)) = (self.counts.iter().position(used), self.counts.iter().rposition(used)) else {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Context,
-    compact::report::{CompactReport, ShardChoice, all_gone, counts, place, replaced},
+    compact::report::{CompactReport, ShardChoice, all_gone, folder_suffix, replaced_shards, replacement_counts},
 };
 use crate::{
     dataset::{NewShard, Operation, Order, Publication, Settings, ShardMeta, Snapshot, Transaction},
@@ -15,14 +15,14 @@ use crate::{
         constants::ConstantSets,
         rewrite::Rewriter,
         shard::ShardNaming,
-        sort::{Input, Sort, Sorted, Sorter, ranges},
+        sort::{Sort, SortInput, Sorted, Sorter, shard_ranges},
     },
     format::OutputFormat,
     id::TransactionId,
-    indexes::version::{Prepared, refresh},
+    indexes::version::{PreparedIndexes, refresh_indexes},
     plan::{
         compact::{CompactOptions, in_window},
-        sort::{SortCandidate, SortGroup, SortMemory, SortOptions, SortPlan, plan, undecided},
+        sort::{SortCandidate, SortGroup, SortMemory, SortOptions, SortPlan, plan_sorts, undecided_shards},
     },
     storage::Staged,
 };
@@ -42,13 +42,13 @@ pub(super) struct Sorting<'a> {
 }
 
 /// A group and its result.
-struct Done<'a> {
+struct SortedGroup<'a> {
     group: &'a SortGroup,
     sorted: Sorted,
 }
 
 fn is_gone(group: &SortGroup, replaced: &BTreeSet<usize>) -> bool {
-    group.inputs().any(|i| replaced.contains(&i))
+    group.all_inputs().any(|i| replaced.contains(&i))
 }
 
 impl Sorting<'_> {
@@ -59,27 +59,27 @@ impl Sorting<'_> {
                 "expected a dataset of parquet to sort, found one of {}",
                 self.settings.shard_format
             ))
-            .at(self.snapshot.dataset().store().location().to_string())
-            .hint("convert its sources into another dataset with --to parquet, then compact that one")
-            .hint("without --sort-by and --zorder its shards are merged in record order"));
+            .at_location(self.snapshot.dataset().store().location().to_string())
+            .with_hint("convert its sources into another dataset with --to parquet, then compact that one")
+            .with_hint("without --sort-by and --zorder its shards are merged in record order"));
         }
         let (order, target, min_inputs) = (self.order.clone(), self.settings.target_shard, options.min_inputs);
-        let plan = plan(&self.candidates(options)?, &SortOptions { order, target, min_inputs });
-        let mut report = self.report(&plan, dry_run)?;
+        let plan = plan_sorts(&self.sort_candidates(options)?, &SortOptions { order, target, min_inputs });
+        let mut report = self.build_report(&plan, dry_run)?;
         if dry_run {
             return Ok(report);
         }
         if plan.groups.is_empty() {
             // A run that was killed after its commit may have left outdated indexes.
-            refresh(self.snapshot, Prepared::default(), self.context.observer)?;
+            refresh_indexes(self.snapshot, PreparedIndexes::default(), self.context.observer)?;
             return Ok(report);
         }
-        self.sort(&plan, &mut report)?;
+        self.sort_groups(&plan, &mut report)?;
         Ok(report)
     }
 
-    fn candidates(&self, options: &CompactOptions) -> Result<Vec<SortCandidate>> {
-        let shards = self.snapshot.shards()?;
+    fn sort_candidates(&self, options: &CompactOptions) -> Result<Vec<SortCandidate>> {
+        let shards = self.snapshot.live_shards()?;
         let mut candidates: Vec<SortCandidate> = shards
             .iter()
             .map(|shard| SortCandidate {
@@ -90,15 +90,15 @@ impl Sorting<'_> {
                     self.snapshot.committed_at(shard.version, shard.committed_at),
                     options,
                 ),
-                partition: place(&shard.path, &self.constants),
+                partition: folder_suffix(&shard.path, &self.constants),
                 order: shard.order.clone(),
                 range: None,
             })
             .collect();
-        for inputs in undecided(&candidates, self.order) {
+        for inputs in undecided_shards(&candidates, self.order) {
             let of = |i: &usize| (&shards[*i], shards[*i].order.as_ref().is_some_and(|o| o.order == *self.order));
             let asked: Vec<(&ShardMeta, bool)> = inputs.iter().map(of).collect();
-            let ranges = ranges(self.snapshot.dataset(), &asked, self.order, &self.context.cancel)?;
+            let ranges = shard_ranges(self.snapshot.dataset(), &asked, self.order, &self.context.cancel)?;
             for (i, range) in inputs.into_iter().zip(ranges) {
                 candidates[i].range = range;
             }
@@ -106,11 +106,11 @@ impl Sorting<'_> {
         Ok(candidates)
     }
 
-    fn report(&self, plan: &SortPlan, dry_run: bool) -> Result<CompactReport> {
-        let shards = self.snapshot.shards()?;
+    fn build_report(&self, plan: &SortPlan, dry_run: bool) -> Result<CompactReport> {
+        let shards = self.snapshot.live_shards()?;
         let target = self.settings.target_shard.0;
         let made: u64 = plan.groups.iter().map(|group| ((group.bytes + target / 2) / target).max(1)).sum();
-        let replaced: usize = plan.groups.iter().map(|group| group.inputs().count()).sum();
+        let replaced: usize = plan.groups.iter().map(|group| group.all_inputs().count()).sum();
         Ok(CompactReport {
             order: Some(self.order.to_string()),
             shards_after: (shards.len() - replaced) as u64 + made,
@@ -120,19 +120,19 @@ impl Sorting<'_> {
                 .map(|(shard, choice)| ShardChoice {
                     shard: shard.path.clone(),
                     bytes: shard.bytes,
-                    choice: if choice.group().is_some() { "sort" } else { "keep" },
-                    group: choice.group(),
+                    choice: if choice.group_number().is_some() { "sort" } else { "keep" },
+                    group: choice.group_number(),
                     reason: choice.reason(),
                 })
                 .collect(),
-            ..CompactReport::unstarted(self.snapshot, shards.len() as u64, dry_run)
+            ..CompactReport::before_run(self.snapshot, shards.len() as u64, dry_run)
         })
     }
 
-    fn sort(&self, plan: &SortPlan, report: &mut CompactReport) -> Result<()> {
+    fn sort_groups(&self, plan: &SortPlan, report: &mut CompactReport) -> Result<()> {
         let context = self.context;
         let transaction = TransactionId::fresh();
-        let naming = ShardNaming::of(&self.settings, transaction.tag());
+        let naming = ShardNaming::for_dataset(&self.settings, transaction.short_tag());
         let dataset = self.snapshot.dataset();
         dataset.test_store()?;
         let publication = Publication::begin(dataset, &transaction, Operation::Compact, self.snapshot.version())?;
@@ -147,32 +147,32 @@ impl Sorting<'_> {
                 observer: context.observer,
                 cancel: &context.cancel,
             },
-            runs: self.snapshot.runs()?,
+            runs: self.snapshot.run_table()?,
             order: self.order,
             naming: &naming,
             target: target.0,
             memory: SortMemory::new(context.memory),
             jobs: context.jobs,
         };
-        let sorts = self.sorts(plan, &transaction)?;
+        let sorts = self.group_sorts(plan, &transaction)?;
         let mut done = Vec::with_capacity(sorts.len());
         for (group, sort) in plan.groups.iter().zip(&sorts) {
-            match sorter.sort(sort) {
-                Ok(sorted) => done.push(Done { group, sorted }),
+            match sorter.sort_shards(sort) {
+                Ok(sorted) => done.push(SortedGroup { group, sorted }),
                 Err(error) if error.kind() == Kind::Interrupted => return Err(error),
                 // Another run committed first, and the shards it replaced may have been vacuumed.
-                Err(_) if is_gone(group, &replaced(self.snapshot)?) => {}
+                Err(_) if is_gone(group, &replaced_shards(self.snapshot)?) => {}
                 Err(error) => return Err(error),
             }
         }
         report.folder = Some(naming.tag.clone());
-        self.commit(plan, done, publication, report)
+        self.commit_sorted(plan, done, publication, report)
     }
 
-    fn sorts(&self, plan: &SortPlan, transaction: &TransactionId) -> Result<Vec<Sort>> {
-        let shards = self.snapshot.shards()?;
+    fn group_sorts(&self, plan: &SortPlan, transaction: &TransactionId) -> Result<Vec<Sort>> {
+        let shards = self.snapshot.live_shards()?;
         let runs = self.snapshot.runs_by_shard()?;
-        let input = |i: &usize| -> Input {
+        let input = |i: &usize| -> SortInput {
             let shard = shards[*i].clone();
             let runs = runs.get(shard.path.as_str()).into_iter().flatten().map(|run| (*run).clone()).collect();
             (shard, runs)
@@ -188,33 +188,33 @@ impl Sorting<'_> {
 
     /// Commits the sorted groups; groups whose inputs another run has replaced are skipped, and what was written for
     /// them is deleted.
-    fn commit(
+    fn commit_sorted(
         &self,
         plan: &SortPlan,
-        mut done: Vec<Done<'_>>,
+        mut done: Vec<SortedGroup<'_>>,
         mut publication: Publication<'_>,
         report: &mut CompactReport,
     ) -> Result<()> {
-        let replaced = replaced(self.snapshot)?;
+        let replaced = replaced_shards(self.snapshot)?;
         done.retain(|done| !is_gone(done.group, &replaced));
         if done.is_empty() {
             return Err(all_gone());
         }
         report.groups_dropped = (plan.groups.len() - done.len()) as u64;
         let groups: Vec<&SortGroup> = done.iter().map(|done| done.group).collect();
-        let shards = self.snapshot.shards()?;
+        let shards = self.snapshot.live_shards()?;
         let removes: Vec<String> =
-            groups.iter().flat_map(|group| group.inputs().map(|i| shards[i].path.clone())).collect();
+            groups.iter().flat_map(|group| group.all_inputs().map(|i| shards[i].path.clone())).collect();
         let (mut places, mut adds) = (Vec::new(), Vec::<NewShard>::new());
         let mut staged: Vec<Staged> = Vec::new();
         let mut folders = BTreeSet::new();
-        for Done { group, sorted: one } in done {
+        for SortedGroup { group, sorted: one } in done {
             let store = self.snapshot.dataset().store().as_ref();
             let first = one.shards.first().and_then(|shard| shard.shard.meta.path.rsplit_once('/'));
-            if let (Some((folder, _)), Some(input)) = (first, group.inputs().next())
+            if let (Some((folder, _)), Some(input)) = (first, group.all_inputs().next())
                 && folders.insert(folder.to_owned())
             {
-                staged.extend(self.constants.stage(store, &shards[input].path, folder)?);
+                staged.extend(self.constants.stage_for_folder(store, &shards[input].path, folder)?);
             }
             places.extend(one.places);
             staged.extend(one.staged);
@@ -227,7 +227,7 @@ impl Sorting<'_> {
         }
         report.bytes_reencoded = groups.iter().map(|g| g.bytes).sum();
         let planned = (groups.iter().map(|g| g.records).sum(), report.bytes_reencoded);
-        report.counts = counts(planned, &adds, &removes)?;
+        report.counts = replacement_counts(planned, &adds, &removes)?;
         self.context.cancel.check()?;
         publication.publish_shards(adds.iter_mut(), staged)?;
         let mut arguments = BTreeMap::new();
@@ -239,14 +239,14 @@ impl Sorting<'_> {
         };
         arguments.insert(option.to_owned(), self.order.columns.join(","));
         let transaction = Transaction {
-            id: publication.id().clone(),
+            id: publication.run_id().clone(),
             places,
-            ..Transaction::compaction(self.snapshot, arguments, report.counts, adds, removes)
+            ..Transaction::for_compaction(self.snapshot, arguments, report.counts, adds, removes)
                 .with_target(self.settings.target_shard)
         };
         let snapshot = publication.commit(&transaction)?;
         report.version = snapshot.version();
         report.shards_after = snapshot.entry().totals.shards;
-        refresh(&snapshot, Prepared::default(), self.context.observer)
+        refresh_indexes(&snapshot, PreparedIndexes::default(), self.context.observer)
     }
 }

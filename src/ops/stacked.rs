@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::tasks;
 use crate::{
     dataset::{
-        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Operation, Optional, Outcome, OutcomeCounts,
+        Counts, Dataset, ListRef, NewShard, NewSources, Numbers, Operation, OptionalColumns, Outcome, OutcomeCounts,
         PlanRecord, Sealed, SegmentRef, Settings, SourceRow, Transaction, each_source_of_task,
     },
     error::Result,
@@ -31,12 +31,12 @@ pub(super) struct Stacked {
 pub(super) struct StackedSources {
     store: Arc<dyn Store>,
     tables: Vec<(ListRef, u64)>,
-    optional: Optional,
+    optional: OptionalColumns,
 }
 
 impl NewSources for StackedSources {
     /// Parts of one source, which follow each other, become one row.
-    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+    fn each_row(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
         let mut last: Option<SourceRow> = None;
         for (list, base) in &self.tables {
             each_source_of_task(&self.store, list, *base, &mut |row| match &mut last {
@@ -44,7 +44,7 @@ impl NewSources for StackedSources {
                     before.records += row.records;
                     // On each side, the records of other sources are between those of two parts.
                     if self.optional.other_firsts {
-                        before.other_firsts.extend(row.firsts());
+                        before.other_firsts.extend(row.first_records());
                     }
                     Ok(())
                 }
@@ -54,14 +54,14 @@ impl NewSources for StackedSources {
         last.map_or(Ok(()), visit)
     }
 
-    fn optional(&self) -> Optional {
+    fn optional_columns(&self) -> OptionalColumns {
         self.optional
     }
 }
 
 impl Stacked {
     /// Returns the transaction of a plan; takes the shards and segments.
-    pub(super) fn transaction(
+    pub(super) fn build_transaction(
         &mut self,
         record: &PlanRecord,
         settings: Settings,
@@ -80,7 +80,7 @@ impl Stacked {
     }
 
     /// Stacks outcomes; each fault is a rejected record that no task saw.
-    pub(super) fn of(dataset: &Dataset, outcomes: Vec<Outcome>, faults: u64) -> Self {
+    pub(super) fn from_outcomes(dataset: &Dataset, outcomes: Vec<Outcome>, faults: u64) -> Self {
         let mut all = Self {
             adds: Vec::new(),
             segments: Vec::new(),
@@ -89,20 +89,20 @@ impl Stacked {
             sources: StackedSources {
                 store: Arc::clone(dataset.store()),
                 tables: Vec::new(),
-                optional: Optional::default(),
+                optional: OptionalColumns::default(),
             },
             rejects: Vec::new(),
         };
         let mut base = 0;
         for outcome in outcomes {
-            all.adds.extend(outcome.shards.into_iter().map(|shard| shard.stacked(base)));
-            all.segments.extend(outcome.segments.into_iter().map(|segment| segment.moved(base)));
+            all.adds.extend(outcome.shards.into_iter().map(|shard| shard.into_new_shard(base)));
+            all.segments.extend(outcome.segments.into_iter().map(|segment| segment.shifted_by(base)));
             all.sources.optional.arrays |= outcome.arrays;
             all.sources.optional.part_hashes |= outcome.part_hashes;
             all.sources.tables.extend(outcome.sources.map(|list| (list, base)));
             all.rejects.extend(outcome.rejects);
             all.others += outcome.others;
-            all.counts = sum(all.counts, outcome.counts);
+            all.counts = add_counts(all.counts, outcome.counts);
             base += outcome.records;
         }
         all
@@ -110,7 +110,7 @@ impl Stacked {
 }
 
 /// Returns the counts of two tasks together.
-fn sum(a: Counts, b: Counts) -> Counts {
+fn add_counts(a: Counts, b: Counts) -> Counts {
     Counts {
         records_in: a.records_in + b.records_in,
         records_out: a.records_out + b.records_out,

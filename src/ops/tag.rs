@@ -38,13 +38,13 @@ pub struct TagReport {
 ///
 /// # Errors
 /// When the name is not valid, another version has it, or there is no such version.
-pub fn tag(context: &Context<'_>, location: &Location, name: &str, at: Option<&str>) -> Result<TagReport> {
-    check(name)?;
-    let snapshot = super::manifest::snapshot(context, location, at)?;
+pub fn tag_version(context: &Context<'_>, location: &Location, name: &str, at: Option<&str>) -> Result<TagReport> {
+    check_tag_name(name)?;
+    let snapshot = super::manifest::open_snapshot(context, location, at)?;
     let (dataset, tagged) = (snapshot.dataset(), snapshot.version());
-    super::erase::finish_cut_short(context, Some(&dataset.open()?))?;
+    super::erase::finish_cut_short(context, Some(&dataset.open_newest()?))?;
     let changed = snapshot.tags().get(name) != Some(&tagged);
-    let newest = dataset::tag(dataset, name, tagged)?;
+    let newest = dataset::add_tag(dataset, name, tagged)?;
     Ok(TagReport {
         dataset: location.to_string(),
         version: newest.version(),
@@ -60,10 +60,10 @@ pub fn tag(context: &Context<'_>, location: &Location, name: &str, at: Option<&s
 ///
 /// # Errors
 /// When no version has the tag.
-pub fn untag(context: &Context<'_>, location: &Location, name: &str) -> Result<TagReport> {
-    let dataset = context.dataset(location)?;
-    super::erase::finish_cut_short(context, dataset.latest()?.as_ref())?;
-    let (newest, tagged) = dataset::untag(&dataset, name)?;
+pub fn remove_tag(context: &Context<'_>, location: &Location, name: &str) -> Result<TagReport> {
+    let dataset = context.open_dataset(location)?;
+    super::erase::finish_cut_short(context, dataset.newest_snapshot()?.as_ref())?;
+    let (newest, tagged) = dataset::remove_tag(&dataset, name)?;
     Ok(TagReport {
         dataset: location.to_string(),
         version: newest.version(),
@@ -76,9 +76,9 @@ pub fn untag(context: &Context<'_>, location: &Location, name: &str) -> Result<T
 }
 
 /// Returns an error unless the text is a valid tag that cannot be mistaken for another way to name a version.
-fn check(name: &str) -> Result<()> {
+fn check_tag_name(name: &str) -> Result<()> {
     let bad = |found: &str| {
-        Error::usage(format!("expected a name for --tag, found {found}")).hint(
+        Error::usage(format!("expected a name for --tag, found {found}")).with_hint(
             "names consist of letters, digits and . _ - + /, begin with a letter, and are not versions such as v42",
         )
     };
@@ -106,11 +106,11 @@ mod tests {
     #[test]
     fn names_that_could_mean_anything_else_are_refused() {
         for good in ["train-2026-11", "validation", "release/1.0", "v2-final", "a"] {
-            assert!(check(good).is_ok(), "{good}");
+            assert!(check_tag_name(good).is_ok(), "{good}");
         }
         let long = "x".repeat(MAX_BYTES + 1);
         for bad in ["", "v42", "V7", "v99999999999999999999999", "7d", "2026-11-21", "-x", "a b", "é", &long, "a\nb"] {
-            assert!(check(bad).is_err(), "{bad}");
+            assert!(check_tag_name(bad).is_err(), "{bad}");
         }
     }
 }

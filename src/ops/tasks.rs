@@ -70,7 +70,7 @@ pub struct PlanReport {
 
 impl PlanReport {
     /// Returns the report of a plan without tasks.
-    pub(super) fn empty(dataset: &Dataset, operation: Operation, sources_unchanged: u64) -> Self {
+    pub(super) fn without_tasks(dataset: &Dataset, operation: Operation, sources_unchanged: u64) -> Self {
         Self {
             dataset: dataset.store().location().to_string(),
             plan: None,
@@ -91,7 +91,7 @@ impl PlanReport {
     /// # Errors
     /// When the store fails.
     pub(super) fn set_plan(&mut self, dataset: &Dataset, record: &PlanRecord) -> Result<()> {
-        let done = Outcome::existing(dataset, &record.id, record.tasks.len())?;
+        let done = Outcome::list_existing(dataset, &record.id, record.tasks.len())?;
         self.plan = Some(location_of(dataset, record));
         self.tasks = record.tasks.len();
         self.tasks_done = done.into_iter().filter(|done| *done).count();
@@ -128,7 +128,7 @@ pub struct TaskReport {
 
 impl TaskReport {
     /// Returns the report of a task with this outcome.
-    pub(super) fn of(outcome: &Outcome, already_done: bool) -> Self {
+    pub(super) fn from_outcome(outcome: &Outcome, already_done: bool) -> Self {
         Self {
             task: usize::try_from(outcome.task).unwrap_or(usize::MAX),
             already_done,
@@ -138,14 +138,14 @@ impl TaskReport {
             records_filtered: outcome.counts.records_filtered,
             shards: outcome.counts.shards_added,
             bytes_out: outcome.counts.bytes_out,
-            mismatch: outcome.mismatch.as_ref().map(described),
+            mismatch: outcome.mismatch.as_ref().map(describe_mismatch),
             damaged: outcome.damaged.clone(),
         }
     }
 }
 
 /// Describes a value that fits no column.
-pub(super) fn described(mismatch: &TaskMismatch) -> String {
+pub(super) fn describe_mismatch(mismatch: &TaskMismatch) -> String {
     let TaskMismatch { source, column, expected, value, .. } = mismatch;
     let value = if value.is_empty() { String::new() } else { format!(", found `{value}`") };
     format!("{source}: expected {expected} in column `{column}`{value}")
@@ -175,12 +175,12 @@ pub enum OpenedPlan {
 /// # Errors
 /// When there is and was no plan, it is damaged, or another release made it; if the store fails.
 pub fn open_plan(context: &Context<'_>, place: &str) -> Result<OpenedPlan> {
-    let location = context.location(place)?;
+    let location = context.parse_location(place)?;
     let shown = location.to_string();
     let wrong = || {
         Error::usage("expected the path or URL of a plan, as `shardify plan` prints it")
-            .at(shown.clone())
-            .hint("it ends with _shardify/plans/, two groups of 32 digits, and .json")
+            .at_location(shown.clone())
+            .with_hint("it ends with _shardify/plans/, two groups of 32 digits, and .json")
     };
     let mut above = location.clone();
     let mut names = Vec::new();
@@ -191,25 +191,25 @@ pub fn open_plan(context: &Context<'_>, place: &str) -> Result<OpenedPlan> {
     }
     let name =
         PlanName::parse(&names[0]).filter(|_| names[1] == "plans" && names[2] == SYSTEM_FOLDER).ok_or_else(wrong)?;
-    let dataset = context.dataset(&above)?;
+    let dataset = context.open_dataset(&above)?;
     if let Some(record) = PlanRecord::read(&dataset, &name)? {
         return Ok(OpenedPlan::Plan(dataset, Box::new(record)));
     }
-    let entries = match dataset.latest()? {
-        Some(newest) => dataset.history(newest.version())?,
+    let entries = match dataset.newest_snapshot()? {
+        Some(newest) => dataset.entries_up_to(newest.version())?,
         None => Vec::new(),
     };
     match entries.iter().find(|entry| entry.transaction == name.id) {
         Some(entry) => Ok(OpenedPlan::Committed(dataset, entry.version)),
         None => Err(Error::usage("expected a plan, found none")
-            .at(shown)
-            .hint("it was given up by a vacuum or voided by an erasure, or the path is wrong: plan again")),
+            .at_location(shown)
+            .with_hint("it was given up by a vacuum or voided by an erasure, or the path is wrong: plan again")),
     }
 }
 
 /// Returns the path or URL of a plan.
 pub fn location_of(dataset: &Dataset, plan: &PlanRecord) -> String {
-    dataset.store().location().join(&plan.name().path()).to_string()
+    dataset.store().location().join(&plan.plan_name().path()).to_string()
 }
 
 /// Returns the newest open plan with a signature, which `made_anew` makes of what a plan says: its record only states
@@ -217,7 +217,7 @@ pub fn location_of(dataset: &Dataset, plan: &PlanRecord) -> String {
 ///
 /// # Errors
 /// When the store or the log cannot be read.
-pub(super) fn find(
+pub(super) fn find_plan(
     dataset: &Dataset,
     signature: &str,
     made_anew: impl Fn(&PlanRecord) -> Result<String>,
@@ -241,7 +241,7 @@ pub(super) fn find(
 ///
 /// # Errors
 /// When the store fails.
-pub(super) fn any(dataset: &Dataset) -> Result<bool> {
+pub(super) fn has_plans(dataset: &Dataset) -> Result<bool> {
     Ok(!stored_plans(dataset)?.is_empty())
 }
 
@@ -249,7 +249,7 @@ pub(super) fn any(dataset: &Dataset) -> Result<bool> {
 ///
 /// # Errors
 /// When the store or the log cannot be read or written.
-pub(super) fn store(
+pub(super) fn store_plan(
     dataset: &Dataset,
     snapshot: Option<&Snapshot>,
     (operation, work): (Operation, Value),
@@ -257,7 +257,7 @@ pub(super) fn store(
     rows: Vec<PlannedSource>,
 ) -> Result<PlanRecord> {
     let signature_of = |work: &Value, rows: &mut dyn Iterator<Item = &PlannedSource>, tasks: &[PlanTask]| {
-        let mut hasher = signature(snapshot, work);
+        let mut hasher = signature_hasher(snapshot, work);
         rows.for_each(|row| add_row(&mut hasher, row));
         for task in tasks {
             hasher.update(&task.sources.to_le_bytes());
@@ -269,7 +269,7 @@ pub(super) fn store(
         let rows = rows_of(dataset, found).collect::<Result<Vec<_>>>()?;
         Ok(signature_of(&found.work, &mut rows.iter().flatten(), &found.tasks))
     };
-    if let Some(found) = find(dataset, &signature, made_anew)? {
+    if let Some(found) = find_plan(dataset, &signature, made_anew)? {
         return Ok(found);
     }
     dataset.test_store()?;
@@ -280,8 +280,8 @@ pub(super) fn store(
 }
 
 /// Adds the tasks of units of work, each of bytes and sources, that follow those of the tasks before.
-pub(super) fn cut(tasks: &mut Vec<PlanTask>, units: &[(u64, u64)], task_size: Size) {
-    for range in plan::tasks::cut(units, task_size) {
+pub(super) fn add_tasks(tasks: &mut Vec<PlanTask>, units: &[(u64, u64)], task_size: Size) {
+    for range in plan::tasks::cut_tasks(units, task_size) {
         let first = tasks.last().map_or(0, |last| last.first + last.sources);
         let (bytes, sources) = units[range].iter().fold((0, 0), |(b, s), unit| (b + unit.0, s + unit.1));
         tasks.push(PlanTask { first, sources, bytes });
@@ -294,7 +294,7 @@ pub(super) fn rows_of(dataset: &Dataset, plan: &PlanRecord) -> impl Iterator<Ite
 }
 
 /// Begins the hash of everything that a plan is made from: its work, and the erasures of the dataset.
-pub(super) fn signature(snapshot: Option<&Snapshot>, work: &Value) -> blake3::Hasher {
+pub(super) fn signature_hasher(snapshot: Option<&Snapshot>, work: &Value) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     hasher.update(work.to_string().as_bytes());
     let erasures = snapshot.and_then(|snapshot| snapshot.entry().erasures.as_ref());
@@ -320,7 +320,7 @@ pub(super) fn add_row(hasher: &mut blake3::Hasher, row: &PlannedSource) {
 
 /// Returns the row of a file; streams, which cannot be planned, have none.
 pub(super) fn row_of(file: &SourceFile) -> PlannedSource {
-    let Some(listed) = file.listed() else { return PlannedSource::default() };
+    let Some(listed) = file.to_listed() else { return PlannedSource::default() };
     PlannedSource {
         root: listed.root,
         prefix: listed.prefix,
@@ -338,7 +338,7 @@ pub(super) fn row_of(file: &SourceFile) -> PlannedSource {
 ///
 /// # Errors
 /// When a file has changed or is gone; if its store fails.
-pub(super) fn reopen(context: &Context<'_>, rows: Vec<PlannedSource>, listed: bool) -> Result<Vec<SourceFile>> {
+pub(super) fn reopen_files(context: &Context<'_>, rows: Vec<PlannedSource>, listed: bool) -> Result<Vec<SourceFile>> {
     let listing = rows.into_iter().map(|row| ListedSource {
         root: row.root,
         prefix: row.prefix,
@@ -348,7 +348,7 @@ pub(super) fn reopen(context: &Context<'_>, rows: Vec<PlannedSource>, listed: bo
         modified: row.modified,
         etag: row.etag,
     });
-    let files = scan::reopen(listing, &context.settings)?;
+    let files = scan::reopen_sources(listing, &context.settings)?;
     if listed {
         return Ok(files);
     }
@@ -362,11 +362,11 @@ pub(super) fn reopen(context: &Context<'_>, rows: Vec<PlannedSource>, listed: bo
 ///
 /// # Errors
 /// When the plan has no such task or is not open, or the store fails.
-pub(super) fn begin(Tasks { context, dataset, record }: Tasks<'_>, task: usize) -> Result<Option<TaskReport>> {
+pub(super) fn begin_task(Tasks { context, dataset, record }: Tasks<'_>, task: usize) -> Result<Option<TaskReport>> {
     context.cancel.check()?;
     check_number(dataset, record, task)?;
     if let Some(outcome) = Outcome::read(dataset, &record.id, task as u64)? {
-        return Ok(Some(TaskReport::of(&outcome, true)));
+        return Ok(Some(TaskReport::from_outcome(&outcome, true)));
     }
     check_open(dataset, record)?;
     dataset.test_store()?;
@@ -377,7 +377,7 @@ pub(super) fn begin(Tasks { context, dataset, record }: Tasks<'_>, task: usize) 
 pub(super) fn with_what_is_kept(error: Error) -> Error {
     match error.kind() {
         Kind::Interrupted | Kind::Storage => {
-            error.hint("finished tasks are kept: the same command continues after them")
+            error.with_hint("finished tasks are kept: the same command continues after them")
         }
         _ => error,
     }
@@ -389,7 +389,8 @@ fn check_number(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<(
         return Ok(());
     }
     let last = record.tasks.len().saturating_sub(1);
-    Err(Error::usage(format!("expected a task from 0 to {last}, found {task}")).at(location_of(dataset, record)))
+    Err(Error::usage(format!("expected a task from 0 to {last}, found {task}"))
+        .at_location(location_of(dataset, record)))
 }
 
 /// Fails unless the tasks of a plan can be run.
@@ -405,17 +406,17 @@ fn expect_open(dataset: &Dataset, state: PlanState) -> Result<()> {
         PlanState::Open => Ok(()),
         PlanState::Committed(version) => {
             let error = Error::conflict(format!("this plan is committed already, as version {version}"));
-            Err(error.at(dataset.store().location().to_string()))
+            Err(error.at_location(dataset.store().location().to_string()))
         }
-        PlanState::Void(version) => Err(voided(dataset, version)),
+        PlanState::Void(version) => Err(voided_error(dataset, version)),
     }
 }
 
 /// Returns the error for a plan that can no longer be committed.
-fn voided(dataset: &Dataset, version: Version) -> Error {
+fn voided_error(dataset: &Dataset, version: Version) -> Error {
     Error::conflict(format!("version {version} voided this plan"))
-        .at(dataset.store().location().to_string())
-        .hint("an id was erased or blocked, or a vacuum gave the plan up: plan again")
+        .at_location(dataset.store().location().to_string())
+        .with_hint("an id was erased or blocked, or a vacuum gave the plan up: plan again")
 }
 
 /// Returns the outcome of an attempt that wrote nothing.
@@ -443,21 +444,21 @@ pub(super) fn empty_outcome(record: &PlanRecord, task: usize, writer: &Writer) -
 ///
 /// # Errors
 /// When the other attempt wrote something else, the plan is not open, or the store fails.
-pub(super) fn record(
+pub(super) fn record_outcome(
     dataset: &Dataset,
     plan: &PlanRecord,
     outcome: &Outcome,
     publication: Publication<'_>,
 ) -> Result<TaskReport> {
     let recorded = |recorded: Recorded| matches!(recorded, Recorded::Created);
-    let created = publication.hand_over_by(|| outcome.record(dataset).map(recorded))?;
+    let created = publication.hand_over_by(|| outcome.try_record(dataset).map(recorded))?;
     // The plan may have been voided after the last look: erased records must not stay in its shards.
     let state = plan_state(dataset, &plan.id, plan.base)?;
     if let PlanState::Void(_) = state {
         delete_plan(dataset, &plan.id, true)?;
     }
     expect_open(dataset, state)?;
-    Ok(TaskReport::of(outcome, !created))
+    Ok(TaskReport::from_outcome(outcome, !created))
 }
 
 /// Commits a plan unless it is committed.
@@ -475,13 +476,13 @@ pub(super) fn commit_open<R>(
             delete_plan(dataset, &record.id, false)?;
             return Ok(Committed::Already(version));
         }
-        PlanState::Void(version) => return Err(voided(dataset, version)),
+        PlanState::Void(version) => return Err(voided_error(dataset, version)),
     }
     match commit() {
         // Another process may have committed the plan meanwhile, and deleted what this one was reading.
         Err(error) if error.effect() == Effect::None => match plan_state(dataset, &record.id, record.base)? {
             PlanState::Committed(version) => Ok(Committed::Already(version)),
-            PlanState::Void(version) => Err(voided(dataset, version)),
+            PlanState::Void(version) => Err(voided_error(dataset, version)),
             PlanState::Open => Err(error),
         },
         result => result,
@@ -491,7 +492,7 @@ pub(super) fn commit_open<R>(
 /// Says what helps if a plan conflicts with what others have committed since it was made: its commit would fail again.
 pub(super) fn plan_again(error: Error) -> Error {
     match error.kind() {
-        Kind::Conflict => error.rephrase("run the command again", "plan again"),
+        Kind::Conflict => error.rephrase_hints("run the command again", "plan again"),
         _ => error,
     }
 }
@@ -519,10 +520,10 @@ pub(super) fn all_outcomes(dataset: &Dataset, record: &PlanRecord) -> Result<Vec
         "expected outcomes of {} tasks, found {}; missing: {}",
         record.tasks.len(),
         record.tasks.len() - missing.len(),
-        ranges(&missing)
+        format_ranges(&missing)
     ))
-    .at(dataset.store().location().to_string())
-    .hint("run the missing tasks, then commit again"))
+    .at_location(dataset.store().location().to_string())
+    .with_hint("run the missing tasks, then commit again"))
 }
 
 /// Fails unless the shards of all tasks exist with their sizes: one listing for each folder. The outcome of a task
@@ -535,9 +536,8 @@ pub(super) fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[
     // Only an adoption in place has shards elsewhere.
     let mut paths = outcomes.iter().flat_map(|outcome| &outcome.shards).map(OutcomeShard::path);
     if let Some(path) = paths.find(|path| !is_of_plan(path, &record.id)) {
-        return Err(
-            Error::integrity(format!("expected shards of this plan, found `{path}`")).at(location_of(dataset, record))
-        );
+        return Err(Error::integrity(format!("expected shards of this plan, found `{path}`"))
+            .at_location(location_of(dataset, record)));
     }
     let mut gone: Vec<(usize, String)> = Vec::new();
     for (task, outcome) in outcomes.iter().enumerate() {
@@ -545,10 +545,10 @@ pub(super) fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[
         for shard in &outcome.shards {
             let folder = folder_of(shard.path());
             if !listed.contains_key(folder) {
-                let facts = store.list(folder)?.into_iter().map(|facts| (facts.path, facts.bytes)).collect();
+                let facts = store.list_folder(folder)?.into_iter().map(|facts| (facts.path, facts.bytes)).collect();
                 listed.insert(folder, facts);
             }
-            if listed[folder].get(shard.path()) != Some(&shard.bytes()) {
+            if listed[folder].get(shard.path()) != Some(&shard.stored_bytes()) {
                 gone.push((task, shard.path().to_owned()));
                 break;
             }
@@ -559,14 +559,14 @@ pub(super) fn check_present(dataset: &Dataset, record: &PlanRecord, outcomes: &[
         Outcome::delete(dataset, &record.id, *task as u64)?;
     }
     let tasks: Vec<usize> = gone.iter().map(|(task, _)| *task).collect();
-    Err(Error::conflict(format!("the shard of a task is gone; run task {} again", ranges(&tasks)))
-        .at(store.location().join(path).to_string())
-        .hint(format!("then commit again; {} of {} tasks are affected", gone.len(), outcomes.len()))
-        .hint(format!("shardify run-task {} --task {task}", location_of(dataset, record))))
+    Err(Error::conflict(format!("the shard of a task is gone; run task {} again", format_ranges(&tasks)))
+        .at_location(store.location().join(path).to_string())
+        .with_hint(format!("then commit again; {} of {} tasks are affected", gone.len(), outcomes.len()))
+        .with_hint(format!("shardify run-task {} --task {task}", location_of(dataset, record))))
 }
 
 /// Formats ascending numbers as ranges: `3, 17-20`.
-pub(super) fn ranges(numbers: &[usize]) -> String {
+pub(super) fn format_ranges(numbers: &[usize]) -> String {
     let runs = numbers.chunk_by(|a, b| a + 1 == *b);
     let text = |run: &[usize]| match run {
         [only] => only.to_string(),
@@ -581,6 +581,6 @@ mod tests {
 
     #[test]
     fn missing_tasks_are_ranges() {
-        assert_eq!(ranges(&[3, 17, 18, 19, 20, 22]), "3, 17-20, 22");
+        assert_eq!(format_ranges(&[3, 17, 18, 19, 20, 22]), "3, 17-20, 22");
     }
 }

@@ -21,18 +21,19 @@ use serde::Serialize;
 use self::ids::Index;
 use super::{
     Context, indexes,
-    parent::{Look, ParentReport, parent},
+    parent::{Look, ParentReport, parent_report},
 };
 use crate::{
     codec::{checksum::xxh3_64, seal::damaged_line, stream},
     dataset::{
         Audit, Beside, ContentHashes, Dataset, IdColumns, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot,
-        SuppressList, check_duplicates, check_root, hashes_cover_values, id_columns as known_id_columns, is_shard_name,
-        leftovers, numbered, open_plans, pseudonymizer_of, read_places, read_sidecar,
+        SuppressList, check_duplicates, check_root, find_leftovers, hashes_cover_values,
+        id_columns as known_id_columns, is_shard_name, numbered_rows, open_plans, pseudonymizer_of, read_places,
+        read_sidecar,
     },
     error::{Error, Kind, Result},
     events::Event,
-    exec::{encode::framing, rewrite::verify_checksum},
+    exec::{encode::framing_for, rewrite::verify_checksum},
     format::index,
     format::{
         OutputFormat, Scanned, parquet,
@@ -41,7 +42,7 @@ use crate::{
     id::{Version, run_of_folder, run_of_name},
     indexes::version,
     record::{BATCH_ROWS, hash::row_hashes, id_column, parts::KEY_COLUMN},
-    storage::{Listed, Location, SYSTEM_FOLDER, waiting},
+    storage::{Listed, Location, SYSTEM_FOLDER, run_waiting},
 };
 
 /// Memory that the verification of a shard takes, and that of each of its records.
@@ -95,9 +96,14 @@ pub struct VerifyReport {
 /// # Errors
 /// When there is no dataset, the store fails or the run is interrupted; [`Kind::Conflict`] if other runs deleted what
 /// was to be verified. Damage is in the report and not an error.
-pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read_data: bool) -> Result<VerifyReport> {
+pub fn verify_dataset(
+    context: &Context<'_>,
+    location: &Location,
+    at: Option<&str>,
+    read_data: bool,
+) -> Result<VerifyReport> {
     let started = Instant::now();
-    let dataset = context.dataset(location)?;
+    let dataset = context.open_dataset(location)?;
     let mut report = VerifyReport {
         dataset: location.to_string(),
         version: None,
@@ -113,35 +119,35 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
         problems: Vec::new(),
         seconds: 0.0,
     };
-    if dataset.latest()?.is_none() && at.is_none() {
+    if dataset.newest_snapshot()?.is_none() && at.is_none() {
         // A killed first run leaves a folder without a version, which is valid.
-        if dataset.store().first(SYSTEM_FOLDER, &|_| true)?.is_none() {
-            dataset.open()?;
+        if dataset.store().find_first(SYSTEM_FOLDER, &|_| true)?.is_none() {
+            dataset.open_newest()?;
         }
         report.unreferenced = left_by_killed_runs(&dataset)?;
         return Ok(report);
     }
-    let snapshot = super::manifest::snapshot(context, location, at)?;
+    let snapshot = super::manifest::open_snapshot(context, location, at)?;
     // Ids in the data are plain, and without the key their tokens cannot be computed.
     let private = snapshot.entry().settings.private.is_some();
-    let pseudonymizer = if private && dataset.key().is_some() { pseudonymizer_of(&snapshot)? } else { None };
+    let pseudonymizer = if private && dataset.id_key().is_some() { pseudonymizer_of(&snapshot)? } else { None };
     let compare = read_data && (!private || pseudonymizer.is_some());
     let columns = if compare { id_columns(&dataset, &snapshot, &mut report.problems)? } else { Vec::new() };
-    let newest = dataset.latest()?.map(|latest| latest.version()) == Some(snapshot.version());
+    let newest = dataset.newest_snapshot()?.map(|latest| latest.version()) == Some(snapshot.version());
     // Older versions may still contain records that were erased later.
-    let suppress = if newest { SuppressList::of_stored(&snapshot)? } else { None };
+    let suppress = if newest { SuppressList::without_key(&snapshot)? } else { None };
     let (dataset, snapshot) = (&dataset, &snapshot);
-    let hashes = ContentHashes::of(snapshot);
+    let hashes = ContentHashes::from_snapshot(snapshot);
     let verification = Verification { context, dataset, snapshot, read_data, columns, pseudonymizer, hashes, suppress };
     report.version = Some(snapshot.version());
     report.erasures = snapshot.entry().erasures.as_ref().map_or(0, |erasures| erasures.count);
     super::or_overtaken(Some(snapshot), verification.run(&mut report))?;
     // Objects that another run deleted are not damage.
     if !report.problems.is_empty() && snapshot.has_lost_data().is_ok_and(|overtaken| overtaken) {
-        return Err(super::overtaken(dataset));
+        return Err(super::overtaken_error(dataset));
     }
     if report.problems.is_empty() {
-        report.parent = parent(context, snapshot, Look::Anywhere)?;
+        report.parent = parent_report(context, snapshot, Look::Anywhere)?;
     }
     report.problem_count = report.problems.len() as u64;
     report.seconds = started.elapsed().as_secs_f64();
@@ -150,10 +156,10 @@ pub fn verify(context: &Context<'_>, location: &Location, at: Option<&str>, read
 
 /// Returns the id columns of all versions up to a snapshot, without repetition.
 fn id_columns(dataset: &Dataset, snapshot: &Snapshot, problems: &mut Vec<Problem>) -> Result<Vec<IdColumns>> {
-    let entries = match dataset.history(snapshot.version()) {
+    let entries = match dataset.entries_up_to(snapshot.version()) {
         Ok(entries) => entries,
         Err(e) => {
-            damage(e, problems)?;
+            record_damage(e, problems)?;
             vec![snapshot.entry().clone()]
         }
     };
@@ -177,16 +183,16 @@ struct Verification<'a> {
 
 impl Verification<'_> {
     fn run(&self, report: &mut VerifyReport) -> Result<()> {
-        let shards = match self.snapshot.shards() {
+        let shards = match self.snapshot.live_shards() {
             Ok(shards) => shards,
-            Err(e) => return damage(e, &mut report.problems),
+            Err(e) => return record_damage(e, &mut report.problems),
         };
-        if let Err(e) = self.snapshot.runs() {
-            return damage(e, &mut report.problems);
+        if let Err(e) = self.snapshot.run_table() {
+            return record_damage(e, &mut report.problems);
         }
-        self.chain(shards, &mut report.problems)?;
+        self.verify_chain(shards, &mut report.problems)?;
         if let Err(e) = check_root(self.snapshot) {
-            damage(e, &mut report.problems)?;
+            record_damage(e, &mut report.problems)?;
         }
         report.shards = shards.len() as u64;
         report.records = shards.iter().map(|s| s.records).sum();
@@ -204,20 +210,20 @@ impl Verification<'_> {
         let scattered = self.live_runs()?.filter(|run| run.scattered.is_some()).collect::<Vec<_>>();
         let sorted = match self.sorted_numbers(&scattered) {
             Ok(sorted) => Some(sorted),
-            Err(e) => damage(e, &mut report.problems).map(|()| None)?,
+            Err(e) => record_damage(e, &mut report.problems).map(|()| None)?,
         };
         let known = sorted.as_deref().unwrap_or_default();
         let index = match Index::read(self.snapshot, shards, known, self.suppress.as_ref()) {
             Ok(index) => index,
-            Err(e) => return damage(e, &mut report.problems),
+            Err(e) => return record_damage(e, &mut report.problems),
         };
         report.ids = index.pairs;
         let work = if self.read_data { Some(report.bytes) } else { None };
         self.context.observer.event(Event::Phase { name: "verifying", bytes: work });
-        let check = |(number, shard): (usize, &ShardMeta)| self.shard(number, shard, &index);
+        let check = |(number, shard): (usize, &ShardMeta)| self.verify_shard(number, shard, &index);
         let rows = shards.iter().map(|shard| shard.records).max().unwrap_or(0);
         let memory = (LEAST_MEMORY + rows * ROW_MEMORY, self.context.memory.0 / 2);
-        let found: Vec<Vec<Problem>> = waiting(self.dataset.store().as_ref(), memory, || {
+        let found: Vec<Vec<Problem>> = run_waiting(self.dataset.store().as_ref(), memory, || {
             shards.par_iter().enumerate().map(check).collect::<Result<_>>()
         })?;
         let whole = found.iter().all(Vec::is_empty);
@@ -226,20 +232,20 @@ impl Verification<'_> {
             if whole && !index.sorted_agree() {
                 self.sorted_ids(shards, &index, &mut report.problems)?;
             }
-            self.numbers(shards, sorted, &mut report.problems)?;
+            self.verify_numbers(shards, sorted, &mut report.problems)?;
         }
         self.left_out(&mut report.problems)?;
-        self.rejects(&mut report.problems)?;
+        self.verify_rejects(&mut report.problems)?;
         self.live_indexes(&mut report.problems)?;
-        self.erased(&mut report.problems)?;
-        report.unreferenced = self.unreferenced()?;
+        self.verify_erased(&mut report.problems)?;
+        report.unreferenced = self.count_unreferenced()?;
         Ok(())
     }
 
     /// Verifies the chain of checksums: from the entries of the log to every object that readable versions refer to.
     /// Live shards are verified one by one elsewhere.
-    fn chain(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
-        let newest = self.dataset.open()?;
+    fn verify_chain(&self, shards: &[ShardMeta], problems: &mut Vec<Problem>) -> Result<()> {
+        let newest = self.dataset.open_newest()?;
         let only = (newest.version() != self.snapshot.version()).then(|| self.snapshot.version());
         let live: HashSet<&str> = shards.iter().map(|shard| shard.path.as_str()).collect();
         let cancel = &self.context.cancel;
@@ -248,27 +254,31 @@ impl Verification<'_> {
             |path| live.contains(path),
             || cancel.check(),
         )?;
-        found.into_iter().try_for_each(|error| damage(error, problems))
+        found.into_iter().try_for_each(|error| record_damage(error, problems))
     }
 
     /// Returns all problems of a shard.
-    fn shard(&self, number: usize, shard: &ShardMeta, index: &Index<'_>) -> Result<Vec<Problem>> {
+    fn verify_shard(&self, number: usize, shard: &ShardMeta, index: &Index<'_>) -> Result<Vec<Problem>> {
         self.context.cancel.check()?;
         let mut problems = Vec::new();
-        let checks: [&dyn Fn() -> Result<()>; 4] =
-            [&|| self.size(shard), &|| index.check(number, shard), &|| self.indexes(shard), &|| self.data(shard)];
+        let checks: [&dyn Fn() -> Result<()>; 4] = [
+            &|| self.verify_size(shard),
+            &|| index.check_shard(number, shard),
+            &|| self.verify_indexes(shard),
+            &|| self.verify_data(shard),
+        ];
         for check in checks {
             match check() {
                 Ok(()) => {}
                 Err(e) if e.kind() == Kind::Interrupted => return Err(e),
-                Err(e) => problems.push(problem(&e, &shard.path)),
+                Err(e) => problems.push(problem_from_error(&e, &shard.path)),
             }
         }
         self.context.observer.event(Event::Read { bytes: shard.bytes, records: shard.records });
         Ok(problems)
     }
 
-    fn size(&self, shard: &ShardMeta) -> Result<()> {
+    fn verify_size(&self, shard: &ShardMeta) -> Result<()> {
         match self.dataset.store().head(&shard.path)? {
             None => Err(Error::integrity("expected a shard, found none")),
             Some(facts) if facts.bytes != shard.bytes => {
@@ -279,8 +289,8 @@ impl Verification<'_> {
     }
 
     /// Verifies the indexes for training tools; a missing or incomplete shard is reported separately.
-    fn indexes(&self, shard: &ShardMeta) -> Result<()> {
-        if self.size(shard).is_err() {
+    fn verify_indexes(&self, shard: &ShardMeta) -> Result<()> {
+        if self.verify_size(shard).is_err() {
             return Ok(());
         }
         let settings = &self.snapshot.entry().settings;
@@ -289,15 +299,15 @@ impl Verification<'_> {
 
     /// Verifies the indexes of the live shards, which follow the newest version.
     fn live_indexes(&self, problems: &mut Vec<Problem>) -> Result<()> {
-        if self.dataset.latest()?.map(|latest| latest.version()) != Some(self.snapshot.version()) {
+        if self.dataset.newest_snapshot()?.map(|latest| latest.version()) != Some(self.snapshot.version()) {
             return Ok(());
         }
-        match version::stale(self.snapshot) {
+        match version::stale_indexes(self.snapshot) {
             Ok(found) => {
                 problems.extend(found.into_iter().map(|(object, problem)| Problem { object, problem }));
                 Ok(())
             }
-            Err(e) => damage(e, problems),
+            Err(e) => record_damage(e, problems),
         }
     }
 
@@ -306,16 +316,16 @@ impl Verification<'_> {
         for table in &self.snapshot.entry().duplicates {
             self.context.cancel.check()?;
             if let Err(error) = check_duplicates(self.dataset.store(), table) {
-                damage(error, problems)?;
+                record_damage(error, problems)?;
             }
         }
         Ok(())
     }
 
     /// Verifies the lines of rejected records.
-    fn rejects(&self, problems: &mut Vec<Problem>) -> Result<()> {
+    fn verify_rejects(&self, problems: &mut Vec<Problem>) -> Result<()> {
         let store = self.dataset.store();
-        for object in store.list(&format!("{SYSTEM_FOLDER}/rejects"))? {
+        for object in store.list_folder(&format!("{SYSTEM_FOLDER}/rejects"))? {
             self.context.cancel.check()?;
             if let Some(line) = damaged_line(&mut BufReader::new(store.read(&object.path)?))? {
                 let problem = format!("line {line} is damaged: its hash does not match its bytes");
@@ -326,55 +336,54 @@ impl Verification<'_> {
     }
 
     /// Verifies that objects which an erasure replaced are deleted.
-    fn erased(&self, problems: &mut Vec<Problem>) -> Result<()> {
-        let Some(latest) = self.dataset.latest()? else { return Ok(()) };
-        let found = match leftovers(&latest) {
+    fn verify_erased(&self, problems: &mut Vec<Problem>) -> Result<()> {
+        let Some(latest) = self.dataset.newest_snapshot()? else { return Ok(()) };
+        let found = match find_leftovers(&latest) {
             Ok(found) => found,
-            Err(e) => return damage(e, problems),
+            Err(e) => return record_damage(e, problems),
         };
         let what = "holds records that were erased; run the same `shardify erase` again, it was interrupted";
         problems.extend(found.into_iter().map(|o| Problem { object: o.path, problem: what.to_owned() }));
         Ok(())
     }
 
-    fn data(&self, shard: &ShardMeta) -> Result<()> {
+    fn verify_data(&self, shard: &ShardMeta) -> Result<()> {
         if !self.read_data || self.dataset.store().head(&shard.path)?.is_none() {
             return Ok(());
         }
         verify_checksum(self.dataset, shard, &self.context.cancel)?;
         match self.snapshot.entry().settings.shard_format {
-            OutputFormat::Parquet => self.parquet(shard),
-            format => self.stream(shard, format),
+            OutputFormat::Parquet => self.verify_parquet(shard),
+            format => self.verify_stream(shard, format),
         }
     }
 
-    fn stream(&self, shard: &ShardMeta, format: OutputFormat) -> Result<()> {
+    fn verify_stream(&self, shard: &ShardMeta, format: OutputFormat) -> Result<()> {
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.sidecar())?;
         let rows = || sidecar.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| (batch, row)));
         let stored = self.dataset.store().read(&shard.path)?;
-        let mut input = BufReader::with_capacity(1 << 20, stream::decoder(shard.codec, stored)?);
+        let mut input = BufReader::with_capacity(1 << 20, stream::open_shard_decoder(shard.codec, stored)?);
         let (mut expected, mut ordinal) = (rows(), 0_u64);
         let mut compare = |found: &Scanned, has_its_ids: bool| {
             let Some((batch, row)) = expected.next() else {
-                return Err(Error::integrity(format!("expected {ordinal} records, found more")).byte(found.offset));
+                return Err(Error::integrity(format!("expected {ordinal} records, found more")).at_byte(found.offset));
             };
             check_row(batch, row, found, &self.hashes, has_its_ids)
-                .map_err(|problem| Error::integrity(format!("row {ordinal}: {problem}")).byte(found.offset))?;
+                .map_err(|problem| Error::integrity(format!("row {ordinal}: {problem}")).at_byte(found.offset))?;
             ordinal += 1;
             Ok(())
         };
         if format == OutputFormat::TfRecord {
-            let (features, mut wanted) = (self.features(), rows());
+            let (features, mut wanted) = (self.id_features(), rows());
             let read = |data: Option<&[u8]>| match (data, wanted.next()) {
                 (Some(data), Some((batch, row))) if !features.is_empty() => {
                     let (record, subject) = (text_at(batch, 0, row), text_at(batch, 1, row));
                     let agree = |(features, told): &(IdFeatures, bool)| {
                         let subject = subject.filter(|_| !told);
                         match &self.pseudonymizer {
-                            None => features.agree(data, record, subject),
-                            Some(pseudonymizer) => {
-                                features.agree_with(data, record, subject, &|stored, id| pseudonymizer.is(stored, id))
-                            }
+                            None => features.may_have_ids(data, record, subject),
+                            Some(pseudonymizer) => features
+                                .agree_with(data, record, subject, &|stored, id| pseudonymizer.matches_id(stored, id)),
                         }
                     };
                     (record.is_none() && subject.is_none()) || features.iter().any(agree)
@@ -383,7 +392,7 @@ impl Verification<'_> {
             };
             scan_with(&mut input, self.context.memory.0 / 8, read, |found, agree| compare(&found, agree))?;
         } else {
-            let framing = framing(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+            let framing = framing_for(format).ok_or_else(|| Error::internal("expected a framed format"))?;
             framing.scan_foreign(&mut input, &mut |found, _| compare(&found, true))?;
         }
         if ordinal == shard.records {
@@ -392,18 +401,18 @@ impl Verification<'_> {
         Err(Error::integrity(format!("expected {} records, found {ordinal}", shard.records)))
     }
 
-    fn features(&self) -> Vec<(IdFeatures, bool)> {
+    fn id_features(&self) -> Vec<(IdFeatures, bool)> {
         let features = |(record, subject, told): &IdColumns| (IdFeatures::new(record, subject.as_ref()), *told);
         self.columns.iter().map(features).collect()
     }
 
-    fn parquet(&self, shard: &ShardMeta) -> Result<()> {
+    fn verify_parquet(&self, shard: &ShardMeta) -> Result<()> {
         let sidecar = read_sidecar(self.dataset.store().as_ref(), &shard.sidecar())?;
-        let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &shard.path)?;
+        let file = parquet::open(self.dataset.object_at(&shard.path, shard.bytes), &shard.path)?;
         let mut rows = 0;
         let hashed = hashes_cover_values(self.dataset.store(), &shard.sidecar())?;
         let mut ids = SidecarIds::new(&sidecar, self.columns.len() == 1, self.pseudonymizer.as_ref());
-        for batch in file.batches(BATCH_ROWS) {
+        for batch in file.into_batches(BATCH_ROWS) {
             self.context.cancel.check()?;
             let batch = batch?;
             let named = |columns: &[String]| -> Result<Option<StringArray>> {
@@ -416,10 +425,10 @@ impl Verification<'_> {
                 record.extend(named(if columns.is_empty() { &key } else { columns })?);
                 subject.extend(named(whom.as_slice())?);
             }
-            let stored = |hash| self.hashes.stored(hash);
+            let stored = |hash| self.hashes.to_stored(hash);
             let hashes: Option<Vec<u64>> =
                 if hashed { row_hashes(&batch).into_iter().map(stored).collect() } else { None };
-            ids.compare(batch.num_rows(), [&record, &subject], hashes.as_deref())?;
+            ids.compare_ids(batch.num_rows(), [&record, &subject], hashes.as_deref())?;
             rows += batch.num_rows() as u64;
         }
         if rows == shard.records {
@@ -431,9 +440,9 @@ impl Verification<'_> {
     /// Reports the sorted shards whose ids, taken together, differ from the index.
     fn sorted_ids(&self, shards: &[ShardMeta], index: &Index<'_>, problems: &mut Vec<Problem>) -> Result<()> {
         for shard in shards {
-            match if index.is_sorted(shard)? { index.explain(shard) } else { Ok(()) } {
+            match if index.is_sorted(shard)? { index.find_difference(shard) } else { Ok(()) } {
                 Ok(()) => {}
-                Err(e) if e.kind() == Kind::Integrity => problems.push(problem(&e, &shard.path)),
+                Err(e) if e.kind() == Kind::Integrity => problems.push(problem_from_error(&e, &shard.path)),
                 Err(e) => return Err(e),
             }
         }
@@ -443,11 +452,11 @@ impl Verification<'_> {
     /// Returns the runs of the version.
     fn live_runs(&self) -> Result<impl Iterator<Item = &Run>> {
         let version = self.snapshot.version();
-        Ok(self.snapshot.runs()?.all().iter().filter(move |run| run.contains(version)))
+        Ok(self.snapshot.run_table()?.as_slice().iter().filter(move |run| run.is_in_version(version)))
     }
 
     /// Verifies that every live record has exactly one number; `sorted` are the numbers of sorted shards.
-    fn numbers(&self, shards: &[ShardMeta], sorted: &[Run], problems: &mut Vec<Problem>) -> Result<()> {
+    fn verify_numbers(&self, shards: &[ShardMeta], sorted: &[Run], problems: &mut Vec<Problem>) -> Result<()> {
         let mut live: Vec<&Run> = self.live_runs()?.filter(|run| run.scattered.is_none()).collect();
         live.extend(sorted);
         live.sort_by_key(|r| r.first);
@@ -479,11 +488,11 @@ impl Verification<'_> {
         for run in runs {
             let Some(scattered) = &run.scattered else { continue };
             let (sum, _) = sums.entry((&scattered.set, scattered.shard)).or_default();
-            for (ordinal, known) in (0..).zip(numbered(store, &[run], self.snapshot.runs()?)?) {
+            for (ordinal, known) in (0..).zip(numbered_rows(store, &[run], self.snapshot.run_table()?)?) {
                 let Some(known) = known? else { continue };
-                if !numbers.insert(known.record) || !(run.first..run.end()).contains(&known.record) {
+                if !numbers.insert(known.record) || !(run.first..run.end_record()).contains(&known.record) {
                     return Err(Error::integrity(format!("record {} occurs twice, or is out of bounds", known.record))
-                        .at(store.location().join(&run.shard).to_string()));
+                        .at_location(store.location().join(&run.shard).to_string()));
                 }
                 *sum = sum.wrapping_add(place_hash(known.record, ordinal));
             }
@@ -502,7 +511,7 @@ impl Verification<'_> {
         }
         if let Some((set, shard)) = sums.iter().find(|(_, (rows, places))| rows != places).map(|(key, _)| key) {
             return Err(Error::integrity(format!("the places of shard {shard} do not lead to its records"))
-                .at(format!("set {set}")));
+                .at_location(format!("set {set}")));
         }
         let range = |(first, records)| Run {
             first,
@@ -513,28 +522,28 @@ impl Verification<'_> {
             until: None,
             since: None,
             scattered: None,
-            beside: Beside::nothing(),
+            beside: Beside::placeholder(),
         };
-        Ok(numbers.ranges().into_iter().map(range).collect())
+        Ok(numbers.to_ranges().into_iter().map(range).collect())
     }
 
     /// Returns the number of objects in the folder that no version of the run table and no open plan refers to.
-    fn unreferenced(&self) -> Result<u64> {
-        let mut runs = self.snapshot.runs()?.all().to_vec();
+    fn count_unreferenced(&self) -> Result<u64> {
+        let mut runs = self.snapshot.run_table()?.as_slice().to_vec();
         // Versions that only their tags keep are not in the run table of newer ones.
         for version in self.snapshot.tags().values().filter(|v| **v < self.snapshot.readable_from()) {
-            runs.extend(self.dataset.at(*version)?.runs()?.all().iter().cloned());
+            runs.extend(self.dataset.open_version(*version)?.run_table()?.as_slice().iter().cloned());
         }
-        let stems: HashSet<&str> = runs.iter().map(|r| index::stem(&r.shard)).collect();
+        let stems: HashSet<&str> = runs.iter().map(|r| index::shard_stem(&r.shard)).collect();
         let folders: HashSet<&str> = runs.iter().filter_map(|r| Some(&r.shard[..=r.shard.rfind('/')?])).collect();
         let staging = format!("{SYSTEM_FOLDER}/staging/");
-        let plans = OpenPlans::of(self.dataset)?;
+        let plans = OpenPlans::from_dataset(self.dataset)?;
         let left_over = |path: &str| {
-            let known = || indexes::belongs(path, |s| stems.contains(s), |f| folders.contains(f));
-            path.starts_with(&staging) || (is_shard_name(path) && !known() && !plans.own(path))
+            let known = || indexes::belongs_to_shard(path, |s| stems.contains(s), |f| folders.contains(f));
+            path.starts_with(&staging) || (is_shard_name(path) && !known() && !plans.contains_path(path))
         };
         let mut count = 0;
-        self.dataset.store().walk("", &mut |listed| {
+        self.dataset.store().walk_folder("", &mut |listed| {
             count += u64::from(matches!(listed, Listed::Object(object) if left_over(&object.path)));
             Ok(())
         })?;
@@ -546,13 +555,13 @@ impl Verification<'_> {
 fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
     let kept = ["store.json", "locks/"].map(|name| format!("{SYSTEM_FOLDER}/{name}"));
     let system = format!("{SYSTEM_FOLDER}/");
-    let plans = OpenPlans::of(dataset)?;
+    let plans = OpenPlans::from_dataset(dataset)?;
     let left_over = |path: &str| {
         let is_ours = path.starts_with(&system) || is_shard_name(path);
-        is_ours && !plans.own(path) && !kept.iter().any(|kept| path.starts_with(kept.as_str()))
+        is_ours && !plans.contains_path(path) && !kept.iter().any(|kept| path.starts_with(kept.as_str()))
     };
     let mut count = 0;
-    dataset.store().walk("", &mut |listed| {
+    dataset.store().walk_folder("", &mut |listed| {
         count += u64::from(matches!(listed, Listed::Object(object) if left_over(&object.path)));
         Ok(())
     })?;
@@ -563,11 +572,11 @@ fn left_by_killed_runs(dataset: &Dataset) -> Result<u64> {
 struct OpenPlans(HashSet<String>);
 
 impl OpenPlans {
-    fn of(dataset: &Dataset) -> Result<Self> {
-        Ok(Self(open_plans(dataset)?.into_iter().map(|plan| plan.name.id.tag().to_owned()).collect()))
+    fn from_dataset(dataset: &Dataset) -> Result<Self> {
+        Ok(Self(open_plans(dataset)?.into_iter().map(|plan| plan.name.id.short_tag().to_owned()).collect()))
     }
 
-    fn own(&self, path: &str) -> bool {
+    fn contains_path(&self, path: &str) -> bool {
         let tag = path.split('/').find_map(|name| run_of_folder(name).or_else(|| run_of_name(name)));
         tag.is_some_and(|tag| self.0.contains(tag))
     }
@@ -589,7 +598,7 @@ impl<'a> SidecarIds<'a> {
     }
 
     /// Compares with the ids from the columns, record ids first, and with the hashes of the rows.
-    fn compare(&mut self, rows: usize, ids: [&[StringArray]; 2], hashes: Option<&[u64]>) -> Result<()> {
+    fn compare_ids(&mut self, rows: usize, ids: [&[StringArray]; 2], hashes: Option<&[u64]>) -> Result<()> {
         for row in 0..rows {
             let Some((batch, at)) = self.rows.next() else {
                 return Err(Error::integrity(format!("expected {} records, found more", self.ordinal)));
@@ -629,7 +638,7 @@ impl<'a> SidecarIds<'a> {
 
 /// Returns whether a stored id is the stored form of `id`.
 fn is_stored(pseudonymizer: Option<&Pseudonymizer>, stored: &str, id: &str) -> bool {
-    pseudonymizer.map_or(stored == id, |pseudonymizer| pseudonymizer.is(stored, id))
+    pseudonymizer.map_or(stored == id, |pseudonymizer| pseudonymizer.matches_id(stored, id))
 }
 
 /// Returns an error unless a record agrees with its row in the sidecar.
@@ -641,7 +650,7 @@ fn check_row(
     has_its_ids: bool,
 ) -> Result<(), String> {
     let number = |column: usize| batch.column(column).as_any().downcast_ref::<UInt64Array>().map(|a| a.value(row));
-    let same_hash = hashes.stored(found.hash).is_none_or(|hash| number(6) == Some(hash));
+    let same_hash = hashes.to_stored(found.hash).is_none_or(|hash| number(6) == Some(hash));
     if (number(2), number(3)) != (Some(found.offset), Some(found.length)) || !same_hash {
         return Err("the record does not agree with the sidecar".to_owned());
     }
@@ -665,7 +674,7 @@ fn place_hash(record: u64, ordinal: u64) -> u64 {
     xxh3_64(&bytes)
 }
 
-fn problem(error: &Error, object: &str) -> Problem {
+fn problem_from_error(error: &Error, object: &str) -> Problem {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
@@ -676,11 +685,11 @@ fn problem(error: &Error, object: &str) -> Problem {
 }
 
 /// Records damage that prevents further checks as a problem; returns every other error.
-fn damage(error: Error, problems: &mut Vec<Problem>) -> Result<()> {
+fn record_damage(error: Error, problems: &mut Vec<Problem>) -> Result<()> {
     if error.kind() != Kind::Integrity {
         return Err(error);
     }
     let object = error.place().source.clone().unwrap_or_default();
-    problems.push(problem(&error, &object));
+    problems.push(problem_from_error(&error, &object));
     Ok(())
 }

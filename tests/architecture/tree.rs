@@ -186,7 +186,7 @@ fn define(
                 let target = scopes.get(&at)?.imports.get(first)?;
                 let mut whole = target.clone();
                 whole.extend_from_slice(&name[1..]);
-                // `use a::b as b` of another crate resolves to itself.
+                // `use a::b` of another crate resolves to itself.
                 return if whole == name { None } else { define(scopes, here, &whole, depth + 1) };
             }
         }

@@ -12,7 +12,7 @@ use shardify::{
     array::{
         Arrays, Slab, Values,
         records::ArrayOptions,
-        slab::{Place, copy},
+        slab::{BufferExtent, copy_box},
     },
     error::Kind,
     format::{
@@ -112,7 +112,7 @@ fn length(count: u64) -> usize {
 
 /// The elements of a slab, each as its bytes.
 fn elements(source: &dyn Arrays, variable: usize, slab: &Slab) -> Vec<Vec<u8>> {
-    let count = length(slab.elements());
+    let count = length(slab.element_count());
     match source.read(variable, slab).unwrap() {
         Values::Varied(values) => values,
         Values::Fixed(bytes) if count == 0 => {
@@ -129,10 +129,10 @@ fn elements(source: &dyn Arrays, variable: usize, slab: &Slab) -> Vec<Vec<u8>> {
 /// The part of a slab of elements that were read as a whole.
 fn part(whole: &[Vec<u8>], shape: &[u64], slab: &Slab) -> Vec<Vec<u8>> {
     let numbers: Vec<u8> = (0..whole.len() as u64).flat_map(u64::to_ne_bytes).collect();
-    let mut out = vec![0; 8 * length(slab.elements())];
-    let all = Slab::all(shape);
-    let from = Place { start: &all.start, shape };
-    copy(slab, 8, from, &numbers, Place { start: &slab.start, shape: &slab.count }, &mut out);
+    let mut out = vec![0; 8 * length(slab.element_count())];
+    let all = Slab::from_shape(shape);
+    let from = BufferExtent { start: &all.start, shape };
+    copy_box(slab, 8, from, &numbers, BufferExtent { start: &slab.start, shape: &slab.count }, &mut out);
     out.as_chunks::<8>().0.iter().map(|number| whole[length(u64::from_ne_bytes(*number))].clone()).collect()
 }
 
@@ -146,12 +146,12 @@ fn headers_say_what_can_be_read() {
             assert!(variable.chunks.as_ref().is_none_or(|chunks| chunks.len() == variable.shape.len()), "{name}");
             let same = header.variables.iter().filter(|other| other.name == variable.name);
             assert_eq!(same.count(), 1, "{name} {}", variable.name);
-            if variable.dtype.refusal().is_some() {
+            if variable.dtype.refusal_reason().is_some() {
                 continue;
             }
-            let whole = elements(source.as_ref(), number, &Slab::all(&variable.shape));
-            assert_eq!(whole.len() as u64, variable.elements(), "{name} {}", variable.name);
-            if let Some(width) = variable.dtype.width() {
+            let whole = elements(source.as_ref(), number, &Slab::from_shape(&variable.shape));
+            assert_eq!(whole.len() as u64, variable.element_count(), "{name} {}", variable.name);
+            if let Some(width) = variable.dtype.byte_width() {
                 assert!(whole.iter().all(|element| element.len() == width), "{name} {}", variable.name);
             }
             let none = Slab { start: vec![0; variable.shape.len()], count: vec![0; variable.shape.len()] };
@@ -159,14 +159,14 @@ fn headers_say_what_can_be_read() {
                 assert!(elements(source.as_ref(), number, &none).is_empty(), "{name} {}", variable.name);
             }
         }
-        assert!(source.read(header.variables.len(), &Slab::all(&[])).is_err(), "{name}");
+        assert!(source.read(header.variables.len(), &Slab::from_shape(&[])).is_err(), "{name}");
     }
 }
 
 /// All records of a source, cut into splits of about so many bytes, which was closed and is opened again.
 fn records(name: &str, options: &ArrayOptions, split_bytes: usize, limit: usize) -> RecordBatch {
     let source = |name: &str| sources().into_iter().find(|(found, _)| *found == name).unwrap().1;
-    let open = Arc::new(OpenSources::within(0));
+    let open = Arc::new(OpenSources::with_memory(0));
     let reader = || {
         let again = name.to_owned();
         let again = Box::new(move || Ok(source(&again)));
@@ -193,7 +193,7 @@ fn records_do_not_depend_on_splits() {
     for raw in [false, true] {
         let all = || {
             sources().into_iter().filter(|(_, source)| {
-                source.header().variables.iter().all(|variable| variable.dtype.refusal().is_none())
+                source.header().variables.iter().all(|variable| variable.dtype.refusal_reason().is_none())
             })
         };
         assert!(all().count() >= 7);
@@ -217,8 +217,8 @@ fn what_was_cut_or_changed_ends_well() {
             Err(error) => assert!(matches!(error.kind(), Kind::Input | Kind::Integrity), "{name}: {error}"),
             Ok(source) => {
                 for (number, variable) in source.header().variables.iter().enumerate() {
-                    if variable.elements() < 10_000 && variable.dtype.refusal().is_none() {
-                        let _ = source.read(number, &Slab::all(&variable.shape));
+                    if variable.element_count() < 10_000 && variable.dtype.refusal_reason().is_none() {
+                        let _ = source.read(number, &Slab::from_shape(&variable.shape));
                     }
                 }
             }
@@ -240,7 +240,8 @@ proptest! {
     fn slabs_are_parts_of_the_whole(corners in prop::collection::vec((0.0_f64..1.0, 0.0_f64..1.0), 8)) {
         for (name, source) in sources() {
             for (number, variable) in source.header().variables.iter().enumerate() {
-                if variable.dtype.refusal().is_some() || variable.elements() == 0 || variable.shape.is_empty() {
+                let is_empty = variable.element_count() == 0 || variable.shape.is_empty();
+                if variable.dtype.refusal_reason().is_some() || is_empty {
                     continue;
                 }
                 let at = |part: f64, length: u64| {
@@ -252,7 +253,7 @@ proptest! {
                 let count: Vec<u64> = variable.shape.iter().zip(&start).zip(&corners)
                     .map(|((n, start), (_, part))| 1 + at(*part, n - start)).collect();
                 let slab = Slab { start, count };
-                let whole = elements(source.as_ref(), number, &Slab::all(&variable.shape));
+                let whole = elements(source.as_ref(), number, &Slab::from_shape(&variable.shape));
                 let found = elements(source.as_ref(), number, &slab);
                 prop_assert_eq!(found, part(&whole, &variable.shape, &slab), "{} {} {}", name, variable.name,
                     slab.describe());
@@ -267,8 +268,8 @@ proptest! {
             noisy.extend_from_slice(&bytes);
             if let Ok(source) = open(noisy) {
                 for (number, variable) in source.header().variables.iter().enumerate() {
-                    if variable.elements() < 10_000 && variable.dtype.refusal().is_none() {
-                        let _ = source.read(number, &Slab::all(&variable.shape));
+                    if variable.element_count() < 10_000 && variable.dtype.refusal_reason().is_none() {
+                        let _ = source.read(number, &Slab::from_shape(&variable.shape));
                     }
                 }
             }

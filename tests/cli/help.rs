@@ -19,7 +19,7 @@ fn help(arguments: &[&str], columns: &str) -> String {
 
 #[test]
 fn the_help_of_every_command_is_as_recorded_and_its_summary_fits_a_screen() {
-    let root = shardify::cli::command();
+    let root = shardify::cli::clap_command();
     let commands =
         std::iter::once(None).chain(root.get_subcommands().map(|command| Some(command.get_name().to_owned())));
     for name in commands {

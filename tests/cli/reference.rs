@@ -20,7 +20,7 @@ Most options may also be set in `shardify.toml`, in a table named after the comm
 
 /// The definitions with everything that clap adds.
 fn definitions() -> Definition {
-    let mut root = shardify::cli::command();
+    let mut root = shardify::cli::clap_command();
     root.build();
     root
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use shardify::codec::{
-    hex::{from_hex, hex},
+    hex::{from_hex, to_hex},
     merkle,
 };
 use support::Folder;
@@ -422,14 +422,14 @@ fn forgeries(form: &str) -> Vec<(&'static str, Change)> {
 
 /// Root of the leaves that a certificate has, if it has some.
 fn root_of_leaves(proof: &Value) -> Option<String> {
-    let mut leaves = vec![merkle::leaf(proof["head"].as_str()?.as_bytes())];
+    let mut leaves = vec![merkle::hash_leaf(proof["head"].as_str()?.as_bytes())];
     for list in proof["lists"].as_array()? {
         leaves.push(from_hex(list.as_str()?)?.try_into().ok()?);
     }
     for segment in proof["segments"].as_array()? {
-        leaves.push(merkle::leaf(segment.as_str()?.as_bytes()));
+        leaves.push(merkle::hash_leaf(segment.as_str()?.as_bytes()));
     }
-    Some(hex(&merkle::root(&leaves)))
+    Some(to_hex(&merkle::merkle_root(&leaves)))
 }
 
 /// Each change of a certificate is found, also if the root that it states follows from the changed leaves.

@@ -153,7 +153,7 @@ impl Gate {
             }
         }
         if state.signal == Signal::End {
-            return Err(Error::storage("this process was ended by the test").at(place));
+            return Err(Error::storage("this process was ended by the test").at_location(place));
         }
         Ok(())
     }
@@ -251,8 +251,8 @@ impl Store for Gated {
         self.inner.location()
     }
 
-    fn local(&self) -> Option<&dyn Local> {
-        self.inner.local().map(|_| -> &dyn Local { self })
+    fn as_local(&self) -> Option<&dyn Local> {
+        self.inner.as_local().map(|_| -> &dyn Local { self })
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
@@ -260,24 +260,24 @@ impl Store for Gated {
         self.inner.head(path)
     }
 
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
         self.call(Touch::Read, "fetch", path)?;
-        self.inner.fetch(path, bytes, into)
+        self.inner.read_into(path, bytes, into)
     }
 
-    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
         self.call(Touch::Read, "ranges", path)?;
-        self.inner.ranges(path, ranges, pin)
+        self.inner.get_ranges(path, ranges, pin)
     }
 
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
         self.call(Touch::Read, "tail", path)?;
-        self.inner.tail(path, bytes)
+        self.inner.read_tail(path, bytes)
     }
 
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
         self.call(Touch::Read, "open", path)?;
-        self.inner.open(path, reading)
+        self.inner.open_reader(path, reading)
     }
 
     fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
@@ -298,9 +298,13 @@ impl Store for Gated {
         })
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
+    fn create_sink(&self, path: &str) -> Result<Box<dyn Sink>> {
         self.call(Touch::Write, "create", path)?;
-        Ok(Box::new(GatedSink { inner: self.inner.create(path)?, gate: Arc::clone(&self.gate), path: self.full(path) }))
+        Ok(Box::new(GatedSink {
+            inner: self.inner.create_sink(path)?,
+            gate: Arc::clone(&self.gate),
+            path: self.full(path),
+        }))
     }
 
     fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
@@ -314,14 +318,14 @@ impl Local for Gated {
         self.inner.is_cached(path)
     }
 
-    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
+    fn link_object(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
         self.gate.call(Call { touch: Touch::Write, what: "link", paths: vec![self.full(path), source.to_string()] })?;
-        self.inner.link(source, path)
+        self.inner.link_object(source, path)
     }
 
-    fn lock(&self, name: &str) -> Result<Lock> {
+    fn acquire_lock(&self, name: &str) -> Result<Lock> {
         self.call(Touch::Lock, "lock", name)?;
-        let taken = self.inner.lock(name);
+        let taken = self.inner.acquire_lock(name);
         if taken.is_err() && self.gate.attempts(Touch::Lock, &self.full(name)) >= LOCK_ATTEMPTS {
             self.gate.end();
         }
@@ -337,11 +341,11 @@ impl Local for Gated {
         self.inner.settle_deletions(paths)
     }
 
-    fn tidy(&self) {
-        self.inner.tidy();
+    fn remove_leftovers(&self) {
+        self.inner.remove_leftovers();
     }
 
-    fn now(&self) -> Timestamp {
+    fn current_time(&self) -> Timestamp {
         // A run that was ended has no use for the time.
         let _ = self.call(Touch::Clock, "now", CLOCK);
         Timestamp::now()

@@ -33,13 +33,13 @@ use shardify::{
     id::Version,
     ops::{
         Context, adopt, compact,
-        convert::{ConvertOptions, SplitChoice, convert},
-        erase::{EraseId, EraseOptions, erase},
+        convert::{ConvertOptions, SplitChoice, convert_sources},
+        erase::{EraseId, EraseOptions, erase_records},
         export, manifest, prove,
-        tag::{tag, untag},
-        undo::{RemoveOptions, remove, revert},
-        vacuum::{VacuumOptions, vacuum},
-        verify::verify,
+        tag::{remove_tag, tag_version},
+        undo::{RemoveOptions, remove_sources, revert_dataset},
+        vacuum::{VacuumOptions, vacuum_dataset},
+        verify::verify_dataset,
     },
     scan::InputFormat,
     storage::{LocalStore, Location, RemoteStore, Store, StoreSettings},
@@ -138,16 +138,16 @@ pub(crate) struct Ended {
 
 /// Reads the newest version of a dataset, if there is one; any inconsistency is an error.
 fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Version> {
-    if context.dataset(ds)?.latest()?.is_none() {
+    if context.open_dataset(ds)?.newest_snapshot()?.is_none() {
         return Ok(Version(0));
     }
-    let verified = verify(context, ds, None, true)?;
+    let verified = verify_dataset(context, ds, None, true)?;
     if let Some(problem) = verified.problems.first() {
         return Err(Error::integrity(format!("`verify` found {problem:?}")));
     }
-    let snapshot = manifest::snapshot(context, ds, None)?;
+    let snapshot = manifest::open_snapshot(context, ds, None)?;
     let mut ids = Vec::new();
-    let exported = export::records(&snapshot, &context.cancel, &mut |rows| {
+    let exported = export::visit_records(&snapshot, &context.cancel, &mut |rows| {
         ids.extend(rows.iter().map(|row| row.record_id.clone()));
         Ok(())
     });
@@ -157,14 +157,14 @@ fn read_all(context: &Context<'_>, ds: &Location) -> shardify::error::Result<Ver
     }
     let at = snapshot.version().to_string();
     if let Some(id) = ids.into_iter().next() {
-        let wanted = manifest::Wanted { ids: vec![id.clone()], ..manifest::Wanted::default() };
+        let wanted = manifest::LookupIds { ids: vec![id.clone()], ..manifest::LookupIds::default() };
         let report = manifest::find_wanted(context, ds, Some(&at), &wanted, &mut |_| Ok(()))?;
         // Records that were erased from all versions in the meantime cannot be found.
         if report.hits == 0 && !snapshot.has_lost_data()? {
             return Err(Error::integrity(format!("`{id}` was exported, and was not found")));
         }
     }
-    prove::root(context, ds, None)?;
+    prove::version_root(context, ds, None)?;
     Ok(snapshot.version())
 }
 
@@ -306,7 +306,7 @@ impl World {
     /// Creates an empty world. Shards end at `target` bytes; sources have `rows` rows.
     pub(crate) fn new(ground: Ground, format: OutputFormat, target: u64, rows: usize, pipe: usize) -> Self {
         let folder = fast_folder();
-        let memory = Arc::new(RemoteStore::memory().unwrap());
+        let memory = Arc::new(RemoteStore::in_memory().unwrap());
         let mut world = Self {
             home: folder.path().to_owned(),
             folder,
@@ -380,9 +380,9 @@ impl World {
     pub(crate) fn copied(&self) -> Self {
         let folder = fast_folder();
         copy_tree(self.folder.path(), folder.path());
-        let memory = Arc::new(RemoteStore::memory().unwrap());
+        let memory = Arc::new(RemoteStore::in_memory().unwrap());
         let (from, to): (&dyn Store, &dyn Store) = (self.memory.as_ref(), memory.as_ref());
-        for facts in from.list("").unwrap() {
+        for facts in from.list_folder("").unwrap() {
             to.put(&facts.path, from.get(&facts.path).unwrap().unwrap()).unwrap();
         }
         Self {
@@ -402,7 +402,7 @@ impl World {
 
     fn location(&self, path: &str) -> Location {
         match self.ground {
-            Ground::Local => Location::local(&self.folder.path().join(path)).unwrap(),
+            Ground::Local => Location::from_local_path(&self.folder.path().join(path)).unwrap(),
             Ground::Lockless => Location::parse(&format!("memory:///{path}"), Path::new("/")).unwrap(),
         }
     }
@@ -444,7 +444,12 @@ impl World {
         let folders: BTreeSet<String> = self
             .snapshot()
             .map(|snapshot| {
-                snapshot.shards().unwrap().iter().filter_map(|s| Some(s.path.rsplit_once('/')?.0.to_owned())).collect()
+                snapshot
+                    .live_shards()
+                    .unwrap()
+                    .iter()
+                    .filter_map(|s| Some(s.path.rsplit_once('/')?.0.to_owned()))
+                    .collect()
             })
             .unwrap_or_default();
         for folder in folders.into_iter().filter(|folder| !folder.starts_with("mine")) {
@@ -494,7 +499,7 @@ impl World {
             settings: self.settings(gate),
             stdin: PIPES[self.pipe],
             jobs: 1,
-            memory: Size::mib(64),
+            memory: Size::from_mib(64),
             id_key: None,
             observer: &Silent,
             cancel: Cancel::default(),
@@ -502,7 +507,7 @@ impl World {
     }
 
     fn snapshot(&self) -> Option<Snapshot> {
-        self.context(None).dataset(&self.dataset()).unwrap().latest().unwrap()
+        self.context(None).open_dataset(&self.dataset()).unwrap().newest_snapshot().unwrap()
     }
 
     /// Prepares the inputs of a command. Must be called once before the command runs, from one thread.
@@ -567,19 +572,19 @@ impl World {
                     ..ConvertOptions::default()
                 };
                 // A run with nothing to do reports the newest version, which another command made.
-                let report = convert(context, &ds, &options)?;
+                let report = convert_sources(context, &ds, &options)?;
                 report.version.filter(|_| report.sources > 0)
             }
             Command::AdoptLinked(n) => {
                 let source = self.location(&format!("given/{n}")).to_string();
                 let options = adopt::AdoptOptions { source, out: Some(ds), ..self.adopting() };
-                let report = adopt::adopt(context, &options)?;
+                let report = adopt::adopt_shards(context, &options)?;
                 report.version.filter(|_| report.counts.shards_added > 0)
             }
             Command::AdoptInPlace => {
                 let include = vec!["mine/*".to_owned()];
                 let options = adopt::AdoptOptions { source: ds.to_string(), include, ..self.adopting() };
-                let report = adopt::adopt(context, &options)?;
+                let report = adopt::adopt_shards(context, &options)?;
                 report.version.filter(|_| report.counts.shards_added > 0)
             }
             Command::Compact | Command::Sort | Command::ZOrder => {
@@ -593,22 +598,25 @@ impl World {
                     _ => None,
                 };
                 let options = compact::Options {
-                    target_shard: Some(Size::mib(1)),
+                    target_shard: Some(Size::from_mib(1)),
                     min_inputs: Some(2),
                     order,
                     ..compact::Options::default()
                 };
-                Some(compact::compact(context, &ds, &options)?.version)
+                Some(compact::compact_dataset(context, &ds, &options)?.version)
             }
             Command::Erase { who, all } => {
-                let options =
-                    EraseOptions { ids: vec![EraseId::any(who)], all_versions: *all, ..EraseOptions::default() };
-                let report = erase(context, &ds, &options)?;
+                let options = EraseOptions {
+                    ids: vec![EraseId::with_any_kind(who)],
+                    all_versions: *all,
+                    ..EraseOptions::default()
+                };
+                let report = erase_records(context, &ds, &options)?;
                 Some(report.version).filter(|_| report.records_erased > 0)
             }
             Command::Vacuum => {
                 let options = VacuumOptions { retain: Some(Duration::ZERO), force: true, dry_run: false };
-                Some(vacuum(context, &ds, &options)?.version)
+                Some(vacuum_dataset(context, &ds, &options)?.version)
             }
             Command::Remove(n) => {
                 let path = format!("in/{n}/export.csv");
@@ -617,22 +625,22 @@ impl World {
                     sources.push(self.home.join(&path).display().to_string());
                 }
                 let options = RemoveOptions { sources, ..RemoveOptions::default() };
-                let report = remove(context, &ds, &options)?;
+                let report = remove_sources(context, &ds, &options)?;
                 Some(report.version).filter(|_| report.sources > 0)
             }
             Command::Revert { back } => {
-                let newest = context.dataset(&ds)?.open()?.version();
+                let newest = context.open_dataset(&ds)?.open_newest()?.version();
                 let version = Version(newest.0.saturating_sub(*back).max(1));
-                let report = revert(context, &ds, &version.to_string(), false)?;
+                let report = revert_dataset(context, &ds, &version.to_string(), false)?;
                 Some(report.version)
             }
             Command::Tag { name, back } => {
-                let newest = context.dataset(&ds)?.open()?.version();
+                let newest = context.open_dataset(&ds)?.open_newest()?.version();
                 let version = Version(newest.0.saturating_sub(*back).max(1));
-                tag(context, &ds, name, Some(&version.to_string()))?;
+                tag_version(context, &ds, name, Some(&version.to_string()))?;
                 Some(version)
             }
-            Command::Untag(name) => Some(untag(context, &ds, name)?.version),
+            Command::Untag(name) => Some(remove_tag(context, &ds, name)?.version),
             Command::Read => Some(read_all(context, &ds)?),
         })
     }
@@ -825,8 +833,8 @@ impl World {
     }
 
     fn entry(&self, version: Version) -> Result<Entry, String> {
-        let dataset = self.context(None).dataset(&self.dataset()).map_err(|e| describe(&e))?;
-        let mut found = dataset.history(version).map_err(|e| format!("the log: {}", describe(&e)))?;
+        let dataset = self.context(None).open_dataset(&self.dataset()).map_err(|e| describe(&e))?;
+        let mut found = dataset.entries_up_to(version).map_err(|e| format!("the log: {}", describe(&e)))?;
         found.pop().ok_or_else(|| format!("v{version} has no entry"))
     }
 
@@ -846,9 +854,9 @@ impl World {
                 continue;
             }
             let at = |e: Error| format!("{version} of {}: {}", newest.version(), describe(&e));
-            let snapshot = dataset.at(version).map_err(at)?;
+            let snapshot = dataset.open_version(version).map_err(at)?;
             let mut found = Records::new();
-            for shard in snapshot.shards().map_err(at)? {
+            for shard in snapshot.live_shards().map_err(at)? {
                 if !read.contains_key(&shard.path) {
                     let records = self
                         .shard(dataset.store().as_ref(), shard)
@@ -920,7 +928,7 @@ impl World {
         // Remove the leases of ended erasures, which would expire after two minutes.
         if let Some(newest) = self.snapshot() {
             let store = newest.dataset().store();
-            for lease in store.list("_shardify/leases").map_err(|e| describe(&e))? {
+            for lease in store.list_folder("_shardify/leases").map_err(|e| describe(&e))? {
                 store.delete(&lease.path).map_err(|e| describe(&e))?;
             }
         }
@@ -938,14 +946,14 @@ impl World {
                 continue;
             }
             let at = format!("v{number}");
-            let report = verify(&self.context(None), &self.dataset(), Some(&at), true)
+            let report = verify_dataset(&self.context(None), &self.dataset(), Some(&at), true)
                 .map_err(|e| format!("verify {at}: {}", describe(&e)))?;
             if !report.problems.is_empty() {
                 return Err(format!("verify {at}: {:?}", report.problems));
             }
         }
         let options = VacuumOptions { retain: Some(Duration::ZERO), force: true, dry_run: true };
-        let report = vacuum(&self.context(None), &self.dataset(), &options).map_err(|e| describe(&e))?;
+        let report = vacuum_dataset(&self.context(None), &self.dataset(), &options).map_err(|e| describe(&e))?;
         if report.objects_deleted + report.objects_young + report.objects_in_use > 0 {
             return Err(format!("a vacuum left something behind: {:?}", report.deleted));
         }

@@ -13,9 +13,9 @@ use shardify::{
     format::OutputFormat,
     ops::{
         Context,
-        compact::{CompactReport, Options, Proof, compact},
-        convert::{ConvertOptions, convert},
-        verify::verify,
+        compact::{CompactReport, Options, ProofLevel, compact_dataset},
+        convert::{ConvertOptions, convert_sources},
+        verify::verify_dataset,
     },
     storage::{Location, StoreSettings},
     units::Size,
@@ -27,7 +27,7 @@ fn context<'a>(folder: &Path, observer: &'a dyn Observer) -> Context<'a> {
         settings: StoreSettings::default(),
         stdin: || Box::new(std::io::empty()),
         jobs: 1,
-        memory: Size::mib(64),
+        memory: Size::from_mib(64),
         id_key: None,
         observer,
         cancel: Cancel::default(),
@@ -36,24 +36,24 @@ fn context<'a>(folder: &Path, observer: &'a dyn Observer) -> Context<'a> {
 
 /// Twelve conversions of 100 records each, so many shards.
 fn dataset(folder: &Path, to: OutputFormat) -> Location {
-    let out = Location::local(&folder.join("ds")).unwrap();
+    let out = Location::from_local_path(&folder.join("ds")).unwrap();
     for k in 0..12 {
         let name = format!("{k}.csv");
         let rows: String = (0..100).map(|i| format!("t{k}r{i},{i}\n")).collect();
         std::fs::write(folder.join(&name), format!("id,x\n{rows}")).unwrap();
         let options =
             ConvertOptions { sources: vec![name], to: Some(to), id: vec!["id".into()], ..ConvertOptions::default() };
-        convert(&context(folder, &Silent), &out, &options).unwrap();
+        convert_sources(&context(folder, &Silent), &out, &options).unwrap();
     }
     out
 }
 
 /// Files of shards below the dataset that the newest version does not name.
 fn strays(context: &Context<'_>, out: &Location, inputs: &BTreeSet<String>) -> Vec<String> {
-    let dataset = context.dataset(out).unwrap();
+    let dataset = context.open_dataset(out).unwrap();
     let live: BTreeSet<String> =
-        dataset.open().unwrap().shards().unwrap().iter().map(|shard| shard.path.clone()).collect();
-    let all = dataset.store().list("").unwrap().into_iter().map(|object| object.path);
+        dataset.open_newest().unwrap().live_shards().unwrap().iter().map(|shard| shard.path.clone()).collect();
+    let all = dataset.store().list_folder("").unwrap().into_iter().map(|object| object.path);
     let is_shard = |path: &str| [".tar", ".parquet", ".tfrecord"].iter().any(|end| path.ends_with(end));
     all.filter(|path| {
         let staged = path.starts_with("_shardify/staging");
@@ -63,13 +63,13 @@ fn strays(context: &Context<'_>, out: &Location, inputs: &BTreeSet<String>) -> V
 }
 
 fn live(context: &Context<'_>, out: &Location) -> BTreeSet<String> {
-    let snapshot = context.dataset(out).unwrap().open().unwrap();
-    snapshot.shards().unwrap().iter().map(|shard| shard.path.clone()).collect()
+    let snapshot = context.open_dataset(out).unwrap().open_newest().unwrap();
+    snapshot.live_shards().unwrap().iter().map(|shard| shard.path.clone()).collect()
 }
 
 /// Merges of three or four shards each.
 fn options(context: &Context<'_>, out: &Location) -> Options {
-    let snapshot = context.dataset(out).unwrap().open().unwrap();
+    let snapshot = context.open_dataset(out).unwrap().open_newest().unwrap();
     let bytes = snapshot.entry().totals.bytes;
     Options { target_shard: Some(Size(bytes / 3)), min_inputs: Some(2), ..Options::default() }
 }
@@ -85,7 +85,7 @@ struct Meddler<'a> {
 impl Observer for Meddler<'_> {
     fn event(&self, event: Event) {
         if matches!(event, Event::Shard { .. }) && !self.done.swap(true, Ordering::SeqCst) {
-            let report = compact(&context(self.folder, &Silent), self.out, &self.options).unwrap();
+            let report = compact_dataset(&context(self.folder, &Silent), self.out, &self.options).unwrap();
             assert!(report.counts.shards_added > 0);
         }
     }
@@ -106,7 +106,7 @@ fn merges_whose_shards_are_gone_are_left_out_and_the_rest_is_committed() {
                 ..wide.clone()
             };
             let meddler = Meddler { folder: folder.path(), out: &out, options: narrow, done: AtomicBool::new(false) };
-            let ran = compact(&context(folder.path(), &meddler), &out, &wide);
+            let ran = compact_dataset(&context(folder.path(), &meddler), &out, &wide);
             if left {
                 let CompactReport { counts, groups_dropped, version, .. } = ran.unwrap();
                 assert_eq!((groups_dropped, counts.shards_added, version.0), (1, 2, 14), "{to}");
@@ -114,9 +114,9 @@ fn merges_whose_shards_are_gone_are_left_out_and_the_rest_is_committed() {
                 assert_eq!(ran.unwrap_err().kind(), Kind::Conflict);
             }
             assert_eq!(strays(&plain, &out, &inputs), Vec::<String>::new());
-            let verified = verify(&plain, &out, None, true).unwrap();
+            let verified = verify_dataset(&plain, &out, None, true).unwrap();
             assert!(verified.problems.is_empty(), "{:?}", verified.problems);
-            assert_eq!(plain.dataset(&out).unwrap().open().unwrap().entry().totals.records, 1_200);
+            assert_eq!(plain.open_dataset(&out).unwrap().open_newest().unwrap().entry().totals.records, 1_200);
         }
     }
 }
@@ -132,13 +132,13 @@ fn damage_stops_its_own_merge_only_and_leaves_nothing_behind() {
         let mut bytes = std::fs::read(&shard).unwrap();
         bytes[700] ^= 1;
         std::fs::write(&shard, bytes).unwrap();
-        let error = compact(&plain, &out, &options(&plain, &out)).unwrap_err();
+        let error = compact_dataset(&plain, &out, &options(&plain, &out)).unwrap_err();
         assert!(matches!(error.kind(), Kind::Integrity | Kind::Input), "{to}: {error:?}");
         assert!(error.hints().iter().any(|hint| hint.contains("v13")), "{error:?}");
         let left = live(&plain, &out);
         assert!(left.len() < 12 && left.len() > 3, "{left:?}");
         assert_eq!(strays(&plain, &out, &inputs), Vec::<String>::new());
-        assert_eq!(plain.dataset(&out).unwrap().open().unwrap().entry().totals.records, 1_200);
+        assert_eq!(plain.open_dataset(&out).unwrap().open_newest().unwrap().entry().totals.records, 1_200);
     }
 }
 
@@ -150,12 +150,12 @@ fn bounded_runs_take_small_steps_to_the_same_end() {
     let wide = options(&plain, &out);
     let bounded = Options { max_bytes: Some(Size(wide.target_shard.unwrap().0 * 3 / 2)), ..wide.clone() };
     let mut runs = 0;
-    while compact(&plain, &out, &bounded).unwrap().counts.shards_added == 1 {
+    while compact_dataset(&plain, &out, &bounded).unwrap().counts.shards_added == 1 {
         runs += 1;
     }
     assert!(runs > 1, "{runs}");
-    assert_eq!(compact(&plain, &out, &wide).unwrap().counts.shards_added, 0);
-    assert!(verify(&plain, &out, None, true).unwrap().problems.is_empty());
+    assert_eq!(compact_dataset(&plain, &out, &wide).unwrap().counts.shards_added, 0);
+    assert!(verify_dataset(&plain, &out, None, true).unwrap().problems.is_empty());
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn a_full_proof_finds_nothing_in_what_is_right() {
         let folder = tempfile::tempdir().unwrap();
         let out = dataset(folder.path(), to);
         let plain = context(folder.path(), &Silent);
-        let full = Options { proof: Proof::Full, ..options(&plain, &out) };
-        assert_eq!(compact(&plain, &out, &full).unwrap().counts.shards_added, 3, "{to}");
-        assert!(verify(&plain, &out, None, true).unwrap().problems.is_empty());
+        let full = Options { proof: ProofLevel::Full, ..options(&plain, &out) };
+        assert_eq!(compact_dataset(&plain, &out, &full).unwrap().counts.shards_added, 3, "{to}");
+        assert!(verify_dataset(&plain, &out, None, true).unwrap().problems.is_empty());
     }
 }

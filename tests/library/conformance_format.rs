@@ -14,7 +14,7 @@ use shardify::{
     codec::{
         Codec,
         checksum::xxh3_64,
-        stream::{Tail, decoder},
+        stream::{Tail, open_shard_decoder},
     },
     error::Kind,
     format::{Framed, Framing, Keyed, Scanned, tar::TarFraming, tfrecord::TfRecordFraming},
@@ -77,11 +77,11 @@ fn shard(framing: &dyn Framing, codec: Codec, units: &[(Payload, Vec<String>)]) 
         }
         offset += raw.len() as u64;
         let unit = codec.compress_unit(raw).unwrap();
-        tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
+        tail.add_unit(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
         bytes.extend(unit.bytes);
     }
     let unit = codec.compress_unit(framing.trailer().to_vec()).unwrap();
-    tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
+    tail.add_unit(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
     bytes.extend(unit.bytes);
     bytes.extend(tail.finish());
     (bytes, expected)
@@ -89,7 +89,7 @@ fn shard(framing: &dyn Framing, codec: Codec, units: &[(Payload, Vec<String>)]) 
 
 fn scan(framing: &dyn Framing, codec: Codec, bytes: Vec<u8>) -> shardify::Result<Vec<Scanned>> {
     let mut found = Vec::new();
-    let mut input = decoder(codec, Box::new(Cursor::new(bytes)))?;
+    let mut input = open_shard_decoder(codec, Box::new(Cursor::new(bytes)))?;
     framing.scan(&mut input, &mut |scanned| {
         found.push(scanned);
         Ok(())

@@ -38,12 +38,12 @@ fn paths_stay_below_the_root(store: &dyn Store) {
         assert!(store.read(path).is_err() && store.get_range(path, 0..1).is_err(), "{path:?}");
         assert!(store.put(path, "outside".into()).is_err(), "{path:?}");
         assert!(store.put_if_absent(path, "outside".into()).is_err(), "{path:?}");
-        let staged = store.create(path).and_then(Sink::finish);
-        assert!(staged.and_then(|staged| store.publish(vec![staged])).is_err(), "{path:?}");
+        let staged = store.create_sink(path).and_then(Sink::finish);
+        assert!(staged.and_then(|staged| store.publish_staged(vec![staged])).is_err(), "{path:?}");
         assert!(store.delete(path).is_err(), "{path:?}");
     }
     assert_eq!(store.get("x/y").unwrap().unwrap(), "inside");
-    assert_eq!(store.list("").unwrap().len(), 1);
+    assert_eq!(store.list_folder("").unwrap().len(), 1);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn local_folder_conforms() {
 
 #[test]
 fn memory_conforms() {
-    conforms(&|| Arc::new(RemoteStore::memory().unwrap()));
+    conforms(&|| Arc::new(RemoteStore::in_memory().unwrap()));
 }
 
 /// Many are deleted together, whether or not they are there, and nothing else.
@@ -71,7 +71,7 @@ fn deletions(store: &dyn Store) {
     store.put("d/other", "x".into()).unwrap();
     store.delete_all(&paths).unwrap();
     store.delete_all(&[]).unwrap();
-    let left: Vec<String> = store.list("d").unwrap().into_iter().map(|facts| facts.path).collect();
+    let left: Vec<String> = store.list_folder("d").unwrap().into_iter().map(|facts| facts.path).collect();
     assert_eq!(left, ["d/other"]);
     assert!(store.delete_all(&["d/other".to_owned(), "../x".to_owned()]).is_err(), "a path that leaves the store");
 }
@@ -122,13 +122,13 @@ fn whole_objects(store: &dyn Store) {
 
 /// The end of an object comes with its size, and is all of it where it is short.
 fn ends(store: &dyn Store) {
-    assert_eq!(store.tail("missing", 4).unwrap(), None);
+    assert_eq!(store.read_tail("missing", 4).unwrap(), None);
     store.put("ten", "0123456789".into()).unwrap();
-    assert_eq!(store.tail("ten", 4).unwrap().unwrap(), ("6789".into(), 10));
-    assert_eq!(store.tail("ten", 10).unwrap().unwrap(), ("0123456789".into(), 10));
-    assert_eq!(store.tail("ten", 1 << 40).unwrap().unwrap(), ("0123456789".into(), 10));
+    assert_eq!(store.read_tail("ten", 4).unwrap().unwrap(), ("6789".into(), 10));
+    assert_eq!(store.read_tail("ten", 10).unwrap().unwrap(), ("0123456789".into(), 10));
+    assert_eq!(store.read_tail("ten", 1 << 40).unwrap().unwrap(), ("0123456789".into(), 10));
     store.put("empty", bytes::Bytes::new()).unwrap();
-    assert_eq!(store.tail("empty", 4).unwrap().unwrap(), (bytes::Bytes::new(), 0));
+    assert_eq!(store.read_tail("empty", 4).unwrap().unwrap(), (bytes::Bytes::new(), 0));
 }
 
 /// Of many writers of one name exactly one wins, and its bytes are there.
@@ -155,31 +155,31 @@ fn conditional_creates(store: &Arc<dyn Store>) {
 }
 
 fn listings(store: &dyn Store) {
-    assert!(store.list("").unwrap().is_empty());
-    assert_eq!(store.first("log", &|_| true).unwrap(), None);
+    assert!(store.list_folder("").unwrap().is_empty());
+    assert_eq!(store.find_first("log", &|_| true).unwrap(), None);
     for path in ["log/3", "log/1", "log/2/deep", "other/x"] {
         store.put(path, "x".into()).unwrap();
     }
-    let paths = |folder: &str| store.list(folder).unwrap().into_iter().map(|o| o.path).collect::<Vec<_>>();
+    let paths = |folder: &str| store.list_folder(folder).unwrap().into_iter().map(|o| o.path).collect::<Vec<_>>();
     assert_eq!(paths("log"), ["log/1", "log/2/deep", "log/3"]);
     assert_eq!(paths("").len(), 4);
     assert!(paths("nothing").is_empty());
     assert!(paths("lo").is_empty(), "a folder is not a prefix of names");
-    assert_eq!(store.first("log", &|_| true).unwrap().unwrap(), "log/1");
-    assert_eq!(store.first("log", &|path| path.ends_with('p')).unwrap().unwrap(), "log/2/deep");
-    assert_eq!(store.first("log", &|_| false).unwrap(), None);
+    assert_eq!(store.find_first("log", &|_| true).unwrap().unwrap(), "log/1");
+    assert_eq!(store.find_first("log", &|path| path.ends_with('p')).unwrap().unwrap(), "log/2/deep");
+    assert_eq!(store.find_first("log", &|_| false).unwrap(), None);
 }
 
 /// What goes through a sink is invisible until published; what is dropped never becomes visible.
 fn sinks(store: &dyn Store) {
     let write = |path: &str, bytes: &[u8]| {
-        let mut sink = store.create(path).unwrap();
+        let mut sink = store.create_sink(path).unwrap();
         sink.write_all(bytes).unwrap();
         sink.finish().unwrap()
     };
     let visible = || {
         store
-            .list("")
+            .list_folder("")
             .unwrap()
             .into_iter()
             .map(|o| o.path)
@@ -189,23 +189,23 @@ fn sinks(store: &dyn Store) {
     let large = vec![7; 40 << 20];
     let (one, two) = (write("tag/000000.tar", b"one"), write("tag/000001.tar", &large));
     drop(write("tag/000002.tar", b"never"));
-    let unfinished = store.create("tag/000003.tar").unwrap();
+    let unfinished = store.create_sink("tag/000003.tar").unwrap();
     assert!(visible().is_empty());
-    store.publish(vec![one, two]).unwrap();
+    store.publish_staged(vec![one, two]).unwrap();
     assert_eq!(visible(), ["tag/000000.tar", "tag/000001.tar"]);
     assert_eq!(store.get("tag/000001.tar").unwrap().unwrap(), large);
     drop(unfinished);
-    assert!(store.list("_shardify/staging").unwrap().is_empty(), "dropped objects are removed");
-    store.replace(vec![write("tag/000000.tar", b"again"), write("tag/000001.tar", b"small")]).unwrap();
+    assert!(store.list_folder("_shardify/staging").unwrap().is_empty(), "dropped objects are removed");
+    store.replace_staged(vec![write("tag/000000.tar", b"again"), write("tag/000001.tar", b"small")]).unwrap();
     assert_eq!(store.get("tag/000000.tar").unwrap().unwrap(), "again");
     assert_eq!(store.get("tag/000001.tar").unwrap().unwrap(), "small");
-    assert!(store.list("_shardify/staging").unwrap().is_empty(), "nothing is left of what was replaced");
+    assert!(store.list_folder("_shardify/staging").unwrap().is_empty(), "nothing is left of what was replaced");
 }
 
 /// A name that is taken is a conflict that names it; nothing is overwritten, and no other name is given.
 fn publishing_replaces_nothing(store: &dyn Store) {
     let write = |path: &str, bytes: &[u8]| {
-        let mut sink = store.create(path).unwrap();
+        let mut sink = store.create_sink(path).unwrap();
         sink.write_all(bytes).unwrap();
         sink.finish().unwrap()
     };
@@ -216,15 +216,16 @@ fn publishing_replaces_nothing(store: &dyn Store) {
             .enumerate()
     {
         let at = |name: &str| format!("{round}/{name}");
-        store.publish(vec![write(&at("taken"), theirs)]).unwrap();
+        store.publish_staged(vec![write(&at("taken"), theirs)]).unwrap();
         let ours = ["a", "b", "taken", "z"].map(|name| write(&at(name), mine));
-        let error = store.publish(ours.into()).unwrap_err();
+        let error = store.publish_staged(ours.into()).unwrap_err();
         assert_eq!(error.kind(), Kind::Conflict, "{error}");
         assert!(error.to_string().contains(&at("taken")), "{error}");
-        let there: Vec<_> = store.list(&round.to_string()).unwrap().into_iter().map(|facts| facts.path).collect();
+        let there: Vec<_> =
+            store.list_folder(&round.to_string()).unwrap().into_iter().map(|facts| facts.path).collect();
         assert_eq!(there, [at("taken")], "names that were given are taken back");
         assert_eq!(store.get(&at("taken")).unwrap().unwrap(), theirs);
-        assert!(store.list("_shardify/staging").unwrap().is_empty(), "what got no name is removed");
+        assert!(store.list_folder("_shardify/staging").unwrap().is_empty(), "what got no name is removed");
     }
 }
 
@@ -237,9 +238,9 @@ fn publishers_race(store: &Arc<dyn Store>) {
                 .map(|number: u8| {
                     let path = &path;
                     scope.spawn(move || {
-                        let mut sink = store.create(path).unwrap();
+                        let mut sink = store.create_sink(path).unwrap();
                         sink.write_all(&[number; 10]).unwrap();
-                        store.publish(vec![sink.finish().unwrap()]).map(|()| number)
+                        store.publish_staged(vec![sink.finish().unwrap()]).map(|()| number)
                     })
                 })
                 .collect();
@@ -254,31 +255,31 @@ fn ranges(store: &Arc<dyn Store>) {
     let bytes: Vec<u8> = (0..=255).cycle().take(20 << 20).collect();
     store.put("data", bytes.clone().into()).unwrap();
     let object = Object::new(Arc::clone(store), "data", bytes.len() as u64);
-    assert_eq!(object.range(5..9).unwrap(), &bytes[5..9]);
-    assert_eq!(object.range(7..7).unwrap().len(), 0);
+    assert_eq!(object.get_range(5..9).unwrap(), &bytes[5..9]);
+    assert_eq!(object.get_range(7..7).unwrap().len(), 0);
     let end = bytes.len() as u64;
-    assert!(object.range(end - 1..end + 1).is_err());
-    assert!(object.range(end..u64::MAX).is_err(), "a range is not allocated before it is known to exist");
+    assert!(object.get_range(end - 1..end + 1).is_err());
+    assert!(object.get_range(end..u64::MAX).is_err(), "a range is not allocated before it is known to exist");
     let mut read = Vec::new();
     object.read().unwrap().read_to_end(&mut read).unwrap();
     assert_eq!(read, bytes);
 }
 
 fn locks(store: &dyn Store) {
-    let held = store.lock("tag").unwrap();
+    let held = store.acquire_lock("tag").unwrap();
     drop(held);
-    drop(store.lock("tag").unwrap());
+    drop(store.acquire_lock("tag").unwrap());
 }
 
 #[test]
 fn a_local_lock_is_held_by_one() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = [(); 2].map(|()| -> Box<dyn Store> { Box::new(LocalStore::new(folder.path().to_owned())) });
-    let held = a.lock("tag").unwrap();
-    assert_eq!(b.lock("tag").unwrap_err().kind(), Kind::Conflict);
-    b.lock("other").unwrap();
+    let held = a.acquire_lock("tag").unwrap();
+    assert_eq!(b.acquire_lock("tag").unwrap_err().kind(), Kind::Conflict);
+    b.acquire_lock("other").unwrap();
     drop(held);
-    b.lock("tag").unwrap();
+    b.acquire_lock("tag").unwrap();
 }
 
 /// A store that speaks the protocol but ignores the condition of a create.
@@ -294,20 +295,20 @@ impl Store for Careless {
         self.0.head(path)
     }
 
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
-        self.0.fetch(path, bytes, into)
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        self.0.read_into(path, bytes, into)
     }
 
-    fn ranges(&self, path: &str, ranges: &[std::ops::Range<u64>], pin: &Pin) -> Result<Vec<bytes::Bytes>> {
-        self.0.ranges(path, ranges, pin)
+    fn get_ranges(&self, path: &str, ranges: &[std::ops::Range<u64>], pin: &Pin) -> Result<Vec<bytes::Bytes>> {
+        self.0.get_ranges(path, ranges, pin)
     }
 
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(bytes::Bytes, u64)>> {
-        self.0.tail(path, bytes)
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(bytes::Bytes, u64)>> {
+        self.0.read_tail(path, bytes)
     }
 
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
-        self.0.open(path, reading)
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        self.0.open_reader(path, reading)
     }
 
     fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
@@ -322,8 +323,8 @@ impl Store for Careless {
         self.0.delete_all(paths)
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        self.0.create(path)
+    fn create_sink(&self, path: &str) -> Result<Box<dyn Sink>> {
+        self.0.create_sink(path)
     }
 
     fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
@@ -333,14 +334,14 @@ impl Store for Careless {
 
 #[test]
 fn a_store_where_two_creators_win_is_refused_by_name() {
-    let careful: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+    let careful: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
     Dataset::new(careful).test_store().unwrap();
-    let careless: Arc<dyn Store> = Arc::new(Careless(RemoteStore::memory().unwrap()));
+    let careless: Arc<dyn Store> = Arc::new(Careless(RemoteStore::in_memory().unwrap()));
     let dataset = Dataset::new(Arc::clone(&careless));
     let error = dataset.test_store().unwrap_err();
     assert_eq!(error.kind(), Kind::Storage);
     assert!(error.to_string().starts_with("memory:///"), "{error}");
-    assert!(careless.list("").unwrap().is_empty(), "nothing is left behind");
+    assert!(careless.list_folder("").unwrap().is_empty(), "nothing is left behind");
     assert!(dataset.test_store().is_err(), "a refusal is not forgotten");
 }
 
@@ -374,6 +375,6 @@ fn neighbouring_ranges(store: &Arc<dyn Store>) {
     {
         let at = |offset: u64| usize::try_from(offset).unwrap();
         let expected = &bytes[at(range.start)..at(range.end)];
-        assert_eq!(object.range(range.clone()).unwrap(), expected, "{range:?}");
+        assert_eq!(object.get_range(range.clone()).unwrap(), expected, "{range:?}");
     }
 }

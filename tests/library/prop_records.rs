@@ -7,15 +7,15 @@ use std::{collections::BTreeMap, path::Path};
 use proptest::prelude::*;
 use shardify::{
     codec::Codec,
-    dataset::{Arrangement, Order, find, read_sidecar},
+    dataset::{Arrangement, Order, find_hits, read_sidecar},
     events::{Cancel, Silent},
     format::OutputFormat,
     ops::{
         Context, compact,
-        convert::{ConvertOptions, OnSchema, convert},
+        convert::{ConvertOptions, OnSchema, convert_sources},
         manifest::find_at,
-        vacuum::{VacuumOptions, vacuum},
-        verify::verify,
+        vacuum::{VacuumOptions, vacuum_dataset},
+        verify::verify_dataset,
     },
     storage::{Location, StoreSettings},
     units::Size,
@@ -27,7 +27,7 @@ fn context(folder: &Path) -> Context<'static> {
         settings: StoreSettings::default(),
         stdin: || Box::new(std::io::empty()),
         jobs: 2,
-        memory: Size::mib(64),
+        memory: Size::from_mib(64),
         id_key: None,
         observer: &Silent,
         cancel: Cancel::default(),
@@ -115,7 +115,7 @@ proptest! {
     ) {
         let folder = tempfile::tempdir().unwrap();
         let context = context(folder.path());
-        let out = Location::local(&folder.path().join("ds")).unwrap();
+        let out = Location::from_local_path(&folder.path().join("ds")).unwrap();
         let mut expected = 0;
         for (number, table) in tables.iter().enumerate() {
             let name = format!("{number}.csv");
@@ -132,13 +132,13 @@ proptest! {
                 on_schema: OnSchema::Union,
                 ..ConvertOptions::default()
             };
-            let report = convert(&context, &out, &options).unwrap();
+            let report = convert_sources(&context, &out, &options).unwrap();
             prop_assert_eq!(report.counts.records_out, table.rows.len() as u64);
             expected += table.rows.len() as u64;
         }
         let before = contents(&context, &out);
         prop_assert_eq!(before.values().sum::<u64>(), expected);
-        let first = context.dataset(&out).unwrap().open().unwrap().version();
+        let first = context.open_dataset(&out).unwrap().open_newest().unwrap().version();
         let ids: Vec<String> = (0..tables.len()).map(|number| format!("t{number}r0")).collect();
         let places = |at: Option<String>| -> Vec<(String, u64)> {
             let (hits, _) = find_at(&context, &out, at.as_deref(), &ids).unwrap();
@@ -154,9 +154,9 @@ proptest! {
                         max_bytes: max_bytes.map(Size),
                         ..compact::Options::default()
                     };
-                    compact::compact(&context, &out, &options).unwrap();
+                    compact::compact_dataset(&context, &out, &options).unwrap();
                     if max_bytes.is_none() {
-                        let again = compact::compact(&context, &out, &options).unwrap();
+                        let again = compact::compact_dataset(&context, &out, &options).unwrap();
                         prop_assert_eq!(again.counts.shards_added, 0);
                     }
                 }
@@ -169,40 +169,40 @@ proptest! {
                         order: (format == OutputFormat::Parquet).then_some(Order { by, columns }),
                         ..compact::Options::default()
                     };
-                    compact::compact(&context, &out, &options).unwrap();
+                    compact::compact_dataset(&context, &out, &options).unwrap();
                 }
                 Step::Vacuum => {
                     let options = VacuumOptions { retain: Some(std::time::Duration::ZERO), force: true,
                         dry_run: false };
-                    vacuum(&context, &out, &options).unwrap();
+                    vacuum_dataset(&context, &out, &options).unwrap();
                 }
             }
             prop_assert_eq!(&contents(&context, &out), &before);
             prop_assert_eq!(&places(Some(format!("v{}", first.0))), &then);
         }
-        let verified = verify(&context, &out, None, true).unwrap();
+        let verified = verify_dataset(&context, &out, None, true).unwrap();
         prop_assert!(verified.problems.is_empty(), "{:?}", verified.problems);
-        let snapshot = context.dataset(&out).unwrap().open().unwrap();
+        let snapshot = context.open_dataset(&out).unwrap().open_newest().unwrap();
         for (number, table) in tables.iter().enumerate() {
             let row = table.rows.len() / 2;
-            let hits = find(&snapshot, &format!("t{number}r{row}")).unwrap();
+            let hits = find_hits(&snapshot, &format!("t{number}r{row}")).unwrap();
             prop_assert_eq!(hits.len(), 1);
             prop_assert!(hits[0].is_live());
             prop_assert_eq!((hits[0].source.clone(), hits[0].row), (format!("{number}.csv"), Some(row as u64 + 1)));
         }
         let people: usize = tables.iter().map(|t| (0..t.rows.len()).filter(|i| i % 5 == 0).count()).sum();
-        prop_assert_eq!(find(&snapshot, "P0").unwrap().len(), people);
-        prop_assert!(find(&snapshot, "P9").unwrap().is_empty());
+        prop_assert_eq!(find_hits(&snapshot, "P0").unwrap().len(), people);
+        prop_assert!(find_hits(&snapshot, "P9").unwrap().is_empty());
     }
 }
 
 /// How often each (id, content hash) is in the live shards.
 fn contents(context: &Context<'_>, out: &Location) -> BTreeMap<(String, u64), u64> {
     use arrow::array::{Array, StringArray, UInt64Array};
-    let dataset = context.dataset(out).unwrap();
-    let snapshot = dataset.open().unwrap();
+    let dataset = context.open_dataset(out).unwrap();
+    let snapshot = dataset.open_newest().unwrap();
     let mut counts = BTreeMap::new();
-    for shard in snapshot.shards().unwrap() {
+    for shard in snapshot.live_shards().unwrap() {
         for batch in read_sidecar(dataset.store().as_ref(), &shard.sidecar()).unwrap() {
             let ids: &StringArray = batch.column(0).as_any().downcast_ref().unwrap();
             let hashes: &UInt64Array = batch.column(6).as_any().downcast_ref().unwrap();

@@ -108,8 +108,8 @@ impl Store for Counted {
         self.inner.location()
     }
 
-    fn local(&self) -> Option<&dyn Local> {
-        self.inner.local()
+    fn as_local(&self) -> Option<&dyn Local> {
+        self.inner.as_local()
     }
 
     /// The shards of these tests are listed but do not exist, nor what is beside them.
@@ -121,32 +121,32 @@ impl Store for Counted {
         self.count("head", path, |_| 0, || self.inner.head(path))
     }
 
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
         let whole = self.count(
             "get",
             path,
             |whole: &Option<Vec<u8>>| whole.as_ref().map_or(0, |whole| whole.len() as u64),
             || {
                 let mut whole = Vec::new();
-                Ok(self.inner.fetch(path, bytes, &mut whole)?.then_some(whole))
+                Ok(self.inner.read_into(path, bytes, &mut whole)?.then_some(whole))
             },
         )?;
         into.extend_from_slice(whole.as_deref().unwrap_or_default());
         Ok(whole.is_some())
     }
 
-    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
         let length = |found: &Vec<Bytes>| found.iter().map(|bytes| bytes.len() as u64).sum();
-        self.count("range", path, length, || self.inner.ranges(path, ranges, pin))
+        self.count("range", path, length, || self.inner.get_ranges(path, ranges, pin))
     }
 
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
         let length = |tail: &Option<(Bytes, u64)>| tail.as_ref().map_or(0, |(bytes, _)| bytes.len() as u64);
-        self.count("tail", path, length, || self.inner.tail(path, bytes))
+        self.count("tail", path, length, || self.inner.read_tail(path, bytes))
     }
 
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
-        self.count("read", path, |_| 0, || self.inner.open(path, reading.clone()))
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        self.count("read", path, |_| 0, || self.inner.open_reader(path, reading.clone()))
     }
 
     fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
@@ -163,8 +163,8 @@ impl Store for Counted {
         self.inner.delete_all(paths)
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        self.inner.create(path)
+    fn create_sink(&self, path: &str) -> Result<Box<dyn Sink>> {
+        self.inner.create_sink(path)
     }
 
     fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {

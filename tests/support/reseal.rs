@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shardify::{
     codec::{
-        hex::hex,
+        hex::to_hex,
         seal::{Seal, many},
     },
     dataset::{Dataset, VersionTree},
@@ -35,7 +35,7 @@ struct Seals(#[serde(with = "many")] Vec<Seal>);
 
 /// Makes the newest entry state what the objects at `changed` (paths relative to the dataset) are now.
 pub fn reseal(dataset: &Path, changed: &[String]) {
-    let seal = |path: &str| Seal::of(&fs::read(dataset.join(path)).unwrap());
+    let seal = |path: &str| Seal::for_bytes(&fs::read(dataset.join(path)).unwrap());
     let newest = newest_entry(dataset);
     for list in ["shards", "runs"].iter().flat_map(|name| newest[*name].as_array().unwrap()) {
         let path = dataset.join(list["path"].as_str().unwrap());
@@ -79,8 +79,8 @@ pub fn restate(dataset: &Path, change: impl FnOnce(&mut Value)) {
     let entries = fs::read_dir(dataset.join("_shardify/log")).unwrap().map(|entry| entry.unwrap().path());
     let newest = entries.min().unwrap();
     rewrite_entry(&newest, change);
-    let snapshot = Dataset::new(Arc::new(LocalStore::new(dataset.to_owned()))).open().unwrap();
-    let root = hex(&VersionTree::new(&snapshot, None).unwrap().root());
+    let snapshot = Dataset::new(Arc::new(LocalStore::new(dataset.to_owned()))).open_newest().unwrap();
+    let root = to_hex(&VersionTree::new(&snapshot, None).unwrap().merkle_root());
     rewrite_entry(&newest, |entry| entry["root"] = root.into());
 }
 

@@ -14,7 +14,7 @@ use shardify::{
     dataset::{
         Beside, Dataset, HashPlan, HashWidth, IdColumn, IdKind, NewShard, Numbers, Operation, Sealed, SegmentMerge,
         SegmentRef, SegmentWriter, Segments, Settings, ShardMeta, SidecarColumns, SidecarWriter, Snapshot, SourceRow,
-        SourceRuns, Transaction, commit, merge, segments_to_merge, sidecar_path,
+        SourceRuns, Transaction, commit_transaction, merge_into_one, segments_to_merge, sidecar_path,
     },
     error::{Error, Result},
     events::Cancel,
@@ -104,14 +104,14 @@ impl Scale {
             let end = self.records.min(start + BATCH);
             let ids = IdColumn::from(ids(start, end));
             if self.growing {
-                writer.push_all(plan.ids(IdKind::Record, Some(&ids)).packed()?, start)?;
+                writer.push_all(plan.ids_for_index(IdKind::Record, Some(&ids)).into_encoded()?, start)?;
             } else {
-                ids.hashes().iter().try_for_each(|(row, hash)| writer.push(hash, start + row as u64))?;
+                ids.to_hashes().iter().try_for_each(|(row, hash)| writer.push(hash, start + row as u64))?;
             }
             start = end;
         }
-        let Segments { refs, staged, .. } = Segments::finish([writer])?;
-        dataset.store().publish(staged)?;
+        let Segments { refs, staged, .. } = Segments::finish_all([writer])?;
+        dataset.store().publish_staged(staged)?;
         let sources: Vec<SourceRow> = (0..self.records.div_ceil(SOURCE_RECORDS)).map(|i| self.source(i)).collect();
         let transaction = Transaction {
             adds: (0..self.shards).map(|shard| self.new_shard(shard, sidecars.get(&shard))).collect(),
@@ -120,7 +120,7 @@ impl Scale {
             numbers: Numbers::Fresh(self.records),
             ..transaction()
         };
-        commit(dataset, &transaction, Version(0))
+        commit_transaction(dataset, &transaction, Version(0))
     }
 
     fn source(self, number: u64) -> SourceRow {
@@ -160,7 +160,7 @@ impl Scale {
         for record in &records {
             sources.push(&self.source(record / SOURCE_RECORDS).name.into(), 1);
         }
-        writer.append(SidecarColumns {
+        writer.append_rows(SidecarColumns {
             record_ids: Some(ids.into()),
             subject_ids: None,
             extents: Some((offsets.collect(), lengths.into())),
@@ -171,7 +171,7 @@ impl Scale {
         })?;
         let staged = writer.finish()?;
         let seal = staged.seal().ok_or_else(|| Error::internal("a sidecar has no seal"))?;
-        dataset.store().publish(vec![staged])?;
+        dataset.store().publish_staged(vec![staged])?;
         Ok(seal)
     }
 }
@@ -180,38 +180,38 @@ impl Scale {
 pub fn merge_index(dataset: &Dataset, memory: u64) -> Result<Vec<SegmentRef>> {
     let mut replaced = Vec::new();
     loop {
-        let snapshot = dataset.open()?;
+        let snapshot = dataset.open_newest()?;
         let groups = segments_to_merge(&snapshot.entry().segments);
         if groups.is_empty() {
             return Ok(replaced);
         }
         for group in groups {
-            let merged = merge(dataset.store(), group, memory, &Cancel::default())?;
-            dataset.store().publish(merged.staged)?;
+            let merged = merge_into_one(dataset.store(), group, memory, &Cancel::default())?;
+            dataset.store().publish_staged(merged.staged)?;
             let replaces = merged.inputs.iter().map(|segment| segment.path.clone()).collect();
             replaced.extend(merged.inputs);
             let merges = vec![SegmentMerge { replaces, by: merged.output }];
             let transaction =
                 Transaction { operation: Operation::Compact, merges, numbers: Numbers::Kept, ..transaction() };
-            commit(dataset, &transaction, snapshot.version())?;
+            commit_transaction(dataset, &transaction, snapshot.version())?;
         }
     }
 }
 
 /// Returns the size of a shard that only exists in lists.
 pub fn shard_bytes(path: &str) -> u64 {
-    134_217_728 + IdHash::of(path).0 % 100_000
+    134_217_728 + IdHash::from_id(path).0 % 100_000
 }
 
 pub fn new_shard(path: String, first: u64, records: u64) -> NewShard {
     // Checksums are as random as real ones, regardless of the path.
     let mut checksum = [0; 32];
     for (i, part) in checksum.chunks_mut(8).enumerate() {
-        part.copy_from_slice(&IdHash::of(&format!("{path} {i}")).0.to_le_bytes());
+        part.copy_from_slice(&IdHash::from_id(&format!("{path} {i}")).0.to_le_bytes());
     }
     let bytes = shard_bytes(&path);
     // As long as that of a real shard; the sealed object does not exist.
-    let beside = Beside::new(Sealed::new(sidecar_path(&path), Seal::whole(bytes, checksum)));
+    let beside = Beside::new(Sealed::new(sidecar_path(&path), Seal::from_hash(bytes, checksum)));
     let meta = ShardMeta {
         path,
         records,
@@ -236,8 +236,8 @@ pub fn transaction() -> Transaction<'static> {
     let settings = Settings {
         shard_format: OutputFormat::Tar,
         codec: Codec::None,
-        target_shard: Size::mib(128),
-        row_group: Size::mib(64),
+        target_shard: Size::from_mib(128),
+        row_group: Size::from_mib(64),
         id: vec!["id".into()],
         subject: None,
         subjects_from: None,

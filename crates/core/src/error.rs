@@ -122,7 +122,8 @@ impl Error {
             .or_else(|| panic.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "unknown".to_owned());
         Self::of_refused_thread(&text).unwrap_or_else(|| {
-            Self::internal(format!("the program met a bug: {text}")).hint("nothing was committed; please report this")
+            Self::internal(format!("the program met a bug: {text}"))
+                .with_hint("nothing was committed; please report this")
         })
     }
 
@@ -131,7 +132,7 @@ impl Error {
     pub fn of_refused_thread(text: &str) -> Option<Self> {
         let refused = ["failed to spawn thread", "ThreadPoolBuildError"].iter().any(|known| text.contains(known));
         refused.then(|| {
-            Self::storage("the system refused to start a thread").hint(
+            Self::storage("the system refused to start a thread").with_hint(
                 "fewer threads and less memory are needed with --jobs 1; `ulimit -u` and `ulimit -v` show \
                  limits of this shell",
             )
@@ -151,7 +152,7 @@ impl Error {
 
     /// Creates the error of a run that detected before the commit that its output is wrong.
     pub fn inconsistent_output(message: impl Into<String>) -> Self {
-        Self::integrity(message).hint("nothing was committed; please report this as a bug")
+        Self::integrity(message).with_hint("nothing was committed; please report this as a bug")
     }
 
     /// Creates the error of a run that the user interrupted.
@@ -161,56 +162,56 @@ impl Error {
 
     /// Sets the file or URL.
     #[must_use]
-    pub fn at(mut self, source: impl Into<String>) -> Self {
+    pub fn at_location(mut self, source: impl Into<String>) -> Self {
         self.0.place.source = Some(source.into());
         self
     }
 
     /// Sets the line, counted from 1.
     #[must_use]
-    pub fn line(mut self, line: u64) -> Self {
+    pub fn at_line(mut self, line: u64) -> Self {
         self.0.place.line = Some(line);
         self
     }
 
     /// Sets the character in the line, counted from 1.
     #[must_use]
-    pub fn character(mut self, character: u64) -> Self {
+    pub fn at_character(mut self, character: u64) -> Self {
         self.0.place.character = Some(character);
         self
     }
 
     /// Sets the byte offset, counted from 0.
     #[must_use]
-    pub fn byte(mut self, byte: u64) -> Self {
+    pub fn at_byte(mut self, byte: u64) -> Self {
         self.0.place.byte = Some(byte);
         self
     }
 
     /// Sets the column.
     #[must_use]
-    pub fn column(mut self, column: impl Into<String>) -> Self {
+    pub fn in_column(mut self, column: impl Into<String>) -> Self {
         self.0.place.column = Some(column.into());
         self
     }
 
     /// Adds a suggestion what to do.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hints.push(hint.into());
         self
     }
 
     /// Replaces a phrase in the suggestions, for a caller to whom another command helps.
     #[must_use]
-    pub fn rephrase(mut self, phrase: &str, by: &str) -> Self {
+    pub fn rephrase_hints(mut self, phrase: &str, by: &str) -> Self {
         self.0.hints.iter_mut().for_each(|hint| *hint = hint.replace(phrase, by));
         self
     }
 
     /// Sets the underlying error.
     #[must_use]
-    pub fn cause(mut self, cause: impl Into<Cause>) -> Self {
+    pub fn with_cause(mut self, cause: impl Into<Cause>) -> Self {
         self.0.cause = Some(cause.into());
         self
     }
@@ -229,7 +230,7 @@ impl Error {
 
     /// Returns a copy with its causes as one text, for a failure that is reported more than once.
     #[must_use]
-    pub fn repeated(&self) -> Self {
+    pub fn flatten_causes(&self) -> Self {
         let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
         let causes = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
         let Facts { kind, message, place, hints, effect, .. } = &*self.0;
@@ -277,7 +278,7 @@ impl From<std::io::Error> for Error {
         // An [`Error`] that passed through an `io::Read` or `io::Write` keeps its own kind and place.
         match error.downcast::<Self>() {
             Ok(ours) => ours,
-            Err(error) => Self::storage("input or output failed").cause(error),
+            Err(error) => Self::storage("input or output failed").with_cause(error),
         }
     }
 }
@@ -298,10 +299,10 @@ impl From<arrow::error::ArrowError> for Error {
                 Ok(io) => Self::from(*io),
                 Err(inner) => match inner.downcast::<Self>() {
                     Ok(ours) => *ours,
-                    Err(inner) => Self::internal("building columns failed").cause(inner),
+                    Err(inner) => Self::internal("building columns failed").with_cause(inner),
                 },
             },
-            error => Self::internal("building columns failed").cause(error),
+            error => Self::internal("building columns failed").with_cause(error),
         }
     }
 }
@@ -313,13 +314,14 @@ mod tests {
 
     #[test]
     fn display_names_place_then_message() {
-        let error = Error::input("expected 4 fields, found 6").at("a.csv").line(17).byte(290).column("age");
+        let error =
+            Error::input("expected 4 fields, found 6").at_location("a.csv").at_line(17).at_byte(290).in_column("age");
         assert_eq!(error.to_string(), "a.csv, line 17, byte 290, column `age`: expected 4 fields, found 6");
     }
 
     #[test]
     fn an_error_survives_a_trip_through_io() {
-        let io: std::io::Error = Error::input("bad").line(3).into();
+        let io: std::io::Error = Error::input("bad").at_line(3).into();
         let back = Error::from(io);
         assert_eq!(back.kind(), Kind::Input);
         assert_eq!(back.place().line.unwrap(), 3);
@@ -340,9 +342,10 @@ mod tests {
 
     #[test]
     fn a_repeated_error_has_the_same_text() {
-        let inner = Error::input("inner").cause("deepest");
-        let error = Error::storage("outer").at("x").hint("do").cause(inner).with_effect(Effect::Possible);
-        let again = error.repeated();
+        let inner = Error::input("inner").with_cause("deepest");
+        let error =
+            Error::storage("outer").at_location("x").with_hint("do").with_cause(inner).with_effect(Effect::Possible);
+        let again = error.flatten_causes();
         assert_eq!((again.kind(), again.to_string(), again.hints()), (Kind::Storage, "x: outer".into(), error.hints()));
         assert_eq!(std::error::Error::source(&again).unwrap().to_string(), "inner: deepest");
         assert_eq!(again.effect(), Effect::Possible);

@@ -37,7 +37,7 @@ const LENGTH_AT: usize = 56;
 
 impl IdHash {
     /// Hashes the text of an id.
-    pub fn of(id: &str) -> Self {
+    pub fn from_id(id: &str) -> Self {
         let text = id.as_bytes();
         if text.len() < LENGTH_AT {
             // Nearly all ids fit into one block with their padding; building that block here is faster than the general
@@ -66,7 +66,7 @@ impl IdHash {
 }
 
 /// Identifies one run that writes to a dataset: 32 hexadecimal digits that no other run has. The run wrote every log
-/// entry that contains its id, and every object whose path contains the id or its [tag](Self::tag).
+/// entry that contains its id, and every object whose path contains the id or its [tag](Self::short_tag).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct TransactionId(pub String);
@@ -91,13 +91,13 @@ impl TransactionId {
     }
 
     /// Returns the name of the folder for the run's shards: the first 16 digits.
-    pub fn tag(&self) -> &str {
+    pub fn short_tag(&self) -> &str {
         self.0.get(..TAG_DIGITS).unwrap_or(&self.0)
     }
 
     /// Returns the name of one of several folders of the run, numbered from 0: `<tag>`, `<tag>-2`, `<tag>-3` ...
     pub fn tag_of(&self, folder: usize) -> String {
-        if folder == 0 { self.tag().to_owned() } else { format!("{}-{}", self.tag(), folder + 1) }
+        if folder == 0 { self.short_tag().to_owned() } else { format!("{}-{}", self.short_tag(), folder + 1) }
     }
 }
 
@@ -120,7 +120,7 @@ pub struct Writer {
 
 impl Writer {
     /// Returns the folder of the writer's shards.
-    pub fn folder(&self) -> String {
+    pub fn shard_folder(&self) -> String {
         self.run.tag_of(self.serial.unwrap_or(0))
     }
 }
@@ -186,12 +186,12 @@ mod tests {
     fn id_hash_is_the_head_of_sha256() {
         // printf PAT-00023 | sha256sum | head -c 16
         let expected = u64::from_be_bytes(Sha256::digest(b"PAT-00023")[..8].try_into().unwrap_or([0; 8]));
-        assert_eq!(IdHash::of("PAT-00023").0, expected);
-        assert_ne!(IdHash::of("PAT-00023"), IdHash::of("PAT-00024"));
+        assert_eq!(IdHash::from_id("PAT-00023").0, expected);
+        assert_ne!(IdHash::from_id("PAT-00023"), IdHash::from_id("PAT-00024"));
         for length in 0..200 {
             let id = "é7x".repeat(50)[..].chars().take(length).collect::<String>();
             let expected = u64::from_be_bytes(Sha256::digest(id.as_bytes())[..8].try_into().unwrap_or([0; 8]));
-            assert_eq!(IdHash::of(&id).0, expected, "{length}");
+            assert_eq!(IdHash::from_id(&id).0, expected, "{length}");
         }
     }
 
@@ -213,11 +213,11 @@ mod tests {
     fn folders_and_names_reveal_their_run() {
         let id = TransactionId("0123456789abcdef0123456789abcdef".into());
         assert_eq!(
-            (id.tag(), id.tag_of(0), id.tag_of(2)),
-            ("0123456789abcdef", id.tag().into(), format!("{}-3", id.tag()))
+            (id.short_tag(), id.tag_of(0), id.tag_of(2)),
+            ("0123456789abcdef", id.short_tag().into(), format!("{}-3", id.short_tag()))
         );
         for folder in ["0123456789abcdef", "0123456789abcdef-2", "0123456789abcdef-13"] {
-            assert_eq!(run_of_folder(folder), Some(id.tag()), "{folder}");
+            assert_eq!(run_of_folder(folder), Some(id.short_tag()), "{folder}");
         }
         for folder in
             ["0123456789ab", "0123456789abcdef-", "0123456789abcdef-x", "0123456789ABCDEF", "0123456789abcdef0"]
@@ -225,7 +225,7 @@ mod tests {
             assert_eq!(run_of_folder(folder), None, "{folder}");
         }
         for name in [format!("{id}.json"), format!("{id}-0-shards-0.parquet"), id.to_string()] {
-            assert_eq!(run_of_name(&name), Some(id.tag()), "{name}");
+            assert_eq!(run_of_name(&name), Some(id.short_tag()), "{name}");
         }
         for name in ["0123456789abcdef.json".to_owned(), format!("{id}0.json"), "é".repeat(20)] {
             assert_eq!(run_of_name(&name), None, "{name}");

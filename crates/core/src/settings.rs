@@ -14,11 +14,11 @@ pub struct Setting {
     /// Name of the setting.
     pub key: &'static str,
     /// Its values.
-    pub values: Values,
+    pub values: SettingValues,
 }
 
 /// Values of a setting.
-pub enum Values {
+pub enum SettingValues {
     /// One of these words, with their meanings; the first is the default.
     Words(&'static [(&'static str, &'static str)]),
     /// Any text that passes a check; the default is that nothing is set.
@@ -56,9 +56,9 @@ impl<T: Table> FromStr for Given<T> {
             return Err(Error::usage(format!("expected KEY=VALUE with one of the keys {}, found `{text}`", keys())));
         };
         match setting.values {
-            Values::Text { check, .. } => check(value)?,
-            Values::Words(words) if words.iter().any(|(word, _)| *word == value) => {}
-            Values::Words(words) => {
+            SettingValues::Text { check, .. } => check(value)?,
+            SettingValues::Words(words) if words.iter().any(|(word, _)| *word == value) => {}
+            SettingValues::Words(words) => {
                 let words = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
                 return Err(Error::usage(format!("expected {key}={words}, found `{text}`")));
             }
@@ -88,10 +88,10 @@ fn checked<'de, D: serde::Deserializer<'de>, T: Table>(
 
 impl<T: Table> Settings<T> {
     /// Whether a setting of words has this value.
-    pub fn is(&self, key: &str, word: &str) -> bool {
+    pub fn is_set_to(&self, key: &str, word: &str) -> bool {
         let first = |setting: &Setting| match setting.values {
-            Values::Words(words) => words.first().map(|(word, _)| *word),
-            Values::Text { .. } => None,
+            SettingValues::Words(words) => words.first().map(|(word, _)| *word),
+            SettingValues::Text { .. } => None,
         };
         let default = || T::SETTINGS.iter().find(|setting| setting.key == key).and_then(first);
         self.text(key).or_else(default) == Some(word)
@@ -103,17 +103,17 @@ impl<T: Table> Settings<T> {
     }
 
     /// Returns the settings that were given, by key.
-    pub fn given(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn given_settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// Returns the value of a setting that is not one of a few words; `None` if it is not given.
-    pub fn value<V>(&self, key: &str, parse: impl FnOnce(&str) -> Result<V>) -> Option<V> {
+    pub fn parse_value<V>(&self, key: &str, parse: impl FnOnce(&str) -> Result<V>) -> Option<V> {
         self.text(key).and_then(|text| parse(text).ok())
     }
 
     /// Returns the word of a setting as the value that it stands for; `None` if it is not given.
-    pub fn word<V: DeserializeOwned>(&self, key: &str) -> Option<V> {
+    pub fn parse_word<V: DeserializeOwned>(&self, key: &str) -> Option<V> {
         self.text(key).and_then(|word| serde_json::from_value(word.into()).ok())
     }
 }
@@ -135,10 +135,10 @@ mod tests {
 
     impl Table for Food {
         const SETTINGS: &'static [Setting] = &[
-            Setting { key: "salt", values: Values::Words(&[("yes", "with salt"), ("no", "without")]) },
+            Setting { key: "salt", values: SettingValues::Words(&[("yes", "with salt"), ("no", "without")]) },
             Setting {
                 key: "grams",
-                values: Values::Text {
+                values: SettingValues::Text {
                     name: "N",
                     help: "how much",
                     check: |text| text.parse::<u32>().map(drop).map_err(|_| Error::usage("expected a number")),
@@ -153,11 +153,11 @@ mod tests {
 
     #[test]
     fn the_last_value_of_a_setting_counts() {
-        assert!(settings(&[]).is("salt", "yes") && settings(&[]).given().next().is_none());
-        assert!(!settings(&["salt=yes", "salt=no"]).is("salt", "yes"));
+        assert!(settings(&[]).is_set_to("salt", "yes") && settings(&[]).given_settings().next().is_none());
+        assert!(!settings(&["salt=yes", "salt=no"]).is_set_to("salt", "yes"));
         let all = settings(&["salt=no", "grams=7", "grams=8"]);
-        assert_eq!(all.given().collect::<Vec<_>>(), [("grams", "8"), ("salt", "no")]);
-        assert_eq!(settings(&["grams=8"]).value("grams", |text| Ok(text.len())), Some(1));
+        assert_eq!(all.given_settings().collect::<Vec<_>>(), [("grams", "8"), ("salt", "no")]);
+        assert_eq!(settings(&["grams=8"]).parse_value("grams", |text| Ok(text.len())), Some(1));
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub struct Size(pub u64);
 
 impl Size {
     /// Returns the size of `n` mebibytes.
-    pub const fn mib(n: u64) -> Self {
+    pub const fn from_mib(n: u64) -> Self {
         Self(n << 20)
     }
 }
@@ -23,7 +23,8 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
-            Error::usage(format!("expected a size, found `{text}`")).hint("write it like 128MiB, 1GB or 4096 (bytes)")
+            Error::usage(format!("expected a size, found `{text}`"))
+                .with_hint("write it like 128MiB, 1GB or 4096 (bytes)")
         };
         let trimmed = text.trim();
         let digits = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
@@ -78,8 +79,9 @@ impl fmt::Display for Size {
 /// # Errors
 /// When the text is not a whole number followed by one of these units.
 pub fn parse_duration(text: &str) -> Result<Duration> {
-    let bad =
-        || Error::usage(format!("expected a duration, found `{text}`")).hint("write it like 7d, 12h, 90m, 30s or 2w");
+    let bad = || {
+        Error::usage(format!("expected a duration, found `{text}`")).with_hint("write it like 7d, 12h, 90m, 30s or 2w")
+    };
     let text = text.trim();
     let unit = text.chars().next_back().ok_or_else(bad)?;
     let number: u64 = text[..text.len() - unit.len_utf8()].trim().parse().map_err(|_| bad())?;
@@ -95,7 +97,7 @@ pub fn parse_duration(text: &str) -> Result<Duration> {
 }
 
 /// Formats a number with thousands separators: `6,500,000`.
-pub fn grouped(n: u64) -> String {
+pub fn group_digits(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn grouped_puts_commas_every_three_digits() {
         for (n, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (6_500_000, "6,500,000")] {
-            assert_eq!(grouped(n), text);
+            assert_eq!(group_digits(n), text);
         }
     }
 }

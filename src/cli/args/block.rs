@@ -37,7 +37,7 @@ pub(in crate::cli) struct BlockArgs {
 
 impl BlockArgs {
     /// Returns the ids given with --subject and --record.
-    pub(in crate::cli) fn kinds(&self) -> impl Iterator<Item = EraseId> {
+    pub(in crate::cli) fn ids_by_kind(&self) -> impl Iterator<Item = EraseId> {
         let all = [(NameKind::Subject, &self.subject), (NameKind::Record, &self.record)];
         all.into_iter().flat_map(|(kind, ids)| ids.iter().map(move |id| EraseId { id: id.clone(), kind: Some(kind) }))
     }

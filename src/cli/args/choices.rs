@@ -20,7 +20,7 @@ use crate::{
     },
     plan::names::{OnMissing, OnName},
     scan::InputFormat,
-    settings::{Given, Setting, Table, Values},
+    settings::{Given, Setting, SettingValues, Table},
 };
 
 /// Parses a setting of a format; help and completion list all of them.
@@ -38,8 +38,8 @@ impl<T: Table> TypedValueParser for SettingParser<T> {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let all = T::SETTINGS.iter().flat_map(|Setting { key, values }| -> Vec<PossibleValue> {
             match values {
-                Values::Text { name, help, .. } => vec![PossibleValue::new(format!("{key}={name}")).help(*help)],
-                Values::Words(words) => {
+                SettingValues::Text { name, help, .. } => vec![PossibleValue::new(format!("{key}={name}")).help(*help)],
+                SettingValues::Words(words) => {
                     words.iter().map(|(word, help)| PossibleValue::new(format!("{key}={word}")).help(*help)).collect()
                 }
             }

@@ -17,7 +17,7 @@ use crate::{
     format::OutputFormat,
     ops::{
         convert::{
-            self, Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, Write, WriteSetting,
+            self, Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, WriteOption, WriteSetting,
         },
         inputs::{Identity, OnChanged},
     },
@@ -207,7 +207,8 @@ pub(in crate::cli) struct OutputArgs {
     #[arg(long, value_name = "SIZE", value_parser = size, hide_short_help = true)]
     task_size: Option<Size>,
     /// Setting of a shard format; may be repeated, and the last value of a setting counts.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = SettingParser::<Write>::default(), hide_short_help = true)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = SettingParser::<WriteOption>::default(),
+          hide_short_help = true)]
     write: Vec<WriteSetting>,
 }
 
@@ -350,14 +351,14 @@ fn side_by(text: &str) -> Result<SideBy, String> {
 
 impl OutputArgs {
     /// Returns where shards end, if not at a target size.
-    fn ends(&self) -> Option<ShardEnds> {
+    fn shard_ends(&self) -> Option<ShardEnds> {
         let of_shards = if self.even { ShardEnds::Even } else { ShardEnds::Parts };
         self.records_per_shard.map(ShardEnds::Records).or(self.shards.map(of_shards))
     }
 }
 
 impl ConvertArgs {
-    pub(in crate::cli) fn options(&self) -> Result<ConvertOptions> {
+    pub(in crate::cli) fn to_options(&self) -> Result<ConvertOptions> {
         let Self { input, output, ids, types, errors, indexes, .. } = self;
         let sources = if self.sources.is_empty() { vec![".".to_owned()] } else { self.sources.clone() };
         Ok(ConvertOptions {
@@ -366,7 +367,7 @@ impl ConvertArgs {
             from: input.from,
             to: output.to,
             target_shard: output.target_shard,
-            ends: output.ends(),
+            ends: output.shard_ends(),
             split: output.split.clone().map(|choice| SplitChoice { by: output.split_by.clone(), ..choice }),
             dedup: output.dedup.clone(),
             shuffle: output.shuffle,
@@ -379,9 +380,9 @@ impl ConvertArgs {
                 "none" => LabelSource::None,
                 table => LabelSource::Table(table.to_owned()),
             }),
-            filter: input.filter.as_deref().map(convert::condition).transpose()?,
+            filter: input.filter.as_deref().map(convert::parse_condition).transpose()?,
             subject: ids.subject.clone().filter(|_| ids.subject_table.is_none()),
-            subjects: ids.subjects(),
+            subjects: ids.subject_source(),
             include: input.include.clone(),
             exclude: input.exclude.clone(),
             schema: types.schema.clone(),
@@ -393,7 +394,7 @@ impl ConvertArgs {
             on_changed: errors.on_changed,
             hash_records: ids.hash_records,
             proofs: ids.proofs,
-            private: self.private.choice(),
+            private: self.private.to_choice(),
             identity: input.identity,
             accept: ids.accept.clone(),
             id_normalize: ids.id_normalize,
@@ -406,7 +407,7 @@ impl ConvertArgs {
 }
 
 impl IdArgs {
-    fn subjects(&self) -> Option<SubjectSource> {
+    fn subject_source(&self) -> Option<SubjectSource> {
         match (&self.subject_from_path, &self.subject_table) {
             (Some(pattern), _) => Some(SubjectSource::Path(pattern.clone())),
             (None, Some(place)) => Some(SubjectSource::Table { place: place.clone(), column: self.subject.clone() }),

@@ -69,9 +69,9 @@ pub(in crate::cli) struct EraseArgs {
 
 impl EraseArgs {
     /// Returns the dataset, if one is given, and the ids among the arguments.
-    pub(in crate::cli) fn words(&self) -> (Option<&str>, &[String]) {
+    pub(in crate::cli) fn dataset_and_ids(&self) -> (Option<&str>, &[String]) {
         match &self.dataset {
-            Some(one) if self.words.is_empty() && self.ids.is_none() && self.kinds().next().is_none() => {
+            Some(one) if self.words.is_empty() && self.ids.is_none() && self.ids_by_kind().next().is_none() => {
                 (None, std::slice::from_ref(one))
             }
             dataset => (dataset.as_deref(), &self.words),
@@ -80,23 +80,23 @@ impl EraseArgs {
 
     /// Refuses a single argument that is a dataset: an id was forgotten.
     pub(in crate::cli) fn check_that_an_id_is_meant(&self) -> Result<()> {
-        let (None, [one]) = self.words() else { return Ok(()) };
+        let (None, [one]) = self.dataset_and_ids() else { return Ok(()) };
         // An id may be a URL, so a dataset is only looked for on the local disk.
         if !Path::new(one).join(SYSTEM_FOLDER).is_dir() {
             return Ok(());
         }
-        Err(Error::usage("expected an id to erase, found a dataset").at(one.clone()).hint(format!(
+        Err(Error::usage("expected an id to erase, found a dataset").at_location(one.clone()).with_hint(format!(
             "write `shardify erase {one} ID`, or --record or --subject before an id that is spelt like a dataset"
         )))
     }
 
     /// Returns an id of the kind given with --as.
-    pub(in crate::cli) fn meant(&self, id: impl Into<String>) -> EraseId {
+    pub(in crate::cli) fn id_with_kind(&self, id: impl Into<String>) -> EraseId {
         EraseId { id: id.into(), kind: self.kind }
     }
 
     /// Returns the ids given with --subject, --record and --source.
-    pub(in crate::cli) fn kinds(&self) -> impl Iterator<Item = EraseId> {
+    pub(in crate::cli) fn ids_by_kind(&self) -> impl Iterator<Item = EraseId> {
         let all =
             [(NameKind::Subject, &self.subject), (NameKind::Record, &self.record), (NameKind::Source, &self.source)];
         all.into_iter().flat_map(|(kind, ids)| ids.iter().map(move |id| EraseId { id: id.clone(), kind: Some(kind) }))

@@ -42,15 +42,15 @@ impl ValueEnum for IndexChoice {
             Self::Auto => PossibleValue::new("auto").help(auto_help()),
             Self::None => PossibleValue::new("none").help("No index"),
             Self::Kind(kind) => {
-                let about = indexes::of(*kind).about();
-                PossibleValue::new(kind.files().name).help(format!("{} ({})", about.help, shards(about.formats)))
+                let about = indexes::index_for(*kind).about();
+                PossibleValue::new(kind.files().name).help(format!("{} ({})", about.help, shard_names(about.formats)))
             }
         })
     }
 }
 
 /// Names the shards of these formats that may have an index.
-fn shards(formats: &[OutputFormat]) -> String {
+fn shard_names(formats: &[OutputFormat]) -> String {
     let name = |format: &OutputFormat| match format {
         OutputFormat::Parquet => "Parquet",
         OutputFormat::Tar => "uncompressed tar",
@@ -64,7 +64,7 @@ fn auto_help() -> String {
     let of_format = |format: OutputFormat| {
         let kinds: Vec<&str> =
             indexes::default_kinds(format, Codec::None).into_iter().map(|kind| kind.files().name).collect();
-        (!kinds.is_empty()).then(|| format!("{} for {}", kinds.join(" and "), shards(&[format])))
+        (!kinds.is_empty()).then(|| format!("{} for {}", kinds.join(" and "), shard_names(&[format])))
     };
     let formats = [OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord];
     format!("The inexpensive ones: {}", formats.into_iter().filter_map(of_format).collect::<Vec<_>>().join(", "))

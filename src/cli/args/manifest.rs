@@ -158,7 +158,7 @@ fn threshold(text: &str) -> Result<f64, String> {
 
 impl ManifestArgs {
     /// Returns the thresholds of --drift.
-    pub(in crate::cli) fn thresholds(&self) -> Thresholds {
+    pub(in crate::cli) fn drift_thresholds(&self) -> Thresholds {
         Thresholds { psi: self.psi, null_share: self.null_share, volume: self.volume }
     }
 
@@ -171,7 +171,7 @@ impl ManifestArgs {
             Some(ExportChoice::Jsonl) => Ok(Form::Lines),
             Some(ExportChoice::Csv) if !json => Ok(Form::Csv { escape: self.escape_formulas }),
             Some(_) => Err(Error::usage("expected --export csv or jsonl beside --find, found another format")
-                .hint("use --export csv, --export jsonl, or --json")),
+                .with_hint("use --export csv, --export jsonl, or --json")),
         }
     }
 
@@ -186,7 +186,7 @@ impl ManifestArgs {
         };
         if json && choice != ExportChoice::Jsonl {
             return Err(Error::usage("--json and --export of another format both write to standard output")
-                .hint("use --export jsonl with --json, or omit --json"));
+                .with_hint("use --export jsonl with --json, or omit --json"));
         }
         if self.escape_formulas && choice != ExportChoice::Csv {
             return Err(Error::usage("--escape-formulas is for --export csv"));

@@ -37,7 +37,7 @@ pub(in crate::cli) struct PullArgs {
 }
 
 impl PullArgs {
-    pub(in crate::cli) fn options(&self) -> PullOptions {
+    pub(in crate::cli) fn to_options(&self) -> PullOptions {
         let split = self.split.clone();
         PullOptions { at: self.at.clone(), split, data_only: self.data_only, prune: self.prune }
     }

@@ -9,7 +9,7 @@ use crate::{
     error::{Error, Result},
     ops::{
         convert,
-        reshard::{ReshardOptions, Sample, cut_of},
+        reshard::{RecordSample, ReshardOptions, cut_of},
     },
     units::Size,
 };
@@ -88,7 +88,7 @@ pub(in crate::cli) struct ReshardArgs {
 
 impl ReshardArgs {
     /// Returns the options; `ids` are the lines of the file of ids.
-    pub(in crate::cli) fn options(&self, ids: Option<Vec<String>>) -> Result<ReshardOptions> {
+    pub(in crate::cli) fn to_options(&self, ids: Option<Vec<String>>) -> Result<ReshardOptions> {
         if let Some(share) = self.sample.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
             return Err(Error::usage(format!("expected a --sample above 0 and up to 1, found {share}")));
         }
@@ -96,8 +96,8 @@ impl ReshardArgs {
             at: self.at.clone(),
             cut: cut_of(self.target_shard, self.shards, self.records_per_shard, self.even),
             ids,
-            filter: self.filter.as_deref().map(convert::condition).transpose()?,
-            sample: self.sample.map(|share| Sample { share, seed: self.seed }),
+            filter: self.filter.as_deref().map(convert::parse_condition).transpose()?,
+            sample: self.sample.map(|share| RecordSample { share, seed: self.seed }),
             split: self.split.clone(),
             shuffle: self.shuffle,
             dry_run: self.dry_run,

@@ -37,12 +37,12 @@ pub(in crate::cli) struct RemoveArgs {
 }
 
 impl RemoveArgs {
-    pub(in crate::cli) fn options(&self) -> Result<RemoveOptions> {
+    pub(in crate::cli) fn to_options(&self) -> Result<RemoveOptions> {
         let version = |text: &String| {
             let number = text.strip_prefix('v').unwrap_or(text).parse::<u64>();
             number.map(Version).map_err(|_| {
                 Error::usage(format!("expected a version such as v12 for --run, found `{text}`"))
-                    .hint("`shardify manifest --history` lists the runs")
+                    .with_hint("`shardify manifest --history` lists the runs")
             })
         };
         Ok(RemoveOptions {

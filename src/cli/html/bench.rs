@@ -2,62 +2,65 @@
 
 use std::fmt::Write as _;
 
-use super::{begin, escape, escape_some, heading};
+use super::{begin_page, escape_html, escape_some, write_heading};
 use crate::{
-    cli::bench::{about, conclusions, factor, milliseconds, percent, rate},
+    cli::bench::{
+        conclusion_sentences, describe_side, format_factor, format_milliseconds, format_percent, format_rate,
+    },
     ops::bench::{BenchReport, BenchRun, Cache},
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Returns the page.
-pub(in crate::cli) fn page(report: &BenchReport) -> String {
+pub(in crate::cli) fn render_page(report: &BenchReport) -> String {
     let last = |name: &str| name.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
     let name = format!("{} → {}", last(&report.source.name), last(&report.dataset.name));
-    let mut out = begin(&name, "bench");
+    let mut out = begin_page(&name, "bench");
     // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         out,
         "</h1><p class=\"sub\">Before: <span class=\"mono\">{}</span>, {}. After: <span class=\"mono\">{}</span>, \
          {}.</p></header>",
         escape_some(&report.source.name),
-        escape(&about(&report.source)),
+        escape_html(&describe_side(&report.source)),
         escape_some(&report.dataset.name),
-        escape(&about(&report.dataset))
+        escape_html(&describe_side(&report.dataset))
     );
-    tiles(&mut out, report);
+    write_tiles(&mut out, report);
     for (cache, title) in [(Cache::Cold, "Cold"), (Cache::Warm, "Warm"), (Cache::Remote, "Remote")] {
-        section(&mut out, report, cache, title);
+        write_section(&mut out, report, cache, title);
     }
-    table(&mut out, report);
-    footer(&mut out, report);
+    write_table(&mut out, report);
+    write_footer(&mut out, report);
     out.push_str("</main></body></html>\n");
     out
 }
 
-fn tiles(out: &mut String, report: &BenchReport) {
+fn write_tiles(out: &mut String, report: &BenchReport) {
     out.push_str("<div class=\"tiles\">");
     let mut tile = |value: String, label: &str| {
-        let _ = write!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape(&value), escape(label));
+        let _ =
+            write!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape_html(&value), escape_html(label));
     };
     for (speedup, label) in
         [(report.speedup_cold, "records per second, cold"), (report.speedup_warm, "records per second, warm")]
     {
         if let Some(speedup) = speedup {
-            tile(format!("{} ×", factor(speedup)), label);
+            tile(format!("{} ×", format_factor(speedup)), label);
         }
     }
-    let cold = |side: &str| report.best(side, Cache::Cold).or_else(|| report.best(side, Cache::Remote));
+    let cold = |side: &str| report.side_run(side, Cache::Cold).or_else(|| report.side_run(side, Cache::Remote));
     for (side, word) in [("source", "before"), ("dataset", "after")] {
         if let Some(waiting) = cold(side).and_then(|run| run.waiting) {
-            tile(percent(waiting), &format!("of the time a step waits {word}, cold"));
+            tile(format_percent(waiting), &format!("of the time a step waits {word}, cold"));
         }
     }
-    tile(grouped(report.source.files), if report.source.files == 1 { "file before" } else { "files before" });
-    tile(grouped(report.dataset.files), if report.dataset.files == 1 { "file after" } else { "files after" });
+    tile(group_digits(report.source.files), if report.source.files == 1 { "file before" } else { "files before" });
+    tile(group_digits(report.dataset.files), if report.dataset.files == 1 { "file after" } else { "files after" });
     out.push_str("</div>\n");
 }
 
-fn section(out: &mut String, report: &BenchReport, cache: Cache, title: &str) {
+fn write_section(out: &mut String, report: &BenchReport, cache: Cache, title: &str) {
     let runs: Vec<&BenchRun> = report.runs.iter().filter(|run| run.cache == cache).collect();
     if runs.is_empty() {
         return;
@@ -69,26 +72,32 @@ fn section(out: &mut String, report: &BenchReport, cache: Cache, title: &str) {
         Cache::Warm => "The files are in the page cache, so no disk is involved.",
         Cache::Remote => "The files come over the network.",
     };
-    heading(out, title, what);
+    write_heading(out, title, what);
     out.push_str("<div class=\"two\">");
-    card(out, "Records per second", &runs, |run| run.records_per_second, rate);
-    card(out, "Bytes in memory per second", &runs, |run| run.bytes_per_second, |bytes| format!("{}/s", size(bytes)));
-    card(out, "Time to the first batch", &runs, |run| run.first_batch_seconds, milliseconds);
+    write_card(out, "Records per second", &runs, |run| run.records_per_second, format_rate);
+    write_card(
+        out,
+        "Bytes in memory per second",
+        &runs,
+        |run| run.bytes_per_second,
+        |bytes| format!("{}/s", rate_size(bytes)),
+    );
+    write_card(out, "Time to the first batch", &runs, |run| run.first_batch_seconds, format_milliseconds);
     let waiting: Vec<&BenchRun> = runs.into_iter().filter(|run| run.waiting.is_some()).collect();
     if !waiting.is_empty() {
-        let title = format!("Waiting of a step of {}", milliseconds(report.step_seconds));
+        let title = format!("Waiting of a step of {}", format_milliseconds(report.step_seconds));
         // Shares of the whole, so that 3 % looks like 3 %.
-        rates(out, &title, &waiting, |run| run.waiting.unwrap_or(0.0), percent, 1.0, " waits");
+        write_rates(out, &title, &waiting, |run| run.waiting.unwrap_or(0.0), format_percent, 1.0, " waits");
     }
     out.push_str("</div></section>");
 }
 
-fn card(out: &mut String, title: &str, runs: &[&BenchRun], of: fn(&BenchRun) -> f64, show: fn(f64) -> String) {
+fn write_card(out: &mut String, title: &str, runs: &[&BenchRun], of: fn(&BenchRun) -> f64, show: fn(f64) -> String) {
     let most = runs.iter().map(|run| of(run)).fold(0.0, f64::max);
-    rates(out, title, runs, of, show, most, "");
+    write_rates(out, title, runs, of, show, most, "");
 }
 
-fn rates(
+fn write_rates(
     out: &mut String,
     title: &str,
     runs: &[&BenchRun],
@@ -97,8 +106,11 @@ fn rates(
     most: f64,
     class: &str,
 ) {
-    let _ =
-        write!(out, "<div class=\"card\"><h3>{}</h3><div class=\"rates\" style=\"margin-top:10px\">", escape(title));
+    let _ = write!(
+        out,
+        "<div class=\"card\"><h3>{}</h3><div class=\"rates\" style=\"margin-top:10px\">",
+        escape_html(title)
+    );
     for run in runs {
         let (value, word) = (of(run), if run.side == "source" { "before" } else { "after" });
         let width = if most > 0.0 { (value / most * 100.0).clamp(0.0, 100.0) } else { 0.0 };
@@ -107,14 +119,14 @@ fn rates(
             out,
             "<span>{word}, {readers}</span><div class=\"bar {word}{class}\" style=\"--w:{width:.1}%\"></div><span \
              class=\"n\">{}</span>",
-            escape(&show(value))
+            escape_html(&show(value))
         );
     }
     out.push_str("</div></div>");
 }
 
-fn table(out: &mut String, report: &BenchReport) {
-    heading(
+fn write_table(out: &mut String, report: &BenchReport) {
+    write_heading(
         out,
         "All measurements",
         "Each takes at most the time stated below, and ends earlier if a cold reading comes to the end.",
@@ -141,23 +153,23 @@ fn table(out: &mut String, report: &BenchReport) {
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
               class=\"n\">{}</td></tr>",
             run.readers,
-            grouped(run.records),
+            group_digits(run.records),
             Size(run.bytes),
-            milliseconds(run.seconds),
-            rate(run.records_per_second),
-            milliseconds(run.first_batch_seconds),
-            grouped(run.files_opened),
+            format_milliseconds(run.seconds),
+            format_rate(run.records_per_second),
+            format_milliseconds(run.first_batch_seconds),
+            group_digits(run.files_opened),
             run.disk_bytes.map_or_else(|| "unknown".to_owned(), |bytes| Size(bytes).to_string()),
-            run.waiting.map_or_else(String::new, percent)
+            run.waiting.map_or_else(String::new, format_percent)
         );
     }
     out.push_str("</tbody></table></div></section>");
 }
 
-fn footer(out: &mut String, report: &BenchReport) {
+fn write_footer(out: &mut String, report: &BenchReport) {
     out.push_str("<footer>");
-    for line in conclusions(report).iter().chain(&report.notes) {
-        let _ = write!(out, "<p>{}.</p>", escape(line));
+    for line in conclusion_sentences(report).iter().chain(&report.notes) {
+        let _ = write!(out, "<p>{}.</p>", escape_html(line));
     }
     let _ = write!(
         out,
@@ -166,13 +178,13 @@ fn footer(out: &mut String, report: &BenchReport) {
          further. A consumer took a batch, worked for {}, and took the next; the time that it waited after the first \
          batch counts.</p></footer>",
         env!("CARGO_PKG_VERSION"),
-        grouped(report.batch),
-        milliseconds(report.limit_seconds),
-        milliseconds(report.step_seconds)
+        group_digits(report.batch),
+        format_milliseconds(report.limit_seconds),
+        format_milliseconds(report.step_seconds)
     );
 }
 
-fn size(bytes: f64) -> Size {
+fn rate_size(bytes: f64) -> Size {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and below 2^53")]
     let bytes = bytes as u64;
     Size(bytes)

@@ -1,8 +1,8 @@
 //! The pages of `report` and `bench`: one HTML file each that needs nothing else, with drawings as SVG and pictures as
 //! data URLs.
 //!
-//! Every text that comes from data passes through [`escape`]. The page has no scripts, and a policy that forbids them
-//! and every request, in case a text got through.
+//! Every text that comes from data passes through [`escape_html`]. The page has no scripts, and a policy that forbids
+//! them and every request, in case a text got through.
 
 mod bench;
 mod style;
@@ -10,19 +10,19 @@ mod svg;
 
 use std::fmt::Write as _;
 
-pub(super) use self::bench::page as bench_page;
+pub(super) use self::bench::render_page as bench_page;
 use self::{
     style::STYLE,
     svg::{Bar, Edge, Node},
 };
 use super::human::{clean, plural};
 use crate::{
-    codec::base64::base64,
+    codec::base64::to_base64,
     ops::{
         drift::{ColumnDrift, DriftReport},
         report::{ColumnReport, Report, SizeBin, SourceFolder, VersionReport},
     },
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Bytes of a page from which on columns are left out.
@@ -37,7 +37,7 @@ const MAX_ROWS: usize = 60;
 const MAX_TEXT: usize = 240;
 
 /// Returns a text for HTML: nothing in it is markup, and control characters and marks of direction are replaced.
-fn escape(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in clean(text).chars() {
         match c {
@@ -55,36 +55,36 @@ fn escape(text: &str) -> String {
 /// Returns the beginning of a text of any length, for HTML.
 fn escape_some(text: &str) -> String {
     match text.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => escape(&text[..end]) + "…",
-        None => escape(text),
+        Some((end, _)) => escape_html(&text[..end]) + "…",
+        None => escape_html(text),
     }
 }
 
 /// Returns the page.
 pub(super) fn page(report: &Report) -> String {
     let name = report.source.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let mut out = begin(name, "report");
+    let mut out = begin_page(name, "report");
     // Writing to a string cannot fail, here and below.
     if let Some(version) = report.version {
         let _ = write!(out, " <small>{version}</small>");
     }
     let _ = writeln!(out, "</h1><p class=\"sub mono\">{}</p></header>", escape_some(&report.source));
-    tiles(&mut out, report);
-    versions(&mut out, report);
-    sizes(&mut out, report);
-    drift(&mut out, report);
-    rejects(&mut out, report);
-    lineage(&mut out, report);
-    parts(&mut out, report);
-    media(&mut out, report);
-    columns(&mut out, report);
-    footer(&mut out, report);
+    write_tiles(&mut out, report);
+    write_versions(&mut out, report);
+    write_sizes(&mut out, report);
+    write_drift(&mut out, report);
+    write_rejects(&mut out, report);
+    write_lineage(&mut out, report);
+    write_parts(&mut out, report);
+    write_media(&mut out, report);
+    write_columns(&mut out, report);
+    write_footer(&mut out, report);
     out.push_str("</main></body></html>\n");
     out
 }
 
 /// Returns the beginning of a page, up to the name in its heading.
-fn begin(name: &str, what: &str) -> String {
+fn begin_page(name: &str, what: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src \
@@ -96,47 +96,49 @@ fn begin(name: &str, what: &str) -> String {
     )
 }
 
-fn heading(out: &mut String, title: &str, about: &str) {
+fn write_heading(out: &mut String, title: &str, about: &str) {
     let _ = writeln!(out, "\n<section><h2>{title}</h2><p class=\"about\">{about}</p>");
 }
 
-fn tiles(out: &mut String, report: &Report) {
+fn write_tiles(out: &mut String, report: &Report) {
     let about = if report.records_exact { "" } else { "~" };
-    let records = report.records.map_or_else(|| "unknown".to_owned(), |records| format!("{about}{}", grouped(records)));
+    let records =
+        report.records.map_or_else(|| "unknown".to_owned(), |records| format!("{about}{}", group_digits(records)));
     let is_dataset = report.version.is_some();
     let codec = report.codec.as_deref().filter(|codec| *codec != "none");
     let format_note = codec.map_or_else(|| "format".to_owned(), ToOwned::to_owned);
     let mut all = vec![
         (records, "records".to_owned()),
         (Size(report.bytes).to_string(), "stored".to_owned()),
-        (grouped(report.files), noun(report.files, if is_dataset { "live shard" } else { "file" })),
+        (group_digits(report.files), plural_noun(report.files, if is_dataset { "live shard" } else { "file" })),
         (report.format.clone(), format_note),
     ];
     if report.columns > 0 {
-        all.push((grouped(report.columns), noun(report.columns, "column")));
+        all.push((group_digits(report.columns), plural_noun(report.columns, "column")));
     }
     if is_dataset {
-        all.push((grouped(report.sources), noun(report.sources, "source")));
-        all.push((grouped(report.versions), noun(report.versions, "version")));
+        all.push((group_digits(report.sources), plural_noun(report.sources, "source")));
+        all.push((group_digits(report.versions), plural_noun(report.versions, "version")));
     }
     if report.rejects.records > 0 {
-        all.push((grouped(report.rejects.records), "rejected".to_owned()));
+        all.push((group_digits(report.rejects.records), "rejected".to_owned()));
     }
     if report.damaged > 0 {
-        all.push((grouped(report.damaged), noun(report.damaged, "damaged file")));
+        all.push((group_digits(report.damaged), plural_noun(report.damaged, "damaged file")));
     }
     out.push_str("<div class=\"tiles\">");
     for (value, label) in all {
-        let _ = write!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape_some(&value), escape(&label));
+        let _ =
+            write!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape_some(&value), escape_html(&label));
     }
     out.push_str("</div>\n");
 }
 
-fn noun(count: u64, noun: &str) -> String {
+fn plural_noun(count: u64, noun: &str) -> String {
     if count == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
-fn versions(out: &mut String, report: &Report) {
+fn write_versions(out: &mut String, report: &Report) {
     let list = &report.version_list;
     if list.is_empty() {
         return;
@@ -144,9 +146,13 @@ fn versions(out: &mut String, report: &Report) {
     let at = report.committed_at.as_deref().unwrap_or_default();
     let shown = match (report.versions - list.len() as u64, list.len().saturating_sub(MAX_ROWS)) {
         (0, 0) => String::new(),
-        (older, more) => format!("; {} not listed", grouped(older + more as u64)),
+        (older, more) => format!("; {} not listed", group_digits(older + more as u64)),
     };
-    heading(out, "Versions", &format!("Live records after each run; the newest is of {}{shown}.", escape(at)));
+    write_heading(
+        out,
+        "Versions",
+        &format!("Live records after each run; the newest is of {}{shown}.", escape_html(at)),
+    );
     let bar = |version: &VersionReport| Bar {
         value: version.totals.records as f64,
         title: format!(
@@ -158,7 +164,7 @@ fn versions(out: &mut String, report: &Report) {
         ),
     };
     if list.len() > 1 {
-        let bars = svg::bars(&list.iter().map(bar).collect::<Vec<_>>(), "Records by version");
+        let bars = svg::draw_bars(&list.iter().map(bar).collect::<Vec<_>>(), "Records by version");
         let (first, last) = (list.first().map(|v| v.version), list.last().map(|v| v.version));
         let _ = write!(
             out,
@@ -185,7 +191,7 @@ fn version_row(out: &mut String, version: &VersionReport) {
     let gone = if version.readable { "" } else { " class=\"gone\"" };
     let _ = write!(out, "<tr{gone}><td>{}{tags}</td><td>{}</td>", version.version, version.operation);
     for number in [counts.records_in, counts.records_out, counts.records_refused()] {
-        let _ = write!(out, "<td class=\"n\">{}</td>", grouped(number));
+        let _ = write!(out, "<td class=\"n\">{}</td>", group_digits(number));
     }
     let _ = write!(
         out,
@@ -193,15 +199,15 @@ fn version_row(out: &mut String, version: &VersionReport) {
          <td class=\"n\">{}</td><td>{}</td></tr>",
         Size(counts.bytes_in),
         Size(counts.bytes_out),
-        grouped(counts.shards_added),
-        grouped(counts.shards_removed),
-        grouped(version.totals.records),
+        group_digits(counts.shards_added),
+        group_digits(counts.shards_removed),
+        group_digits(version.totals.records),
         Size(version.totals.bytes),
-        escape(&version.committed_at)
+        escape_html(&version.committed_at)
     );
 }
 
-fn sizes(out: &mut String, report: &Report) {
+fn write_sizes(out: &mut String, report: &Report) {
     if report.shard_sizes.is_empty() {
         return;
     }
@@ -209,7 +215,7 @@ fn sizes(out: &mut String, report: &Report) {
         Some(_) => ("shard", "Shards"),
         None => ("file", "Files"),
     };
-    heading(out, "Sizes", "Each bar counts sizes up to twice its lower bound.");
+    write_heading(out, "Sizes", "Each bar counts sizes up to twice its lower bound.");
     out.push_str("<div class=\"two\">");
     size_card(out, title, "all of them", &report.shard_sizes, file);
     size_card(out, "Records", &report.record_sizes_from, &report.record_sizes, "record");
@@ -222,7 +228,7 @@ fn size_card(out: &mut String, title: &str, from: &str, bins: &[SizeBin], what: 
         value: bin.count as f64,
         title: format!("from {}: {}, {}", Size(bin.from), plural(bin.count, what), Size(bin.bytes)),
     };
-    let bars = svg::bars(&bins.iter().map(bar).collect::<Vec<_>>(), &format!("Sizes of {what}s"));
+    let bars = svg::draw_bars(&bins.iter().map(bar).collect::<Vec<_>>(), &format!("Sizes of {what}s"));
     let _ = write!(
         out,
         "<div class=\"card tall\"><h3>{title}</h3><p class=\"facts\">{}</p>{bars}<div class=\"axis\"><span>{}</span>\
@@ -233,7 +239,7 @@ fn size_card(out: &mut String, title: &str, from: &str, bins: &[SizeBin], what: 
     );
 }
 
-fn columns(out: &mut String, report: &Report) {
+fn write_columns(out: &mut String, report: &Report) {
     if report.column_list.is_empty() {
         return;
     }
@@ -244,7 +250,7 @@ fn columns(out: &mut String, report: &Report) {
             "Histograms, frequent values and numbers with ~ are of a sample: {sample}. Other numbers are exact."
         ),
     };
-    heading(out, "Columns", &about);
+    write_heading(out, "Columns", &about);
     if !report.hidden.is_empty() {
         let names: Vec<String> =
             report.hidden.iter().map(|name| format!("<code>{}</code>", escape_some(name))).collect();
@@ -282,23 +288,27 @@ fn column_card(column: &ColumnReport) -> String {
     );
     let mut facts = vec![match (column.nulls, column.null_share) {
         (Some(0), _) => "no nulls".to_owned(),
-        (Some(nulls), share) => format!("<em>{}</em> null ({})", grouped(nulls), percent(share)),
+        (Some(nulls), share) => format!("<em>{}</em> null ({})", group_digits(nulls), format_percent(share)),
         (None, 0.0) => "~no nulls".to_owned(),
-        (None, share) => format!("~<em>{}</em> null", percent(share)),
+        (None, share) => format!("~<em>{}</em> null", format_percent(share)),
     }];
     if let (Some(min), Some(max)) = (&column.min, &column.max) {
         let about = if column.range_exact { "" } else { "~" };
-        facts.push(format!("{about}<em><bdi>{}</bdi></em> to <em><bdi>{}</bdi></em>", cut(min, 44), cut(max, 44)));
+        facts.push(format!(
+            "{about}<em><bdi>{}</bdi></em> to <em><bdi>{}</bdi></em>",
+            cut_and_escape(min, 44),
+            cut_and_escape(max, 44)
+        ));
     }
     if let Some(distinct) = column.sampled_distinct.filter(|distinct| *distinct > 0) {
         let different = if distinct == column.sampled_values && distinct > 1 { "all different" } else { "distinct" };
         facts.push(match different {
-            "distinct" => format!("{} distinct in {}", grouped(distinct), grouped(column.sampled_values)),
-            all => format!("{all} in {}", grouped(column.sampled_values)),
+            "distinct" => format!("{} distinct in {}", group_digits(distinct), group_digits(column.sampled_values)),
+            all => format!("{all} in {}", group_digits(column.sampled_values)),
         });
     }
     if column.sampled_nans > 0 {
-        facts.push(format!("{} NaN in the sample", grouped(column.sampled_nans)));
+        facts.push(format!("{} NaN in the sample", group_digits(column.sampled_nans)));
     }
     if let Some(bytes) = column.stored_bytes {
         facts.push(format!("{} stored", Size(bytes)));
@@ -306,7 +316,7 @@ fn column_card(column: &ColumnReport) -> String {
     out.push_str(&facts.join(" · "));
     out.push_str("</p>");
     if column.bins.len() > 1 {
-        out.push_str(&histogram(column));
+        out.push_str(&histogram_svg(column));
     }
     let distinct = column.sampled_distinct.unwrap_or(0);
     if column.kind != "number" && column.kind != "time" || distinct <= 8 && column.bins.len() < 2 {
@@ -315,26 +325,33 @@ fn column_card(column: &ColumnReport) -> String {
     out + "</div>\n"
 }
 
-fn histogram(column: &ColumnReport) -> String {
+fn histogram_svg(column: &ColumnReport) -> String {
     let is_time = column.kind == "time";
     let bar = |bin: &crate::ops::report::HistogramBin| Bar {
         value: bin.count as f64,
         title: match is_time {
             true => plural(bin.count, "value"),
-            false => format!("{} to {}: {}", number(bin.from), number(bin.to), plural(bin.count, "value")),
+            false => {
+                format!("{} to {}: {}", format_number(bin.from), format_number(bin.to), plural(bin.count, "value"))
+            }
         },
     };
-    let bars = svg::bars(&column.bins.iter().map(bar).collect::<Vec<_>>(), &format!("Histogram of {}", column.column));
+    let bars =
+        svg::draw_bars(&column.bins.iter().map(bar).collect::<Vec<_>>(), &format!("Histogram of {}", column.column));
     let ends = column.bins.first().zip(column.bins.last());
     let ends = ends.map_or((0.0, 0.0), |(first, last)| (first.from, last.to));
     let (low, high) = match (&column.sampled_min, &column.sampled_max) {
         (Some(low), Some(high)) => (low.clone(), high.clone()),
         _ => {
             let unit = if column.kind == "bytes" { " bytes" } else { " items" };
-            (number(ends.0), number(ends.1) + unit)
+            (format_number(ends.0), format_number(ends.1) + unit)
         }
     };
-    format!("{bars}<div class=\"axis\"><span>{}</span><span>{}</span></div>", cut(&low, 32), cut(&high, 32))
+    format!(
+        "{bars}<div class=\"axis\"><span>{}</span><span>{}</span></div>",
+        cut_and_escape(&low, 32),
+        cut_and_escape(&high, 32)
+    )
 }
 
 fn top_values(out: &mut String, column: &ColumnReport) {
@@ -344,31 +361,31 @@ fn top_values(out: &mut String, column: &ColumnReport) {
     out.push_str("<ul class=\"values\">");
     for top in &column.top {
         let share = 100.0 * top.count as f64 / column.sampled_values.max(1) as f64;
-        let value = if top.value.is_empty() { "<i>empty</i>".to_owned() } else { cut(&top.value, 80) };
+        let value = if top.value.is_empty() { "<i>empty</i>".to_owned() } else { cut_and_escape(&top.value, 80) };
         let _ = write!(
             out,
             "<li style=\"--w:{share:.1}%\"><span title=\"{}\"><bdi>{value}</bdi></span><i>{}</i></li>",
-            escape(&top.value),
-            grouped(top.count)
+            escape_html(&top.value),
+            group_digits(top.count)
         );
     }
     out.push_str("</ul>");
 }
 
 /// Returns at most so many characters of a text, for HTML.
-fn cut(text: &str, width: usize) -> String {
+fn cut_and_escape(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
-        Some((end, _)) => escape(&text[..end]) + "…",
-        None => escape(text),
+        Some((end, _)) => escape_html(&text[..end]) + "…",
+        None => escape_html(text),
     }
 }
 
-fn percent(share: f64) -> String {
+fn format_percent(share: f64) -> String {
     if share > 0.0 && share < 0.001 { "&lt;0.1%".to_owned() } else { format!("{:.1}%", share * 100.0) }
 }
 
 /// Writes a number in at most some eight digits.
-fn number(value: f64) -> String {
+fn format_number(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 || (0.001..1e9).contains(&size) {
         let text = format!("{value:.*}", if size < 10.0 { 3 } else { 1 });
@@ -377,7 +394,7 @@ fn number(value: f64) -> String {
     format!("{value:.3e}")
 }
 
-fn drift(out: &mut String, report: &Report) {
+fn write_drift(out: &mut String, report: &Report) {
     let Some(drift) = &report.drift else { return };
     let beyond = match (drift.drifted, drift.columns_beyond) {
         (false, _) => "No threshold is exceeded.".to_owned(),
@@ -385,17 +402,17 @@ fn drift(out: &mut String, report: &Report) {
     };
     let change = format!(
         "{} to {} records ({:+.1}%) from {} to {}. {beyond} {}",
-        grouped(drift.records_before),
-        grouped(drift.records_after),
+        group_digits(drift.records_before),
+        group_digits(drift.records_after),
         drift.volume_change * 100.0,
         drift.from,
         drift.to,
         drift.not_compared.map_or_else(
             || format!("Grey is {}, colour is {}; bins are made from the older version.", drift.from, drift.to),
-            |why| format!("Not compared: {}.", escape(why))
+            |why| format!("Not compared: {}.", escape_html(why))
         ),
     );
-    heading(out, &format!("Drift from {} to {}", drift.from, drift.to), &change);
+    write_heading(out, &format!("Drift from {} to {}", drift.from, drift.to), &change);
     out.push_str("<div class=\"grid\">");
     drift.columns.iter().take(MAX_DRIFT).for_each(|column| drift_card(out, column, drift));
     out.push_str("</div>");
@@ -419,8 +436,8 @@ fn drift_card(out: &mut String, column: &ColumnDrift, drift: &DriftReport) {
          <p class=\"facts\">{psi} · nulls {} to {}</p>",
         escape_some(&column.column),
         column.kind,
-        percent(column.nulls_before),
-        percent(column.nulls_after)
+        format_percent(column.nulls_before),
+        format_percent(column.nulls_after)
     );
     let sum = |of: fn(&crate::ops::drift::BinDrift) -> u64| column.bins.iter().map(of).sum::<u64>().max(1) as f64;
     let (before, after) = (sum(|bin| bin.before), sum(|bin| bin.after));
@@ -428,19 +445,20 @@ fn drift_card(out: &mut String, column: &ColumnDrift, drift: &DriftReport) {
         column.bins.iter().map(|bin| (bin.before as f64 / before, bin.after as f64 / after)).collect();
     if shares.len() > 1 {
         let label = format!("{} in {} and {}", column.column, drift.from, drift.to);
-        out.push_str(&svg::pairs(&shares, &label));
+        out.push_str(&svg::draw_pairs(&shares, &label));
         let end = |bin: Option<&crate::ops::drift::BinDrift>| match bin {
-            Some(bin) => bin.up_to.map(number).or_else(|| bin.value.clone()),
+            Some(bin) => bin.up_to.map(format_number).or_else(|| bin.value.clone()),
             None => None,
         };
         let low = end(column.bins.first()).unwrap_or_default();
         let sign = if column.bins.first().is_some_and(|bin| bin.up_to.is_some()) { "≤ " } else { "" };
-        let _ = write!(out, "<div class=\"axis\"><span>{sign}{}</span><span>others</span></div>", cut(&low, 32));
+        let _ =
+            write!(out, "<div class=\"axis\"><span>{sign}{}</span><span>others</span></div>", cut_and_escape(&low, 32));
     }
     out.push_str("</div>");
 }
 
-fn rejects(out: &mut String, report: &Report) {
+fn write_rejects(out: &mut String, report: &Report) {
     let rejects = &report.rejects;
     if rejects.records == 0 {
         return;
@@ -450,7 +468,7 @@ fn rejects(out: &mut String, report: &Report) {
         (recorded, true) => format!("{} on record.", plural(recorded, "record")),
         (recorded, false) => format!("{} in the first 64 MiB of the files of rejects.", plural(recorded, "record")),
     };
-    heading(out, "Rejected records", &format!("{} by the runs above. {about}", grouped(rejects.records)));
+    write_heading(out, "Rejected records", &format!("{} by the runs above. {about}", group_digits(rejects.records)));
     if rejects.groups.is_empty() {
         out.push_str("</section>");
         return;
@@ -463,7 +481,7 @@ fn rejects(out: &mut String, report: &Report) {
         let _ = write!(
             out,
             "<tr><td class=\"n\">{}</td><td class=\"wrap\">{}</td><td class=\"wrap\">",
-            grouped(group.records),
+            group_digits(group.records),
             escape_some(&group.reason)
         );
         for example in &group.examples {
@@ -476,7 +494,7 @@ fn rejects(out: &mut String, report: &Report) {
     out.push_str("</tbody></table></div></section>");
 }
 
-fn lineage(out: &mut String, report: &Report) {
+fn write_lineage(out: &mut String, report: &Report) {
     let mut folders: Vec<&SourceFolder> = report.folders.iter().collect();
     if folders.is_empty() {
         return;
@@ -508,7 +526,7 @@ fn lineage(out: &mut String, report: &Report) {
     let edges: Vec<Edge> = folders.iter().enumerate().filter_map(edge).collect();
     let version = |version: &&VersionReport| Node {
         title: format!("{} {}", version.version, version.operation),
-        note: format!("{} live, {}", grouped(version.totals.records), Size(version.totals.bytes)),
+        note: format!("{} live, {}", group_digits(version.totals.records), Size(version.totals.bytes)),
     };
     let versions: Vec<Node> = versions.iter().map(version).collect();
     let left = report.folders.len().saturating_sub(folders.len());
@@ -517,15 +535,15 @@ fn lineage(out: &mut String, report: &Report) {
     } else {
         String::new()
     };
-    heading(out, "Lineage", &format!("Folders of sources, and the versions that took records from them.{more}"));
+    write_heading(out, "Lineage", &format!("Folders of sources, and the versions that took records from them.{more}"));
     let _ = write!(
         out,
         "<div class=\"scroll\">{}</div></section>",
-        svg::graph(&sources, &versions, &edges, "Sources and versions")
+        svg::draw_graph(&sources, &versions, &edges, "Sources and versions")
     );
 }
 
-fn parts(out: &mut String, report: &Report) {
+fn write_parts(out: &mut String, report: &Report) {
     if report.parts.is_empty() {
         return;
     }
@@ -534,14 +552,15 @@ fn parts(out: &mut String, report: &Report) {
     } else {
         format!("Of a sample: {}.", escape_some(&report.sample))
     };
-    heading(out, "Parts of samples", &about);
+    write_heading(out, "Parts of samples", &about);
     out.push_str("<div class=\"grid\">");
     for part in &report.parts {
         let bar = |bin: &SizeBin| Bar {
             value: bin.count as f64,
             title: format!("from {}: {}", Size(bin.from), plural(bin.count, "sample")),
         };
-        let bars = svg::bars(&part.sizes.iter().map(bar).collect::<Vec<_>>(), &format!("Sizes of {}", part.extension));
+        let bars =
+            svg::draw_bars(&part.sizes.iter().map(bar).collect::<Vec<_>>(), &format!("Sizes of {}", part.extension));
         let ends =
             part.sizes.first().zip(part.sizes.last()).map(|(a, b)| (Size(a.from), Size(b.from.saturating_mul(2))));
         let (low, high) = ends.unwrap_or((Size(0), Size(0)));
@@ -559,18 +578,22 @@ fn parts(out: &mut String, report: &Report) {
     out.push_str("</div></section>");
 }
 
-fn media(out: &mut String, report: &Report) {
+fn write_media(out: &mut String, report: &Report) {
     let pictures = &report.media.pictures;
     if !pictures.is_empty() {
         let omitted = match report.pictures_omitted {
             0 => String::new(),
-            some => format!(" {} more too large or too many for the page.", grouped(some)),
+            some => format!(" {} more too large or too many for the page.", group_digits(some)),
         };
-        heading(out, "Pictures", &format!("{} of sampled records.{omitted}", plural(pictures.len() as u64, "picture")));
+        write_heading(
+            out,
+            "Pictures",
+            &format!("{} of sampled records.{omitted}", plural(pictures.len() as u64, "picture")),
+        );
         out.push_str("<div class=\"gallery\">");
         for picture in pictures {
             let (name, size) = (escape_some(&picture.name), Size(picture.bytes));
-            let content = base64(&picture.content);
+            let content = to_base64(&picture.content);
             let _ = write!(
                 out,
                 "<figure><img alt=\"{name}\" src=\"data:{};base64,{content}\"><figcaption><bdi>{name}</bdi><br>{size}\
@@ -582,7 +605,7 @@ fn media(out: &mut String, report: &Report) {
     }
 }
 
-fn footer(out: &mut String, report: &Report) {
+fn write_footer(out: &mut String, report: &Report) {
     let private = if report.is_private {
         " Ids of this dataset are private: columns of ids, names of sources, values in reasons and the content of \
          samples are left out."
@@ -591,7 +614,7 @@ fn footer(out: &mut String, report: &Report) {
     };
     let rejected = match report.sample_rejected {
         0 => String::new(),
-        some => format!(" <code>convert</code> would reject {} of the sampled records.", grouped(some)),
+        some => format!(" <code>convert</code> would reject {} of the sampled records.", group_digits(some)),
     };
     let _ = write!(
         out,
@@ -664,7 +687,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let texts = [0.0, 1.5, 12.34, -3.0, 1e12, 0.000_01, 1_234_567.0].map(number);
+        let texts = [0.0, 1.5, 12.34, -3.0, 1e12, 0.000_01, 1_234_567.0].map(format_number);
         assert_eq!(texts, ["0", "1.5", "12.3", "-3", "1.000e12", "1.000e-5", "1234567"]);
     }
 }

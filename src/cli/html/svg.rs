@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::escape;
-use crate::units::grouped;
+use super::escape_html;
+use crate::units::group_digits;
 
 /// Width and height of a drawing of bars.
 const WIDTH: f64 = 240.0;
@@ -19,38 +19,38 @@ pub(super) struct Bar {
 }
 
 /// Draws bars side by side; values above 0 are always visible.
-pub(super) fn bars(bars: &[Bar], label: &str) -> String {
+pub(super) fn draw_bars(bars: &[Bar], label: &str) -> String {
     let most = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     let step = WIDTH / bars.len().max(1) as f64;
     let gap = (step * 0.14).min(3.0);
-    let mut out = open("bars", WIDTH, HEIGHT, label);
+    let mut out = open_svg("bars", WIDTH, HEIGHT, label);
     for (at, bar) in bars.iter().enumerate() {
         let height = if bar.value > 0.0 { (bar.value / most * HEIGHT).max(1.0) } else { 0.0 };
         let (x, y) = (at as f64 * step + gap / 2.0, HEIGHT - height);
-        let title = escape(&bar.title);
+        let title = escape_html(&bar.title);
         // The title covers the whole height, or small bars could not be pointed at.
         let _ = write!(
             out,
             "<g><title>{title}</title><path class=\"hit\" d=\"M{} 0h{}v{HEIGHT}h-{}z\"/>\
              <path d=\"M{} {}h{}v{}h-{}z\"/></g>",
-            short(x),
-            short(step - gap),
-            short(step - gap),
-            short(x),
-            short(y),
-            short(step - gap),
-            short(height),
-            short(step - gap)
+            format_coordinate(x),
+            format_coordinate(step - gap),
+            format_coordinate(step - gap),
+            format_coordinate(x),
+            format_coordinate(y),
+            format_coordinate(step - gap),
+            format_coordinate(height),
+            format_coordinate(step - gap)
         );
     }
     out + "</svg>"
 }
 
 /// Draws two series of shares side by side, such as before and after.
-pub(super) fn pairs(pairs: &[(f64, f64)], label: &str) -> String {
+pub(super) fn draw_pairs(pairs: &[(f64, f64)], label: &str) -> String {
     let most = pairs.iter().map(|(a, b)| a.max(*b)).fold(0.0, f64::max);
     let step = WIDTH / pairs.len().max(1) as f64;
-    let mut out = open("bars pairs", WIDTH, HEIGHT, label);
+    let mut out = open_svg("bars pairs", WIDTH, HEIGHT, label);
     for (class, offset) in [("before", 0.08), ("after", 0.5)] {
         let _ = write!(out, "<path class=\"{class}\" d=\"");
         for (at, (before, after)) in pairs.iter().enumerate() {
@@ -60,11 +60,11 @@ pub(super) fn pairs(pairs: &[(f64, f64)], label: &str) -> String {
             let _ = write!(
                 out,
                 "M{} {}h{}v{}h-{}z",
-                short(x),
-                short(y),
-                short(step * 0.4),
-                short(height),
-                short(step * 0.4)
+                format_coordinate(x),
+                format_coordinate(y),
+                format_coordinate(step * 0.4),
+                format_coordinate(height),
+                format_coordinate(step * 0.4)
             );
         }
         out.push_str("\"/>");
@@ -95,7 +95,7 @@ const TITLE: usize = 29;
 const NOTE: usize = 36;
 
 /// Draws sources on the left, versions on the right, and arrows between them; versions follow each other.
-pub(super) fn graph(sources: &[Node], versions: &[Node], edges: &[Edge], label: &str) -> String {
+pub(super) fn draw_graph(sources: &[Node], versions: &[Node], edges: &[Edge], label: &str) -> String {
     let rows = sources.len().max(versions.len()) as f64;
     let height = rows * LINE;
     // The shorter column is centred.
@@ -103,8 +103,8 @@ pub(super) fn graph(sources: &[Node], versions: &[Node], edges: &[Edge], label: 
     let most = edges.iter().map(|edge| edge.weight).max().unwrap_or(1).max(1);
     let mut out = format!(
         "<svg class=\"graph\" viewBox=\"0 0 {GRAPH} {}\" role=\"img\" aria-label=\"{}\">",
-        short(height.max(LINE)),
-        escape(label)
+        format_coordinate(height.max(LINE)),
+        escape_html(label)
     );
     for edge in edges {
         let (a, b) = (top(sources.len(), edge.from) + TALL / 2.0, top(versions.len(), edge.to) + TALL / 2.0);
@@ -115,45 +115,51 @@ pub(super) fn graph(sources: &[Node], versions: &[Node], edges: &[Edge], label: 
             out,
             "<path class=\"edge\" stroke-width=\"{}\" d=\"M{left} {}C{middle} {} {middle} {} {right} {}\">\
              <title>{} records</title></path>",
-            short(width),
-            short(a),
-            short(a),
-            short(b),
-            short(b),
-            grouped(edge.weight)
+            format_coordinate(width),
+            format_coordinate(a),
+            format_coordinate(a),
+            format_coordinate(b),
+            format_coordinate(b),
+            group_digits(edge.weight)
         );
     }
     for at in 1..versions.len() {
         let (x, y) = (GRAPH - BOX + 20.0, top(versions.len(), at));
-        let _ = write!(out, "<path class=\"next\" d=\"M{} {}V{}\"/>", short(x), short(y - (LINE - TALL)), short(y));
+        let _ = write!(
+            out,
+            "<path class=\"next\" d=\"M{} {}V{}\"/>",
+            format_coordinate(x),
+            format_coordinate(y - (LINE - TALL)),
+            format_coordinate(y)
+        );
     }
     for (nodes, x, class) in [(sources, 0.0, "source"), (versions, GRAPH - BOX, "version")] {
         for (at, node) in nodes.iter().enumerate() {
-            boxed(&mut out, node, (x, top(nodes.len(), at)), class);
+            draw_node(&mut out, node, (x, top(nodes.len(), at)), class);
         }
     }
     out + "</svg>"
 }
 
-fn boxed(out: &mut String, node: &Node, (x, y): (f64, f64), class: &str) {
-    let (title, note) = (escape(&node.title), escape(&fitted(&node.note, NOTE)));
-    let short_title = escape(&fitted(&node.title, TITLE));
+fn draw_node(out: &mut String, node: &Node, (x, y): (f64, f64), class: &str) {
+    let (title, note) = (escape_html(&node.title), escape_html(&fit_end(&node.note, NOTE)));
+    let short_title = escape_html(&fit_end(&node.title, TITLE));
     let _ = write!(
         out,
         "<g class=\"{class}\"><title>{title}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{TALL}\" rx=\"6\"/>\
          <text x=\"{}\" y=\"{}\">{short_title}</text><text class=\"note\" x=\"{}\" y=\"{}\">{note}</text></g>",
-        short(x + 0.5),
-        short(y),
-        short(BOX - 1.0),
-        short(x + 10.0),
-        short(y + 17.0),
-        short(x + 10.0),
-        short(y + 32.0)
+        format_coordinate(x + 0.5),
+        format_coordinate(y),
+        format_coordinate(BOX - 1.0),
+        format_coordinate(x + 10.0),
+        format_coordinate(y + 17.0),
+        format_coordinate(x + 10.0),
+        format_coordinate(y + 32.0)
     );
 }
 
 /// Returns the end of a text that is too long: the last folders of a path tell most.
-fn fitted(text: &str, width: usize) -> String {
+fn fit_end(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
         text.to_owned()
@@ -162,17 +168,17 @@ fn fitted(text: &str, width: usize) -> String {
     }
 }
 
-fn open(class: &str, width: f64, height: f64, label: &str) -> String {
+fn open_svg(class: &str, width: f64, height: f64, label: &str) -> String {
     format!(
         "<svg class=\"{class}\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">",
-        short(width),
-        short(height),
-        escape(label)
+        format_coordinate(width),
+        format_coordinate(height),
+        escape_html(label)
     )
 }
 
 /// Writes a coordinate with at most two places.
-fn short(number: f64) -> String {
+fn format_coordinate(number: f64) -> String {
     let text = format!("{number:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -187,21 +193,24 @@ mod tests {
         let node = || Node { title: hostile.into(), note: hostile.into() };
         let edges = [Edge { from: 0, to: 0, weight: 0 }];
         let all = [
-            bars(&[Bar { value: 1.0, title: hostile.into() }, Bar { value: 0.0, title: String::new() }], hostile),
-            pairs(&[(0.5, 0.5), (0.0, f64::MIN_POSITIVE)], hostile),
-            graph(&[node()], &[node(), node()], &edges, hostile),
+            draw_bars(&[Bar { value: 1.0, title: hostile.into() }, Bar { value: 0.0, title: String::new() }], hostile),
+            draw_pairs(&[(0.5, 0.5), (0.0, f64::MIN_POSITIVE)], hostile),
+            draw_graph(&[node()], &[node(), node()], &edges, hostile),
         ];
         for drawing in &all {
             assert!(!drawing.contains("<script") && !drawing.contains('\u{202e}'), "{drawing}");
             assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "{drawing}");
             assert_eq!(drawing.matches("<svg").count(), drawing.matches("</svg>").count());
         }
-        assert_eq!(bars(&[], "").matches("<path").count(), 0);
+        assert_eq!(draw_bars(&[], "").matches("<path").count(), 0);
     }
 
     #[test]
     fn texts_are_short() {
-        assert_eq!((short(2.50), short(100.0), short(0.004)), ("2.5".into(), "100".into(), "0".into()));
-        assert_eq!(fitted("/data/a/b", 5), "…/a/b");
+        assert_eq!(
+            (format_coordinate(2.50), format_coordinate(100.0), format_coordinate(0.004)),
+            ("2.5".into(), "100".into(), "0".into())
+        );
+        assert_eq!(fit_end("/data/a/b", 5), "…/a/b");
     }
 }

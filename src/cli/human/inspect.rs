@@ -2,15 +2,15 @@
 
 use std::io::Write;
 
-use super::{clean, line, parent, plural, settings, table::inspected};
+use super::{clean, plural, table::write_table_facts, write_line, write_parent, write_settings};
 use crate::{
     error::Result,
     ops::inspect::{Bucket, Cost, InspectReport},
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Writes what `inspect` found.
-pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
+pub(in crate::cli) fn write_inspect(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
     let version = report.version.map_or_else(String::new, |version| format!("{version} of "));
     writeln!(w, "{version}{}", clean(&report.source))?;
     for format in &report.formats {
@@ -21,27 +21,28 @@ pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport) -> Resu
         };
         let records = format.records.map_or_else(String::new, |n| format!(", {about}{}", plural(n, "record")));
         let files = plural(format.files, if report.version.is_some() { "shard" } else { "file" });
-        let damaged = if format.damaged > 0 { format!(", {} damaged", grouped(format.damaged)) } else { String::new() };
+        let damaged =
+            if format.damaged > 0 { format!(", {} damaged", group_digits(format.damaged)) } else { String::new() };
         writeln!(w, "  {:<10} {files}, {}{records}{damaged}", format.format, Size(format.bytes))?;
     }
     if let Some(table) = &report.table {
-        inspected(w, table)?;
+        write_table_facts(w, table)?;
     }
     if let Some(chosen) = &report.settings {
-        line(w, "target", chosen.target_shard)?;
-        settings(w, chosen)?;
+        write_line(w, "target", chosen.target_shard)?;
+        write_settings(w, chosen)?;
     }
-    parent(w, report.parent.as_ref(), &report.source)?;
+    write_parent(w, report.parent.as_ref(), &report.source)?;
     for plan in &report.plans {
-        let (done, tasks) = (grouped(plan.tasks_done), plural(plan.tasks, "task"));
+        let (done, tasks) = (group_digits(plan.tasks_done), plural(plan.tasks, "task"));
         writeln!(w, "  plan       {}: {done} of {tasks} done, last at {}", plan.operation, plan.touched)?;
         writeln!(w, "             {}", clean(&plan.plan))?;
     }
     if report.files > 0 {
         writeln!(w, "sizes")?;
-        sizes(w, &report.sizes, "files")?;
+        write_sizes(w, &report.sizes, "files")?;
         if report.files > 1 {
-            let (small, files) = (grouped(report.small_files), grouped(report.files));
+            let (small, files) = (group_digits(report.small_files), group_digits(report.files));
             writeln!(w, "  small-file score {} of 100, {small} of {files} small", report.small_file_score)?;
         }
     }
@@ -54,7 +55,7 @@ pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport) -> Resu
             writeln!(w, "  {:<width$}  {}{nulls}{unique}", clean(&column.column), clean(&column.data_type))?;
         }
     }
-    variables(w, report)?;
+    write_variables(w, report)?;
     if !report.problems.is_empty() {
         writeln!(w, "problems")?;
         report.problems.iter().try_for_each(|problem| writeln!(w, "  {}", clean(problem)))?;
@@ -63,15 +64,15 @@ pub(in crate::cli) fn inspect(w: &mut dyn Write, report: &InspectReport) -> Resu
         Some(command) => writeln!(w, "next\n  {}\n  {}", clean(command), clean(&report.advice))?,
         None => writeln!(w, "next\n  {}", clean(&report.advice))?,
     }
-    report.cost.iter().try_for_each(|cost| writeln!(w, "  {}", estimate(cost)).map_err(Into::into))
+    report.cost.iter().try_for_each(|cost| writeln!(w, "  {}", format_estimate(cost)).map_err(Into::into))
 }
 
 /// Writes a line per bucket: its lower bound, and how many files, or of what else `noun` says, it has.
-pub(in crate::cli) fn sizes(w: &mut dyn Write, buckets: &[Bucket], noun: &str) -> Result<()> {
+pub(in crate::cli) fn write_sizes(w: &mut dyn Write, buckets: &[Bucket], noun: &str) -> Result<()> {
     let all = buckets.iter().map(|bucket| bucket.files).sum();
     for bucket in buckets {
         let (from, bytes) = (Size(bucket.from).to_string(), Size(bucket.bytes).to_string());
-        let (files, share) = (grouped(bucket.files), share(bucket.files, all));
+        let (files, share) = (group_digits(bucket.files), format_share(bucket.files, all));
         let noun = if bucket.files == 1 { format!("{} ", noun.trim_end_matches('s')) } else { noun.to_owned() };
         writeln!(w, "  {from:>9}+ {files:>11} {noun} {share:>5} {bytes:>9}")?;
     }
@@ -79,7 +80,7 @@ pub(in crate::cli) fn sizes(w: &mut dyn Write, buckets: &[Bucket], noun: &str) -
 }
 
 /// Returns a share in percent, without a claim that few are none or most are all.
-fn share(files: u64, all: u64) -> String {
+fn format_share(files: u64, all: u64) -> String {
     match (u128::from(files) * 200 / u128::from(all.max(1))).div_ceil(2) {
         0 if files > 0 => "< 1 %".to_owned(),
         100 if files < all => "99 %".to_owned(),
@@ -88,10 +89,10 @@ fn share(files: u64, all: u64) -> String {
 }
 
 /// Returns what the next command will take, in words.
-fn estimate(cost: &Cost) -> String {
+fn format_estimate(cost: &Cost) -> String {
     format!(
         "about {} and {} in {}, by {:.1} s of work on a sample of {}",
-        duration(cost.seconds),
+        format_duration(cost.seconds),
         Size(cost.bytes),
         plural(cost.shards, "shard"),
         cost.sampled_seconds,
@@ -100,7 +101,7 @@ fn estimate(cost: &Cost) -> String {
 }
 
 /// Returns a duration with two digits that count.
-fn duration(seconds: f64) -> String {
+fn format_duration(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a range of u64")]
     let whole = seconds.clamp(0.0, 1e9).round() as u64;
     match whole {
@@ -109,12 +110,12 @@ fn duration(seconds: f64) -> String {
         60..600 => format!("{} min {} s", whole / 60, whole % 60 / 10 * 10),
         600..3_600 => format!("{} min", (whole + 30) / 60),
         3_600..86_400 => format!("{} h {} min", whole / 3_600, whole % 3_600 / 60),
-        _ => format!("{} h", grouped((whole + 1_800) / 3_600)),
+        _ => format!("{} h", group_digits((whole + 1_800) / 3_600)),
     }
 }
 
 /// Writes the variables of an array source with their attributes.
-fn variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
+fn write_variables(w: &mut dyn Write, report: &InspectReport) -> Result<()> {
     if let Some(dim) = &report.record_dim {
         writeln!(w, "records along {}", clean(dim))?;
     }
@@ -144,7 +145,14 @@ mod tests {
 
     #[test]
     fn shares_do_not_claim_none_or_all() {
-        let shares = [share(0, 0), share(1, 1_000), share(999, 1_000), share(1, 3), share(2, 3), share(7, 7)];
+        let shares = [
+            format_share(0, 0),
+            format_share(1, 1_000),
+            format_share(999, 1_000),
+            format_share(1, 3),
+            format_share(2, 3),
+            format_share(7, 7),
+        ];
         assert_eq!(shares, ["0 %", "< 1 %", "99 %", "33 %", "67 %", "100 %"]);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use super::{clean, line, plural, shell_word};
+use super::{clean, plural, shell_word, write_line};
 use crate::{
     dataset::Operation,
     error::Result,
     ops::tasks::PlanReport,
-    units::{Size, grouped},
+    units::{Size, group_digits},
 };
 
 /// Returns what the tasks of a plan read.
@@ -31,24 +31,24 @@ pub(in crate::cli) fn nothing_planned(w: &mut dyn Write, report: &PlanReport) ->
 }
 
 /// Writes what was planned, and the commands that carry it out.
-pub(in crate::cli) fn planned(w: &mut dyn Write, plan: &str, report: &PlanReport) -> Result<()> {
+pub(in crate::cli) fn write_plan(w: &mut dyn Write, plan: &str, report: &PlanReport) -> Result<()> {
     let shown = clean(plan);
     writeln!(w, "{shown}")?;
     let sources = plural(report.sources, inputs_of(report));
-    line(w, "plans", format_args!("{sources}, {}", Size(report.bytes)))?;
+    write_line(w, "plans", format_args!("{sources}, {}", Size(report.bytes)))?;
     let done = if report.tasks_done > 0 {
-        format!(", {} done already", grouped(report.tasks_done as u64))
+        format!(", {} done already", group_digits(report.tasks_done as u64))
     } else {
         String::new()
     };
-    line(w, "tasks", format_args!("{}{done}", grouped(report.tasks as u64)))?;
-    let (records, shards) = (grouped(report.records), plural(report.shards, "shard"));
+    write_line(w, "tasks", format_args!("{}{done}", group_digits(report.tasks as u64)))?;
+    let (records, shards) = (group_digits(report.records), plural(report.shards, "shard"));
     // Records are counted when the files are adopted.
     match report.operation {
-        Operation::Adopt => line(w, "makes", shards)?,
-        _ => line(w, "about", format_args!("{records} records in {shards}"))?,
+        Operation::Adopt => write_line(w, "makes", shards)?,
+        _ => write_line(w, "about", format_args!("{records} records in {shards}"))?,
     }
     let (word, last) = (shell_word(&shown), report.tasks.saturating_sub(1));
-    line(w, "run", format_args!("shardify run-task {word} --task 0..{last}"))?;
-    line(w, "commit", format_args!("shardify commit {word}"))
+    write_line(w, "run", format_args!("shardify run-task {word} --task 0..{last}"))?;
+    write_line(w, "commit", format_args!("shardify commit {word}"))
 }

@@ -18,10 +18,10 @@ use std::{
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-pub use self::planned::{Work, plan as store_plan};
+pub use self::planned::{AdoptWork, plan_adoption as store_plan};
 use super::{
     Context,
-    inputs::{self, Identity, Live, OnChanged},
+    inputs::{self, Identity, LiveDataset, OnChanged},
     lineage, revision,
 };
 use crate::{
@@ -38,15 +38,15 @@ use crate::{
     error::{Error, Kind, Result},
     events::Event,
     exec::{
-        adopt::{Adopted, Adopter, Candidate},
-        ordered::ordered,
+        adopt::{AdoptCandidate, Adopted, Adopter},
+        ordered::run_ordered,
         shard::ShardNaming,
     },
     format::{OutputFormat, index::IndexKind, tar},
     id::{TransactionId, Version, Writer},
     indexes::{self, version},
     record::key_rule::KeyRule,
-    scan::{self, Found, ScanOptions, SourceFile, TableFormat},
+    scan::{self, ScanOptions, ScanResult, SourceFile, TableFormat},
     storage::{Location, Staged},
     units::Size,
 };
@@ -83,7 +83,7 @@ pub struct AdoptOptions {
 
 /// A file that was skipped.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct SkippedFile {
     /// The file.
     pub file: String,
     /// What was expected and what was found.
@@ -125,18 +125,18 @@ pub struct AdoptReport {
     pub seconds: f64,
     /// The skipped files.
     #[serde(skip)]
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedFile>,
 }
 
 /// Adopts existing shards.
 ///
 /// # Errors
 /// When nothing is found, formats are mixed, a file is damaged, or the store fails; nothing is committed then.
-pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptReport> {
+pub fn adopt_shards(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptReport> {
     let started = Instant::now();
-    let location = destination(context, options)?;
-    let dataset = context.dataset(&location)?;
-    let snapshot = dataset.latest()?;
+    let location = dataset_location(context, options)?;
+    let dataset = context.open_dataset(&location)?;
+    let snapshot = dataset.newest_snapshot()?;
     super::erase::finish_cut_short(context, snapshot.as_ref())?;
     let mut adoption = Adoption::new(context, options, (&location, &dataset), snapshot.as_ref());
     let adopted = adoption.run();
@@ -147,16 +147,16 @@ pub fn adopt(context: &Context<'_>, options: &AdoptOptions) -> Result<AdoptRepor
     Ok(report)
 }
 
-fn destination(context: &Context<'_>, options: &AdoptOptions) -> Result<Location> {
+fn dataset_location(context: &Context<'_>, options: &AdoptOptions) -> Result<Location> {
     if let Some(out) = &options.out {
         return Ok(out.clone());
     }
-    let location = context.location(&options.source)?;
+    let location = context.parse_location(&options.source)?;
     if let Some(path) = location.local_path().filter(|path| !path.is_dir()) {
         let found = if path.exists() { "a file" } else { "nothing" };
         return Err(Error::usage(format!("expected a folder to become a dataset, found {found}"))
-            .at(options.source.clone())
-            .hint("name the folder that holds the shards, or a dataset to link them into with --out"));
+            .at_location(options.source.clone())
+            .with_hint("name the folder that holds the shards, or a dataset to link them into with --out"));
     }
     Ok(location)
 }
@@ -170,7 +170,7 @@ struct Adoption<'a> {
 }
 
 /// Parts of a transaction.
-struct Folded {
+struct AdoptCommitParts {
     staged: Vec<Staged>,
     adds: Vec<NewShard>,
     segments: Vec<SegmentRef>,
@@ -210,10 +210,10 @@ impl<'a> Adoption<'a> {
 
     /// Lists the files to be adopted, and detects their formats; none if all were adopted already.
     fn new_files(&mut self) -> Result<Vec<(SourceFile, Detected)>> {
-        let files = self.find()?;
-        let sorted = inputs::partition(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
+        let files = self.find_files()?;
+        let sorted = inputs::partition_sources(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
         self.report.files_unchanged = sorted.unchanged;
-        let detected = self.detect(sorted.fresh)?;
+        let detected = self.detect_formats(sorted.fresh)?;
         if self.report.files_unchanged > 0 {
             self.note_other_ids();
         }
@@ -224,8 +224,10 @@ impl<'a> Adoption<'a> {
             let others = self.report.files_ignored;
             let others = if others == 0 { String::new() } else { format!(", but {others} of other kinds") };
             return Err(Error::usage(format!("expected Parquet, tar or TFRecord files, found none{others}"))
-                .at(self.options.source.clone())
-                .hint("`shardify inspect` shows what is there; `shardify convert` makes shards from other files"));
+                .at_location(self.options.source.clone())
+                .with_hint(
+                    "`shardify inspect` shows what is there; `shardify convert` makes shards from other files",
+                ));
         }
         Ok(detected)
     }
@@ -237,13 +239,13 @@ impl<'a> Adoption<'a> {
         }
         let format = self.one_format(&detected)?;
         self.report.format = Some(format);
-        let mut settings = self.settings(format, detected[0].1.map_or(Codec::None, |(_, codec)| codec))?;
+        let mut settings = self.choose_settings(format, detected[0].1.map_or(Codec::None, |(_, codec)| codec))?;
         let transaction = TransactionId::fresh();
-        let tag = transaction.tag().to_owned();
-        let candidates = self.candidates(detected, &settings, &tag)?;
+        let tag = transaction.short_tag().to_owned();
+        let candidates = self.assign_paths(detected, &settings, &tag)?;
         let planned_on = self.snapshot.map_or(Version(0), Snapshot::version);
         let publication = Publication::begin(self.dataset, &transaction, Operation::Adopt, planned_on)?;
-        let adopted = self.take(&candidates, &settings)?;
+        let adopted = self.adopt_candidates(&candidates, &settings)?;
         check_named_features(&adopted)?;
         if adopted.is_empty() {
             return Ok(());
@@ -260,24 +262,26 @@ impl<'a> Adoption<'a> {
 
     /// Keeps only the live shards of another dataset. In place, not even these can be adopted: the other dataset erases
     /// records from them and deletes them.
-    fn without_other_datasets(&self, found: &mut Found) -> Result<()> {
+    fn without_other_datasets(&self, found: &mut ScanResult) -> Result<()> {
         let own = self.dataset.store().location();
         let tables = std::mem::take(&mut found.tables);
         for table in tables.iter().filter(|table| table.format == TableFormat::Dataset && table.root != *own) {
-            let Some(other) = Live::of(self.context, &table.root)? else { continue };
+            let Some(other) = LiveDataset::open_at(self.context, &table.root)? else { continue };
             if self.options.out.is_some() {
-                found.ignored += other.keep(&mut found.files);
-            } else if let Some(file) = found.files.iter().find(|file| other.has(file)) {
+                found.ignored += other.remove_stale_files(&mut found.files);
+            } else if let Some(file) = found.files.iter().find(|file| other.contains_file(file)) {
                 return Err(Error::usage("expected plain shards, found one of another dataset")
-                    .at(file.uri())
-                    .hint("name this dataset with --out, so that the file is linked; or leave it out with --exclude"));
+                    .at_location(file.uri())
+                    .with_hint(
+                        "name this dataset with --out, so that the file is linked; or leave it out with --exclude",
+                    ));
             }
         }
         Ok(())
     }
 
     /// Lists the candidate files, in order.
-    fn find(&mut self) -> Result<Vec<SourceFile>> {
+    fn find_files(&mut self) -> Result<Vec<SourceFile>> {
         let options = ScanOptions {
             include: self.options.include.clone(),
             exclude: self.options.exclude.clone(),
@@ -285,18 +289,18 @@ impl<'a> Adoption<'a> {
             memory: self.context.memory,
         };
         let source = [self.options.source.clone()];
-        let mut found = scan::scan(&source, &self.context.folder, &self.context.settings, &options)?;
+        let mut found = scan::scan_sources(&source, &self.context.folder, &self.context.settings, &options)?;
         // The dataset's own system files are not reported to the user.
         let own_files = if self.options.out.is_none() { found.system_files } else { 0 };
         self.report.files_ignored = found.ignored - own_files;
         scan::refuse_foreign(&found.tables, &found.files)?;
         self.without_other_datasets(&mut found)?;
         let own: HashSet<&str> = match self.snapshot.filter(|_| self.options.out.is_none()) {
-            Some(snapshot) => snapshot.runs()?.all().iter().map(|run| run.shard.as_str()).collect(),
+            Some(snapshot) => snapshot.run_table()?.as_slice().iter().map(|run| run.shard.as_str()).collect(),
             None => HashSet::new(),
         };
         let pseudonymizer = match self.snapshot {
-            Some(snapshot) => Pseudonymizer::of(&snapshot.entry().settings, self.context.id_key.as_ref())?,
+            Some(snapshot) => Pseudonymizer::from_settings(&snapshot.entry().settings, self.context.id_key.as_ref())?,
             None => None,
         };
         let has_snapshot = self.snapshot.is_some() && self.options.out.is_none();
@@ -310,8 +314,9 @@ impl<'a> Adoption<'a> {
         }
         let is_own = |file: &SourceFile| {
             let uri = file.uri();
-            let stored =
-                pseudonymizer.as_ref().map_or(Cow::Borrowed(uri.as_str()), |pseudonymizer| pseudonymizer.uri(&uri));
+            let stored = pseudonymizer
+                .as_ref()
+                .map_or(Cow::Borrowed(uri.as_str()), |pseudonymizer| pseudonymizer.stored_uri(&uri));
             !sources.contains(stored.as_ref())
                 && (own.contains(file.name()) || (has_snapshot && is_shard_name(file.name())))
         };
@@ -337,11 +342,11 @@ impl<'a> Adoption<'a> {
     }
 
     /// Detects the format of each file; files that are not shards are counted.
-    fn detect(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Detected)>> {
+    fn detect_formats(&mut self, files: Vec<SourceFile>) -> Result<Vec<(SourceFile, Detected)>> {
         let detected: Vec<(SourceFile, Result<Detected>)> = files
             .into_par_iter()
             .map(|file| {
-                let found = sniff(&file);
+                let found = sniff_format(&file);
                 (file, found)
             })
             .collect();
@@ -353,25 +358,25 @@ impl<'a> Adoption<'a> {
                     let found =
                         if file.bytes() == 0 { "found nothing, the file is empty" } else { "found something else" };
                     let message = format!("expected a Parquet, tar or TFRecord file, as the name says, {found}");
-                    let error = Error::input(message).at(file.uri()).hint("leave it out with --exclude");
-                    self.skip(&file.uri(), error)?;
+                    let error = Error::input(message).at_location(file.uri()).with_hint("leave it out with --exclude");
+                    self.skip_damaged(&file.uri(), error)?;
                 }
                 Ok(found) => out.push((file, found)),
-                Err(e) => self.skip(&file.uri(), file.fault().unwrap_or(e))?,
+                Err(e) => self.skip_damaged(&file.uri(), file.store_fault().unwrap_or(e))?,
             }
         }
         Ok(out)
     }
 
     /// Skips a damaged file if that is allowed.
-    fn skip(&mut self, file: &str, error: Error) -> Result<()> {
+    fn skip_damaged(&mut self, file: &str, error: Error) -> Result<()> {
         if !matches!(error.kind(), Kind::Input | Kind::Integrity) {
             return Err(error);
         }
         if !self.options.skip_errors {
             // A column that is missing from one file is missing from the others too.
             let damaged = error.place().column.is_none();
-            return Err(if damaged { error.hint("--on-error skip adopts the other files") } else { error });
+            return Err(if damaged { error.with_hint("--on-error skip adopts the other files") } else { error });
         }
         let mut problem = error.message().to_owned();
         if let Some(byte) = error.place().byte {
@@ -380,7 +385,7 @@ impl<'a> Adoption<'a> {
         if let Some(cause) = std::error::Error::source(&error) {
             problem = format!("{problem}: {cause}");
         }
-        self.report.skipped.push(Skipped { file: file.to_owned(), problem });
+        self.report.skipped.push(SkippedFile { file: file.to_owned(), problem });
         Ok(())
     }
 
@@ -394,32 +399,32 @@ impl<'a> Adoption<'a> {
                 detected[0].0.name(),
                 other.0.name()
             ))
-            .hint("choose with --include or --exclude; a dataset has one format"));
+            .with_hint("choose with --include or --exclude; a dataset has one format"));
         }
         match self.snapshot.map(|s| s.entry().settings.shard_format) {
             Some(known) if known != first => {
                 Err(Error::usage(format!("expected shards of {known}, as this dataset has, found {first}"))
-                    .at(detected[0].0.uri())
-                    .hint("name another dataset with --out"))
+                    .at_location(detected[0].0.uri())
+                    .with_hint("name another dataset with --out"))
             }
             _ => Ok(first),
         }
     }
 
-    fn settings(&self, format: OutputFormat, codec: Codec) -> Result<Settings> {
+    fn choose_settings(&self, format: OutputFormat, codec: Codec) -> Result<Settings> {
         let old = self.snapshot.map(|s| s.entry().settings.clone());
         if self.options.private.redact_sources && self.options.out.is_none() {
             return Err(Error::usage("expected --out beside --redact-source-paths, found none")
-                .hint("shards that are adopted in place keep the names of their sources"));
+                .with_hint("shards that are adopted in place keep the names of their sources"));
         }
         let private = choose_private(old.as_ref(), self.options.private, self.context.id_key.as_ref())?;
-        let hashes = HashWidth::choose(old.as_ref().map(|o| o.hashes), self.options.proofs)
-            .map_err(|error| error.at(self.dataset.store().location().to_string()))?;
+        let hashes = HashWidth::for_dataset(old.as_ref().map(|o| o.hashes), self.options.proofs)
+            .map_err(|error| error.at_location(self.dataset.store().location().to_string()))?;
         let mut settings = old.unwrap_or_else(|| Settings {
             shard_format: format,
             codec,
-            target_shard: Size::mib(128),
-            row_group: Size::mib(64),
+            target_shard: Size::from_mib(128),
+            row_group: Size::from_mib(64),
             id: Vec::new(),
             subject: None,
             subjects_from: None,
@@ -441,20 +446,22 @@ impl<'a> Adoption<'a> {
         });
         if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
-                .hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
-                .hint("`shardify convert` makes shards with subject ids from tables"));
+                .with_hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
+                .with_hint("`shardify convert` makes shards with subject ids from tables"));
         }
         if let Some(split) = &settings.split {
             return Err(Error::usage(format!(
                 "expected records that are divided as in this dataset, {split}, found shards to adopt"
             ))
-            .hint("`shardify convert` reads these shards and divides their records; --out names another dataset"));
+            .with_hint(
+                "`shardify convert` reads these shards and divides their records; --out names another dataset",
+            ));
         }
         if settings.subjects_from.is_some() && self.options.subject.is_none() {
             return Err(Error::usage(
                 "expected shards whose records have subjects, as this dataset has, found shards to adopt",
             )
-            .hint("`shardify convert` takes subject ids from paths or a table; --out names another dataset"));
+            .with_hint("`shardify convert` takes subject ids from paths or a table; --out names another dataset"));
         }
         if !self.options.id.is_empty() {
             settings.id.clone_from(&self.options.id);
@@ -466,17 +473,20 @@ impl<'a> Adoption<'a> {
     }
 
     /// Returns the source revisions of the files.
-    fn revisions(&self, pseudonymizer: Option<&Pseudonymizer>) -> Vec<Revision> {
-        revision::all(lineage::source_folder_or_file(self.context, &self.options.source).into_iter(), pseudonymizer)
+    fn source_revisions(&self, pseudonymizer: Option<&Pseudonymizer>) -> Vec<Revision> {
+        revision::all_revisions(
+            lineage::source_folder_or_file(self.context, &self.options.source).into_iter(),
+            pseudonymizer,
+        )
     }
 
     /// Assigns each file the path of its shard.
-    fn candidates(
+    fn assign_paths(
         &self,
         detected: Vec<(SourceFile, Detected)>,
         settings: &Settings,
         tag: &str,
-    ) -> Result<Vec<Candidate>> {
+    ) -> Result<Vec<AdoptCandidate>> {
         let format = settings.shard_format;
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         let mut names: HashSet<String> = HashSet::new();
@@ -497,7 +507,7 @@ impl<'a> Adoption<'a> {
                     indexes: Vec::new(),
                     fingerprints: false,
                 };
-                (naming.path(*number - 1), Some(self.context.location(&file.uri())?))
+                (naming.shard_path(*number - 1), Some(self.context.parse_location(&file.uri())?))
             };
             self.check_indexes(&file, codec, settings)?;
             // No other run may choose the same path, even if it adopts the same file.
@@ -508,10 +518,10 @@ impl<'a> Adoption<'a> {
             let name = if is_shard_name(&path) { sidecar_path(&path) } else { path.clone() };
             if !names.insert(name) {
                 return Err(Error::usage(format!("expected shards with different names, found another `{path}`"))
-                    .at(file.uri())
-                    .hint("names that differ only in their ending collide here; use --out"));
+                    .at_location(file.uri())
+                    .with_hint("names that differ only in their ending collide here; use --out"));
             }
-            out.push(Candidate { file, codec, path, sidecar, source_location });
+            out.push(AdoptCandidate { file, codec, path, sidecar, source_location });
         }
         Ok(out)
     }
@@ -520,8 +530,8 @@ impl<'a> Adoption<'a> {
     fn check_indexes(&self, file: &SourceFile, codec: Codec, settings: &Settings) -> Result<()> {
         let kinds = &settings.indexes;
         let unfit = match self.options.out {
-            Some(_) => kinds.iter().find(|kind| !indexes::fits(**kind, settings.shard_format, codec)),
-            None => kinds.iter().find(|kind| indexes::of(**kind).about().needs_all_beside),
+            Some(_) => kinds.iter().find(|kind| !indexes::fits_shards(**kind, settings.shard_format, codec)),
+            None => kinds.iter().find(|kind| indexes::index_for(**kind).about().needs_all_beside),
         };
         let Some(kind) = unfit else { return Ok(()) };
         let (problem, hint) = match self.options.out {
@@ -535,7 +545,7 @@ impl<'a> Adoption<'a> {
                     .to_owned(),
             ),
         };
-        Err(Error::usage(problem).at(file.uri()).hint(hint))
+        Err(Error::usage(problem).at_location(file.uri()).with_hint(hint))
     }
 
     /// Returns the indexes to write beside each shard. Shards that stay in place get none: their paths are not unique
@@ -545,11 +555,15 @@ impl<'a> Adoption<'a> {
     }
 
     /// Reads every file; results are in the order of the files.
-    fn take(&mut self, candidates: &[Candidate], settings: &Settings) -> Result<Vec<(SourceFile, Adopted)>> {
+    fn adopt_candidates(
+        &mut self,
+        candidates: &[AdoptCandidate],
+        settings: &Settings,
+    ) -> Result<Vec<(SourceFile, Adopted)>> {
         let context = self.context;
         let bytes = candidates.iter().map(|c| c.file.bytes()).sum();
         context.observer.event(Event::Phase { name: "adopting", bytes: Some(bytes) });
-        let suppress = self.snapshot.map(SuppressList::of).transpose()?.flatten();
+        let suppress = self.snapshot.map(SuppressList::from_snapshot).transpose()?.flatten();
         let adopter = Adopter {
             suppress: suppress.as_ref(),
             store: self.dataset.store(),
@@ -559,7 +573,7 @@ impl<'a> Adoption<'a> {
             hash_records: settings.hash_records,
             max_record: Size(context.memory.0 / 8),
             indexes: self.indexes_beside(settings),
-            pseudonymizer: Pseudonymizer::of(settings, context.id_key.as_ref())?,
+            pseudonymizer: Pseudonymizer::from_settings(settings, context.id_key.as_ref())?,
             observer: context.observer,
             cancel: &context.cancel,
         };
@@ -568,14 +582,14 @@ impl<'a> Adoption<'a> {
         let jobs = context.jobs.min(most);
         let results: Vec<Result<Adopted>> = std::thread::scope(|scope| {
             let input = candidates.iter().map(Ok);
-            let work = move |candidate: &Candidate| Ok(adopter.adopt(candidate));
-            ordered(scope, input, jobs, jobs, &context.cancel, work).collect::<Result<Vec<Result<Adopted>>>>()
+            let work = move |candidate: &AdoptCandidate| Ok(adopter.adopt_file(candidate));
+            run_ordered(scope, input, jobs, jobs, &context.cancel, work).collect::<Result<Vec<Result<Adopted>>>>()
         })?;
         let mut out = Vec::with_capacity(results.len());
         for (candidate, result) in candidates.iter().zip(results) {
             match result {
                 Ok(adopted) => out.push((candidate.file.clone(), adopted)),
-                Err(e) => self.skip(&candidate.file.uri(), candidate.file.fault().unwrap_or(e))?,
+                Err(e) => self.skip_damaged(&candidate.file.uri(), candidate.file.store_fault().unwrap_or(e))?,
             }
         }
         Ok(out)
@@ -587,35 +601,35 @@ impl<'a> Adoption<'a> {
         settings: Settings,
         mut publication: Publication<'_>,
     ) -> Result<()> {
-        let pseudonymizer = Pseudonymizer::of(&settings, self.context.id_key.as_ref())?;
-        let writer = publication.id().clone().into();
-        let Folded { staged, mut adds, segments, sources, counts } =
-            self.fold(adopted, &writer, (&settings, pseudonymizer.as_ref()))?;
+        let pseudonymizer = Pseudonymizer::from_settings(&settings, self.context.id_key.as_ref())?;
+        let writer = publication.run_id().clone().into();
+        let AdoptCommitParts { staged, mut adds, segments, sources, counts } =
+            self.assemble_commit(adopted, &writer, (&settings, pseudonymizer.as_ref()))?;
         self.context.cancel.check()?;
         publication.publish_shards(adds.iter_mut(), staged)?;
-        let indexes = version::Prepared::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
+        let indexes = version::PreparedIndexes::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
         let transaction = Transaction {
-            arguments: self.arguments(&settings),
-            revisions: self.revisions(pseudonymizer.as_ref()),
+            arguments: self.log_arguments(&settings),
+            revisions: self.source_revisions(pseudonymizer.as_ref()),
             counts,
             adds,
             segments,
             sources: &sources,
             numbers: Numbers::Fresh(counts.records_out),
-            ..Transaction::new(publication.id().clone(), Operation::Adopt, settings)
+            ..Transaction::new(publication.run_id().clone(), Operation::Adopt, settings)
         };
         let snapshot = publication.commit(&transaction)?;
         self.report.version = Some(snapshot.version());
-        version::refresh(&snapshot, indexes, self.context.observer)
+        version::refresh_indexes(&snapshot, indexes, self.context.observer)
     }
 
     /// Collects the objects to be published, and the additions to the dataset; counts are added to the report.
-    fn fold(
+    fn assemble_commit(
         &mut self,
         adopted: Vec<(SourceFile, Adopted)>,
         writer: &Writer,
         (settings, pseudonymizer): (&Settings, Option<&Pseudonymizer>),
-    ) -> Result<Folded> {
+    ) -> Result<AdoptCommitParts> {
         let plan = HashPlan::new(settings.hashes);
         let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, &plan, writer.clone());
         let mut segments = [ids(IdKind::Record), ids(IdKind::Subject)];
@@ -628,7 +642,7 @@ impl<'a> Adoption<'a> {
             for (writer, ids) in segments.iter_mut().zip([&one.record_ids, &one.subject_ids]) {
                 ids.iter().try_for_each(|(hash, ordinal)| writer.push(*hash, records + ordinal))?;
             }
-            self.count(&one);
+            self.count_adopted(&one);
             one.shard.meta.first_record = records;
             one.shard.runs.iter_mut().for_each(|run| run.0 += records);
             sources.push(source_row(&file, &one, records, pseudonymizer));
@@ -647,14 +661,14 @@ impl<'a> Adoption<'a> {
             ..Counts::default()
         };
         self.report.counts = counts;
-        let segments = Segments::finish(segments)?;
+        let segments = Segments::finish_all(segments)?;
         staged.extend(segments.staged);
         let shards = adds.iter().map(|shard| &shard.meta).zip(sums);
         staged.extend(indexes::of_folders(self.dataset.store().as_ref(), self.indexes_beside(settings), shards)?);
-        Ok(Folded { staged, adds, segments: segments.refs, sources, counts })
+        Ok(AdoptCommitParts { staged, adds, segments: segments.refs, sources, counts })
     }
 
-    fn count(&mut self, one: &Adopted) {
+    fn count_adopted(&mut self, one: &Adopted) {
         let report = &mut self.report;
         report.records_with_id += one.record_ids.len() as u64;
         report.records_with_subject += one.subject_ids.len() as u64;
@@ -662,13 +676,13 @@ impl<'a> Adoption<'a> {
         report.files_copied += u64::from(one.copied);
     }
 
-    fn arguments(&self, settings: &Settings) -> BTreeMap<String, String> {
-        arguments(self.options.out.is_none(), settings)
+    fn log_arguments(&self, settings: &Settings) -> BTreeMap<String, String> {
+        adopt_arguments(self.options.out.is_none(), settings)
     }
 }
 
 /// Returns the arguments as recorded in the log.
-fn arguments(in_place: bool, settings: &Settings) -> BTreeMap<String, String> {
+fn adopt_arguments(in_place: bool, settings: &Settings) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let how = if in_place { "in place" } else { "linked" };
     out.insert("adopted".to_owned(), how.to_owned());
@@ -690,9 +704,9 @@ fn check_named_features(adopted: &[(SourceFile, Adopted)]) -> Result<()> {
     match first.absent.iter().find(absent) {
         None => Ok(()),
         Some(column) => Err(Error::input("expected a feature for ids, found none with this name in any record")
-            .at(file.uri())
-            .column(column.clone())
-            .hint(format!("the first record has {}", first.columns.join(", ")))),
+            .at_location(file.uri())
+            .in_column(column.clone())
+            .with_hint(format!("the first record has {}", first.columns.join(", ")))),
     }
 }
 
@@ -703,13 +717,17 @@ fn source_row(
     pseudonymizer: Option<&Pseudonymizer>,
 ) -> SourceRow {
     SourceRow {
-        uri: pseudonymizer.map_or_else(|| file.uri(), |pseudonymizer| pseudonymizer.uri(&file.uri()).into_owned()),
-        name: pseudonymizer
-            .map_or_else(|| file.name().to_owned(), |pseudonymizer| pseudonymizer.source(file.name()).into_owned()),
+        uri: pseudonymizer
+            .map_or_else(|| file.uri(), |pseudonymizer| pseudonymizer.stored_uri(&file.uri()).into_owned()),
+        name: pseudonymizer.map_or_else(
+            || file.name().to_owned(),
+            |pseudonymizer| pseudonymizer.stored_source(file.name()).into_owned(),
+        ),
         bytes: file.bytes(),
         modified: file.modified(),
         etag: file.etag().map(str::to_owned),
-        hash: pseudonymizer.map_or(adopted.source_hash, |pseudonymizer| pseudonymizer.content(adopted.source_hash)),
+        hash: pseudonymizer
+            .map_or(adopted.source_hash, |pseudonymizer| pseudonymizer.content_hash(adopted.source_hash)),
         records: adopted.shard.meta.records,
         first_record,
         other_firsts: Vec::new(),
@@ -734,12 +752,12 @@ fn is_named_like_a_shard(name: &str) -> bool {
 }
 
 /// Detects a file's format and compression from its content.
-pub(super) fn sniff(file: &SourceFile) -> Result<Detected> {
-    let head = file.object().range(0..file.bytes().min(16))?;
+pub(super) fn sniff_format(file: &SourceFile) -> Result<Detected> {
+    let head = file.object().get_range(0..file.bytes().min(16))?;
     if head.starts_with(b"PAR1") {
         return Ok(Some((OutputFormat::Parquet, Codec::None)));
     }
-    let codec = match decompress::sniff(&head) {
+    let codec = match decompress::detect_compression(&head) {
         None => Codec::None,
         Some(Compression::Gzip) => "gzip".parse()?,
         Some(Compression::Zstd) => "zstd".parse()?,
@@ -751,7 +769,7 @@ pub(super) fn sniff(file: &SourceFile) -> Result<Detected> {
         // An empty file is a TFRecord file without records.
         return Ok(Some((OutputFormat::TfRecord, codec)));
     }
-    let head = file.head(HEAD_BYTES)?.bytes;
+    let head = file.read_head(HEAD_BYTES)?.bytes;
     let format = if tar::sniff(&head) {
         OutputFormat::Tar
     } else if is_tfrecord(&head) {
@@ -759,7 +777,7 @@ pub(super) fn sniff(file: &SourceFile) -> Result<Detected> {
     } else {
         return Ok(None);
     };
-    format.check_codec(codec).map_err(|e| e.at(file.uri()))?;
+    format.check_codec(codec).map_err(|e| e.at_location(file.uri()))?;
     Ok(Some((format, codec)))
 }
 

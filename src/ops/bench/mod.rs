@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use self::{
     feed::Feed,
-    run::{Measured, Setup, measure},
+    run::{Setup, Throughput, measure_feed},
 };
 use super::Context;
 use crate::{
@@ -133,13 +133,13 @@ pub struct BenchReport {
 
 impl BenchReport {
     /// Returns the measurement of a side with all readers.
-    pub fn best(&self, side: &str, cache: Cache) -> Option<&BenchRun> {
+    pub fn side_run(&self, side: &str, cache: Cache) -> Option<&BenchRun> {
         self.runs.iter().find(|run| run.side == side && run.cache == cache && run.readers == self.readers)
     }
 
     fn speedup(&self, cache: Cache) -> Option<f64> {
         let of = |side: &str| {
-            let run = self.best(side, cache).or_else(|| self.best(side, Cache::Remote));
+            let run = self.side_run(side, cache).or_else(|| self.side_run(side, Cache::Remote));
             run.map(|run| run.records_per_second).filter(|rate| *rate > 0.0)
         };
         Some(of("dataset")? / of("source")?)
@@ -150,8 +150,9 @@ impl BenchReport {
 ///
 /// # Errors
 /// When one of them is not found or cannot be read.
-pub fn bench(context: &Context<'_>, options: &BenchOptions) -> Result<BenchReport> {
-    let (source, dataset) = (Feed::of(context, &options.source)?, Feed::of_dataset(context, &options.dataset)?);
+pub fn run_bench(context: &Context<'_>, options: &BenchOptions) -> Result<BenchReport> {
+    let (source, dataset) =
+        (Feed::from_source(context, &options.source)?, Feed::of_dataset(context, &options.dataset)?);
     let side = |feed: &Feed| SideReport {
         name: feed.name.clone(),
         format: feed.format.clone(),
@@ -171,23 +172,23 @@ pub fn bench(context: &Context<'_>, options: &BenchOptions) -> Result<BenchRepor
         runs: Vec::new(),
     };
     for (name, feed) in [("source", &source), ("dataset", &dataset)] {
-        Side { context, options, name, feed }.measure(&mut report)?;
+        BenchSide { context, options, name, feed }.measure(&mut report)?;
     }
     (report.speedup_cold, report.speedup_warm) = (report.speedup(Cache::Cold), report.speedup(Cache::Warm));
     Ok(report)
 }
 
-struct Side<'a> {
+struct BenchSide<'a> {
     context: &'a Context<'a>,
     options: &'a BenchOptions,
     name: &'static str,
     feed: &'a Feed,
 }
 
-impl Side<'_> {
+impl BenchSide<'_> {
     fn measure(&self, report: &mut BenchReport) -> Result<()> {
-        if self.feed.len() < self.options.readers && self.feed.noun() != "sample" {
-            let (items, noun) = (self.feed.len(), self.feed.noun());
+        if self.feed.len() < self.options.readers && self.feed.item_noun() != "sample" {
+            let (items, noun) = (self.feed.len(), self.feed.item_noun());
             let (ending, keep) = if items == 1 { ("", "keeps") } else { ("s", "keep") };
             report.notes.push(format!(
                 "the {} has {items} {noun}{ending}, which {keep} at most {items} of {} readers busy",
@@ -197,17 +198,17 @@ impl Side<'_> {
         let mut counts = vec![1, self.options.readers];
         counts.dedup();
         if self.feed.is_remote {
-            return self.runs(Cache::Remote, &counts, None, report);
+            return self.measure_runs(Cache::Remote, &counts, None, report);
         }
-        self.runs(Cache::Cold, &counts, None, report)?;
+        self.measure_runs(Cache::Cold, &counts, None, report)?;
         // The pass that fills the cache is not measured.
         let most = self.options.readers;
-        self.phase(Cache::Warm);
-        let filled = measure(self.context, self.feed, self.setup(most, None, None))?;
-        self.runs(Cache::Warm, &counts, Some(filled.items.max(1)), report)
+        self.report_phase(Cache::Warm);
+        let filled = measure_feed(self.context, self.feed, self.reader_setup(most, None, None))?;
+        self.measure_runs(Cache::Warm, &counts, Some(filled.items.max(1)), report)
     }
 
-    fn phase(&self, cache: Cache) {
+    fn report_phase(&self, cache: Cache) {
         let name = match (self.name, cache) {
             ("source", Cache::Cold) => "reading the source, cold",
             ("source", Cache::Warm) => "reading the source, warm",
@@ -219,21 +220,28 @@ impl Side<'_> {
         self.context.observer.event(Event::Phase { name, bytes: None });
     }
 
-    fn setup(&self, readers: usize, step: Option<Duration>, again: Option<usize>) -> Setup {
+    fn reader_setup(&self, readers: usize, step: Option<Duration>, again: Option<usize>) -> Setup {
         Setup { readers, batch: self.options.batch, step, limit: self.options.limit, again }
     }
 
-    fn runs(&self, cache: Cache, counts: &[usize], again: Option<usize>, report: &mut BenchReport) -> Result<()> {
+    fn measure_runs(
+        &self,
+        cache: Cache,
+        counts: &[usize],
+        again: Option<usize>,
+        report: &mut BenchReport,
+    ) -> Result<()> {
         for readers in counts.iter().copied() {
-            self.phase(cache);
-            let (measured, disk_bytes) = self.one(cache, self.setup(readers, None, again))?;
-            let mut run = self.run(cache, readers, measured, disk_bytes);
+            self.report_phase(cache);
+            let (measured, disk_bytes) = self.measure_once(cache, self.reader_setup(readers, None, again))?;
+            let mut run = self.summarize_run(cache, readers, measured, disk_bytes);
             if cache == Cache::Cold && disk_bytes.is_some_and(|disk| (disk as f64) < COLD_SHARE * measured.bytes as f64)
             {
                 self.note_warm(&run, report);
             }
             if readers == self.options.readers {
-                let (measured, _) = self.one(cache, self.setup(readers, Some(self.options.step), again))?;
+                let (measured, _) =
+                    self.measure_once(cache, self.reader_setup(readers, Some(self.options.step), again))?;
                 let time = measured.time.saturating_sub(measured.first_batch).as_secs_f64();
                 run.waiting = (measured.batches > 1 && time > 0.0).then(|| measured.waited.as_secs_f64() / time);
             }
@@ -242,18 +250,18 @@ impl Side<'_> {
         Ok(())
     }
 
-    fn one(&self, cache: Cache, setup: Setup) -> Result<(Measured, Option<u64>)> {
+    fn measure_once(&self, cache: Cache, setup: Setup) -> Result<(Throughput, Option<u64>)> {
         if cache == Cache::Cold {
             self.empty_cache()?;
         }
         let before = storage::bytes_from_disks();
-        let measured = measure(self.context, self.feed, setup)?;
+        let measured = measure_feed(self.context, self.feed, setup)?;
         let after = storage::bytes_from_disks();
         Ok((measured, after.zip(before).map(|(after, before)| after.saturating_sub(before))))
     }
 
     fn empty_cache(&self) -> Result<()> {
-        let paths = self.feed.paths(self.feed.len());
+        let paths = self.feed.local_paths(self.feed.len());
         if let Some(folder) = paths.first().and_then(|path| path.parent()) {
             storage::write_dirty_pages(folder)?;
         }
@@ -263,7 +271,7 @@ impl Side<'_> {
         })
     }
 
-    fn run(&self, cache: Cache, readers: usize, measured: Measured, disk_bytes: Option<u64>) -> BenchRun {
+    fn summarize_run(&self, cache: Cache, readers: usize, measured: Throughput, disk_bytes: Option<u64>) -> BenchRun {
         let seconds = measured.time.as_secs_f64();
         let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         BenchRun {

@@ -46,7 +46,7 @@ pub(super) struct Setup {
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Measured {
+pub(super) struct Throughput {
     pub(super) records: u64,
     pub(super) bytes: u64,
     pub(super) batches: u64,
@@ -61,7 +61,7 @@ pub(super) struct Measured {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Batch {
+struct BatchCounts {
     records: u64,
     bytes: u64,
 }
@@ -70,12 +70,12 @@ struct Batch {
 ///
 /// # Errors
 /// When something cannot be read, or the user interrupts.
-pub(super) fn measure(context: &Context<'_>, feed: &Feed, setup: Setup) -> Result<Measured> {
+pub(super) fn measure_feed(context: &Context<'_>, feed: &Feed, setup: Setup) -> Result<Throughput> {
     let (next, opened) = (AtomicUsize::new(0), AtomicU64::new(0));
     let failure: Mutex<Option<Error>> = Mutex::new(None);
-    let mut measured = Measured::default();
+    let mut measured = Throughput::default();
     std::thread::scope(|scope| {
-        let (sender, batches) = bounded::<Batch>(AHEAD * setup.readers);
+        let (sender, batches) = bounded::<BatchCounts>(AHEAD * setup.readers);
         for _ in 0..setup.readers {
             let sender = sender.clone();
             let (next, opened, failure) = (&next, &opened, &failure);
@@ -86,7 +86,7 @@ pub(super) fn measure(context: &Context<'_>, feed: &Feed, setup: Setup) -> Resul
             });
         }
         drop(sender);
-        measured = consume(context, &batches, setup);
+        measured = consume_batches(context, &batches, setup);
         // Readers see that nobody takes batches any more.
         drop(batches);
     });
@@ -95,12 +95,16 @@ pub(super) fn measure(context: &Context<'_>, feed: &Feed, setup: Setup) -> Resul
         return Err(error);
     }
     let (opened, items) = (opened.into_inner(), next.into_inner().min(feed.len()));
-    Ok(Measured { opened, items, ..measured })
+    Ok(Throughput { opened, items, ..measured })
 }
 
-fn consume(context: &Context<'_>, batches: &crossbeam_channel::Receiver<Batch>, setup: Setup) -> Measured {
+fn consume_batches(
+    context: &Context<'_>,
+    batches: &crossbeam_channel::Receiver<BatchCounts>,
+    setup: Setup,
+) -> Throughput {
     let started = Instant::now();
-    let mut measured = Measured::default();
+    let mut measured = Throughput::default();
     while started.elapsed() < setup.limit && !context.cancel.is_cancelled() {
         let asked = Instant::now();
         let batch = match batches.recv_timeout(PATIENCE) {
@@ -135,10 +139,10 @@ fn read(
     feed: &Feed,
     setup: Setup,
     (next, opened): (&AtomicUsize, &AtomicU64),
-    sender: &Sender<Batch>,
+    sender: &Sender<BatchCounts>,
 ) -> Result<()> {
     let items = setup.again.unwrap_or(feed.len()).min(feed.len());
-    let (mut pending, mut is_wanted) = (Batch::default(), true);
+    let (mut pending, mut is_wanted) = (BatchCounts::default(), true);
     while is_wanted && items > 0 {
         let at = next.fetch_add(1, Ordering::Relaxed);
         if at >= items && setup.again.is_none() {
@@ -149,8 +153,8 @@ fn read(
             pending.bytes += bytes;
             while is_wanted && pending.records >= setup.batch {
                 let bytes = pending.bytes * setup.batch / pending.records;
-                let batch = Batch { records: setup.batch, bytes };
-                pending = Batch { records: pending.records - setup.batch, bytes: pending.bytes - bytes };
+                let batch = BatchCounts { records: setup.batch, bytes };
+                pending = BatchCounts { records: pending.records - setup.batch, bytes: pending.bytes - bytes };
                 is_wanted = sender.send(batch).is_ok() && !context.cancel.is_cancelled();
             }
             Ok(is_wanted)

@@ -31,9 +31,9 @@ use crate::{
     exec::seen::{Seen, SeenMemory},
     format::parquet::ColumnFacts,
     ops::columns::Extremes,
-    record::{extreme::nans, fingerprint::Fingerprinter, json::text_of},
-    schema::nearest,
-    units::grouped,
+    record::{extreme::nan_mask, fingerprint::Fingerprinter, json::text_of},
+    schema::nearest_name,
+    units::group_digits,
 };
 
 /// Values that a rule shows, at most.
@@ -88,7 +88,7 @@ impl<'r> ColumnCheck<'r> {
     }
 
     /// Gives the memory for a rule of unique values.
-    pub(super) fn give(&mut self, memory: SeenMemory) {
+    pub(super) fn set_memory(&mut self, memory: SeenMemory) {
         self.unique = self.is_unique().then(|| Mutex::new(Seen::new(memory)));
     }
 
@@ -108,7 +108,7 @@ impl<'r> ColumnCheck<'r> {
 
     /// Takes what a footer states of the column, if that decides all rules and all rows are live; returns whether it
     /// does.
-    pub(super) fn stated(&self, facts: &ColumnFacts, rows: u64, tally: &mut Tally) -> bool {
+    pub(super) fn tally_footer(&self, facts: &ColumnFacts, rows: u64, tally: &mut Tally) -> bool {
         let Some(nulls) = facts.nulls else { return false };
         if self.must_be_read || self.is_unique() || self.accepted.is_some() || self.pattern.is_some() {
             return false;
@@ -120,7 +120,9 @@ impl<'r> ColumnCheck<'r> {
                 return false;
             }
             let holds = |bound: &Option<Bound>, value: &ArrayRef, above| match bound {
-                Some(bound) => beyond(value, bound, above).is_ok_and(|found| found.is_ok_and(|m| m.true_count() == 0)),
+                Some(bound) => {
+                    beyond_bound(value, bound, above).is_ok_and(|found| found.is_ok_and(|m| m.true_count() == 0))
+                }
                 None => true,
             };
             if !holds(&self.min, least, false) || !holds(&self.max, greatest, true) {
@@ -131,25 +133,25 @@ impl<'r> ColumnCheck<'r> {
         tally.present += rows;
         tally.nulls += nulls;
         let range = facts.range.as_ref().filter(|_| !facts.field.data_type().is_nested());
-        tally.range.widen(range);
+        tally.range.add_range(range);
         true
     }
 
     /// Counts values.
-    pub(super) fn add(&self, values: &ArrayRef, tally: &mut Tally) -> Result<()> {
+    pub(super) fn tally_values(&self, values: &ArrayRef, tally: &mut Tally) -> Result<()> {
         tally.rows += values.len() as u64;
         tally.present += values.len() as u64;
         tally.nulls += values.logical_null_count() as u64;
         if values.data_type().is_numeric() || values.data_type().is_temporal() {
-            tally.range.add(values);
+            tally.range.add_values(values);
         }
         for (bound, above) in [(&self.min, false), (&self.max, true)] {
             let Some(bound) = bound else { continue };
-            match beyond(values, bound, above)? {
+            match beyond_bound(values, bound, above)? {
                 Ok(mask) => {
                     let failures = if above { &mut tally.above } else { &mut tally.below };
                     (0..mask.len()).filter(|row| mask.is_valid(*row) && mask.value(*row)).for_each(|row| {
-                        failures.add(|| text_at(values, row));
+                        failures.add_failure(|| text_at(values, row));
                     });
                 }
                 Err(problem) => tally.misfit = Some(problem),
@@ -168,7 +170,7 @@ impl<'r> ColumnCheck<'r> {
             }
             each_text(values, &mut |text| {
                 if !texts.contains(text) {
-                    tally.unaccepted.add(|| text.to_owned());
+                    tally.unaccepted.add_failure(|| text.to_owned());
                 }
             });
         }
@@ -179,7 +181,7 @@ impl<'r> ColumnCheck<'r> {
             }
             each_text(values, &mut |text| {
                 if !pattern.is_match(text) {
-                    tally.unmatched.add(|| text.to_owned());
+                    tally.unmatched.add_failure(|| text.to_owned());
                 }
             });
         }
@@ -195,8 +197,8 @@ impl<'r> ColumnCheck<'r> {
             if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                 continue;
             }
-            match seen.first(fingerprint, 0)? {
-                Some(_) => tally.repeated.add(|| text_at(values, row)),
+            match seen.find_or_insert(fingerprint, 0)? {
+                Some(_) => tally.repeated.add_failure(|| text_at(values, row)),
                 None => tally.distinct += 1,
             }
         }
@@ -204,7 +206,7 @@ impl<'r> ColumnCheck<'r> {
     }
 
     /// Returns what follows for each rule; `line` finds a rule in its file, and `columns` are those of the dataset.
-    pub(super) fn judge(
+    pub(super) fn judge_rules(
         &self,
         tally: &Tally,
         columns: &[String],
@@ -214,14 +216,19 @@ impl<'r> ColumnCheck<'r> {
         let judge = Judge { check: self, tally, columns, line, severity: rules.severity };
         let mut out = Vec::new();
         if let Some(rule) = rules.not_null.as_ref().filter(|rule| *rule.get_ref()) {
-            out.push(judge.nulls("not_null", 0.0, "no nulls".to_owned(), &rule.span()));
+            out.push(judge.judge_nulls("not_null", 0.0, "no nulls".to_owned(), &rule.span()));
         }
         if let Some(rule) = &rules.max_null_share {
             let most = *rule.get_ref();
-            out.push(judge.nulls("max_null_share", most, format!("at most {} null", percent(most)), &rule.span()));
+            out.push(judge.judge_nulls(
+                "max_null_share",
+                most,
+                format!("at most {} null", format_percent(most)),
+                &rule.span(),
+            ));
         }
         if let Some(rule) = rules.unique.as_ref().filter(|rule| *rule.get_ref()) {
-            out.push(judge.values(
+            out.push(judge.judge_values(
                 "unique",
                 "different values".to_owned(),
                 &tally.repeated,
@@ -230,20 +237,38 @@ impl<'r> ColumnCheck<'r> {
             ));
         }
         if let (Some(rule), Some(bound)) = (&rules.min, &self.min) {
-            out.push(judge.values("min", format!("at least {}", bound.text), &tally.below, "are less", &rule.span()));
+            out.push(judge.judge_values(
+                "min",
+                format!("at least {}", bound.text),
+                &tally.below,
+                "are less",
+                &rule.span(),
+            ));
         }
         if let (Some(rule), Some(bound)) = (&rules.max, &self.max) {
-            out.push(judge.values("max", format!("at most {}", bound.text), &tally.above, "are greater", &rule.span()));
+            out.push(judge.judge_values(
+                "max",
+                format!("at most {}", bound.text),
+                &tally.above,
+                "are greater",
+                &rule.span(),
+            ));
         }
         if let (Some(rule), Some(accepted)) = (&rules.accepted_values, &self.accepted) {
             let some = accepted.iter().take(8).map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
             let more = if accepted.len() > 8 { format!(" or {} others", accepted.len() - 8) } else { String::new() };
             let expected = format!("one of {some}{more}");
-            out.push(judge.values("accepted_values", expected, &tally.unaccepted, "have another value", &rule.span()));
+            out.push(judge.judge_values(
+                "accepted_values",
+                expected,
+                &tally.unaccepted,
+                "have another value",
+                &rule.span(),
+            ));
         }
         if let Some(rule) = &rules.pattern {
             let expected = format!("a match of `{}`", rule.get_ref());
-            out.push(judge.values("pattern", expected, &tally.unmatched, "do not match", &rule.span()));
+            out.push(judge.judge_values("pattern", expected, &tally.unmatched, "do not match", &rule.span()));
         }
         out
     }
@@ -263,19 +288,19 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    fn report(&self, rule: &'static str, expected: String, span: &Range<usize>) -> RuleReport {
+    fn new_report(&self, rule: &'static str, expected: String, span: &Range<usize>) -> RuleReport {
         let mut report = RuleReport::new(rule, self.severity, expected, (self.line)(span));
         report.column = Some(self.check.name.to_owned());
         if self.tally.present == 0 && self.tally.rows > 0 {
-            let nearest = nearest(self.check.name, self.columns.iter().map(String::as_str));
+            let nearest = nearest_name(self.check.name, self.columns.iter().map(String::as_str));
             let meant = nearest.map_or_else(String::new, |name| format!("; there is a column `{name}`"));
-            report.fails(format!("no such column{meant}"));
+            report.set_failed(format!("no such column{meant}"));
         }
         report
     }
 
-    fn nulls(&self, rule: &'static str, most: f64, expected: String, span: &Range<usize>) -> RuleReport {
-        let mut report = self.report(rule, expected, span);
+    fn judge_nulls(&self, rule: &'static str, most: f64, expected: String, span: &Range<usize>) -> RuleReport {
+        let mut report = self.new_report(rule, expected, span);
         if report.status == Status::Fail {
             return report;
         }
@@ -284,16 +309,21 @@ impl Judge<'_> {
         report.value = Some(if rule == "not_null" { nulls as f64 } else { share });
         let found = match nulls {
             0 => "no nulls".to_owned(),
-            _ => format!("{} of {} records are null ({})", grouped(nulls), grouped(rows), percent(share)),
+            _ => format!(
+                "{} of {} records are null ({})",
+                group_digits(nulls),
+                group_digits(rows),
+                format_percent(share)
+            ),
         };
-        report.decide(share <= most, found);
+        report.set_outcome(share <= most, found);
         if report.status == Status::Fail {
             report.failed_records = Some(nulls);
         }
         report
     }
 
-    fn values(
+    fn judge_values(
         &self,
         rule: &'static str,
         expected: String,
@@ -301,7 +331,7 @@ impl Judge<'_> {
         what: &str,
         span: &Range<usize>,
     ) -> RuleReport {
-        let mut report = self.report(rule, expected, span);
+        let mut report = self.new_report(rule, expected, span);
         if report.status == Status::Fail {
             return report;
         }
@@ -312,7 +342,7 @@ impl Judge<'_> {
             _ => &None,
         };
         if let Some(problem) = problem {
-            report.fails(problem.clone());
+            report.set_failed(problem.clone());
             return report;
         }
         report.value = Some(failures.records as f64);
@@ -321,16 +351,16 @@ impl Judge<'_> {
             report.examples = failures.examples.iter().cloned().collect();
         }
         let found = match failures.records {
-            0 => format!("{} values", grouped(self.tally.rows - self.tally.nulls.min(self.tally.rows))),
-            some => format!("{} of {} records {what}", grouped(some), grouped(self.tally.rows)),
+            0 => format!("{} values", group_digits(self.tally.rows - self.tally.nulls.min(self.tally.rows))),
+            some => format!("{} of {} records {what}", group_digits(some), group_digits(self.tally.rows)),
         };
-        report.decide(failures.records == 0, found);
+        report.set_outcome(failures.records == 0, found);
         report
     }
 }
 
 /// Returns a share in words.
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn format_percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".to_owned(),
         small if small < 0.01 => "less than 0.01 %".to_owned(),
@@ -350,9 +380,9 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    fn add(&mut self, text: impl FnOnce() -> String) {
+    fn add_failure(&mut self, text: impl FnOnce() -> String) {
         self.records += 1;
-        let text = shortened(&text());
+        let text = shorten_example(&text());
         if self.examples.len() < EXAMPLES || self.examples.last().is_some_and(|last| text < *last) {
             self.examples.insert(text);
             while self.examples.len() > EXAMPLES {
@@ -370,7 +400,7 @@ impl Failures {
     }
 }
 
-fn shortened(text: &str) -> String {
+fn shorten_example(text: &str) -> String {
     match text.char_indices().nth(EXAMPLE) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -427,13 +457,13 @@ impl Tally {
 /// Returns a value as text; bytes that are not UTF-8 lose what is not.
 fn text_at(values: &ArrayRef, row: usize) -> String {
     match values.data_type() {
-        DataType::LargeBinary => content(values.as_binary::<i64>().value(row)).into_owned(),
+        DataType::LargeBinary => part_text(values.as_binary::<i64>().value(row)).into_owned(),
         _ => text_of(values.as_ref(), row).unwrap_or_default(),
     }
 }
 
 /// Returns the content of a part as text, without the end of its last line.
-fn content(bytes: &[u8]) -> Cow<'_, str> {
+fn part_text(bytes: &[u8]) -> Cow<'_, str> {
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     String::from_utf8_lossy(bytes.strip_suffix(b"\r").unwrap_or(bytes))
 }
@@ -443,7 +473,7 @@ fn each_text(values: &ArrayRef, visit: &mut dyn FnMut(&str)) {
     match values.data_type() {
         DataType::Utf8 => values.as_string::<i32>().iter().flatten().for_each(visit),
         DataType::LargeUtf8 => values.as_string::<i64>().iter().flatten().for_each(visit),
-        DataType::LargeBinary => values.as_binary::<i64>().iter().flatten().for_each(|bytes| visit(&content(bytes))),
+        DataType::LargeBinary => values.as_binary::<i64>().iter().flatten().for_each(|bytes| visit(&part_text(bytes))),
         _ => (0..values.len()).filter_map(|row| text_of(values.as_ref(), row)).for_each(|text| visit(&text)),
     }
 }
@@ -492,12 +522,12 @@ struct Bound {
 }
 
 /// Returns which values are less than a bound, or greater; a text if the bound is no value of their type.
-fn beyond(values: &ArrayRef, bound: &Bound, above: bool) -> Result<std::result::Result<BooleanArray, String>> {
+fn beyond_bound(values: &ArrayRef, bound: &Bound, above: bool) -> Result<std::result::Result<BooleanArray, String>> {
     let data_type = values.data_type();
     let compare = |values: &ArrayRef, bound: ArrayRef| -> Result<BooleanArray> {
         let bound = Scalar::new(bound);
         let mask = if above { gt(values, &bound)? } else { lt(values, &bound)? };
-        match nans(values) {
+        match nan_mask(values) {
             Some(nans) => Ok(or(&mask, &nans)?),
             None => Ok(mask),
         }
@@ -542,16 +572,16 @@ mod tests {
 
     fn judged(rules: &str, values: &[ArrayRef]) -> Vec<(String, Status, String, Vec<String>)> {
         let rules = Rules::parse("r", &format!("[columns.x]\n{rules}")).unwrap();
-        let columns = rules.columns();
+        let columns = rules.column_rules();
         let mut check = ColumnCheck::new(columns[0].0, Some(columns[0].1), true);
-        check.give(SeenMemory::of(1 << 20));
+        check.set_memory(SeenMemory::from_limit(1 << 20));
         let mut tally = Tally::default();
         for values in values {
             let mut own = Tally::default();
-            check.add(values, &mut own).unwrap();
+            check.tally_values(values, &mut own).unwrap();
             tally.merge(own);
         }
-        let reports = check.judge(&tally, &["x".to_owned()], &|_| 1);
+        let reports = check.judge_rules(&tally, &["x".to_owned()], &|_| 1);
         reports.into_iter().map(|r| (r.rule.to_owned(), r.status, r.found, r.examples)).collect()
     }
 

@@ -8,7 +8,7 @@ use crate::{
     error::Result,
     ops::{
         Context,
-        lineage::{CHECK, Job, Outcome, facet, with_events},
+        lineage::{CHECK, LineageJob, RunOutcome, new_facet, with_events},
     },
     storage::Location,
 };
@@ -29,11 +29,11 @@ pub fn with_check(
     dataset: &Location,
     run: impl FnOnce() -> Result<CheckReport>,
 ) -> Result<CheckReport> {
-    let job = Job { name: CHECK, sources: &[], output: dataset, private: PrivateChoice::default() };
+    let job = LineageJob { name: CHECK, sources: &[], output: dataset, private: PrivateChoice::default() };
     with_events(context, to, &job, run)
 }
 
-impl From<&CheckReport> for Outcome {
+impl From<&CheckReport> for RunOutcome {
     fn from(report: &CheckReport) -> Self {
         let assertion = |rule: &RuleReport| {
             let severity = if rule.severity == Severity::Warn { "warn" } else { "error" };
@@ -72,8 +72,8 @@ impl From<&CheckReport> for Outcome {
             "columnMetrics": report.columns.iter().map(column).collect::<Map<_, _>>(),
         });
         let input_facets = Map::from_iter([
-            ("dataQualityAssertions".to_owned(), facet(ASSERTIONS_SCHEMA, json!({ "assertions": assertions }))),
-            ("dataQualityMetrics".to_owned(), facet(METRICS_SCHEMA, metrics)),
+            ("dataQualityAssertions".to_owned(), new_facet(ASSERTIONS_SCHEMA, json!({ "assertions": assertions }))),
+            ("dataQualityMetrics".to_owned(), new_facet(METRICS_SCHEMA, metrics)),
         ]);
         Self { version: Some(report.version), input_facets, ..Self::default() }
     }

@@ -48,10 +48,10 @@ pub(super) struct Leaks {
     pub(super) by: By,
     /// Column that states the side; otherwise folders do.
     pub(super) column: Option<String>,
-    state: Mutex<State>,
+    state: Mutex<LeakState>,
 }
 
-struct State {
+struct LeakState {
     seen: Seen,
     leaked: Seen,
     counts: Counts,
@@ -74,36 +74,36 @@ pub(super) struct Counts {
 
 impl Leaks {
     pub(super) fn new(by: By, column: Option<String>, memory: SeenMemory) -> Self {
-        let state = State { seen: Seen::new(memory), leaked: Seen::new(memory), counts: Counts::default() };
+        let state = LeakState { seen: Seen::new(memory), leaked: Seen::new(memory), counts: Counts::default() };
         Self { by, column, state: Mutex::new(state) }
     }
 
     /// Returns the columns of the data that are needed.
-    pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn needed_columns(&self) -> impl Iterator<Item = &str> {
         let by = if let By::Column(name) = &self.by { Some(name.as_str()) } else { None };
         by.into_iter().chain(self.column.as_deref())
     }
 
     /// Adds records; those without a group or without a side are on no two sides.
-    pub(super) fn add(&self, groups: &ArrayRef, sides: SideOf<'_>) -> Result<()> {
+    pub(super) fn add_records(&self, groups: &ArrayRef, sides: SideOf<'_>) -> Result<()> {
         let fingerprinter = Fingerprinter::default();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { seen, leaked, counts } = &mut *state;
+        let LeakState { seen, leaked, counts } = &mut *state;
         for row in 0..groups.len() {
             let side: Option<Cow<'_, str>> = match sides {
                 SideOf::One(side) => Some(side.into()),
-                SideOf::Column(column) => text(column, row),
+                SideOf::Column(column) => cell_text(column, row),
             };
-            let (Some(group), Some(side)) = (text(groups, row), side) else { continue };
+            let (Some(group), Some(side)) = (cell_text(groups, row), side) else { continue };
             counts.records += 1;
             let is_known = counts.sides.contains_key(side.as_ref());
             if is_known || counts.sides.len() < MAX_SIDES {
                 *counts.sides.entry(side.clone().into_owned()).or_default() += 1;
             }
             let (fingerprint, number) = (fingerprinter.of_id(&group), xxh3_64(side.as_bytes()));
-            match seen.first(&fingerprint, number)? {
+            match seen.find_or_insert(&fingerprint, number)? {
                 None => counts.groups += 1,
-                Some(first) if first != number && leaked.first(&fingerprint, number)?.is_none() => {
+                Some(first) if first != number && leaked.find_or_insert(&fingerprint, number)?.is_none() => {
                     counts.leaked += 1;
                     counts.examples.insert(group.into_owned());
                     if counts.examples.len() > EXAMPLES {
@@ -121,7 +121,7 @@ impl Leaks {
         let name = if self.by == By::Id { "record_id" } else { "subject_id" };
         let ids = batch.column_by_name(name);
         let ids = ids.ok_or_else(|| Error::integrity(format!("expected `{name}` in a sidecar, found none")))?;
-        self.add(ids, SideOf::One(side))
+        self.add_records(ids, SideOf::One(side))
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -129,7 +129,7 @@ impl Leaks {
     }
 }
 
-fn text(values: &ArrayRef, row: usize) -> Option<Cow<'_, str>> {
+fn cell_text(values: &ArrayRef, row: usize) -> Option<Cow<'_, str>> {
     match values.as_string_opt::<i32>() {
         Some(texts) => texts.is_valid(row).then(|| texts.value(row).into()),
         None => text_of(values.as_ref(), row).map(Cow::Owned),
@@ -147,17 +147,17 @@ mod tests {
 
     #[test]
     fn a_group_on_two_sides_counts_once() {
-        let leaks = Leaks::new(By::Subject, None, SeenMemory::of(1 << 20));
+        let leaks = Leaks::new(By::Subject, None, SeenMemory::from_limit(1 << 20));
         let groups = |texts: &[Option<&str>]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
-        leaks.add(&groups(&[Some("a"), Some("b"), None, Some("a")]), SideOf::One("train")).unwrap();
-        leaks.add(&groups(&[Some("c"), Some("a"), Some("a"), None]), SideOf::One("test")).unwrap();
+        leaks.add_records(&groups(&[Some("a"), Some("b"), None, Some("a")]), SideOf::One("train")).unwrap();
+        leaks.add_records(&groups(&[Some("c"), Some("a"), Some("a"), None]), SideOf::One("test")).unwrap();
         let sides = groups(&[Some("train"), None, Some("test")]);
-        leaks.add(&groups(&[Some("c"), Some("b"), Some("c")]), SideOf::Column(&sides)).unwrap();
+        leaks.add_records(&groups(&[Some("c"), Some("b"), Some("c")]), SideOf::Column(&sides)).unwrap();
         let counts = leaks.counts();
         assert_eq!((counts.leaked, counts.groups, counts.records), (2, 3, 8));
         assert_eq!(counts.examples.into_iter().collect::<Vec<_>>(), ["a", "c"]);
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-        leaks.add(&numbers, SideOf::One("train")).unwrap();
+        leaks.add_records(&numbers, SideOf::One("train")).unwrap();
         assert_eq!(leaks.counts().groups, 5);
     }
 }

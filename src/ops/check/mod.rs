@@ -24,9 +24,9 @@ use serde::{Serialize, Serializer};
 use toml::Spanned;
 
 use self::{
-    columns::{ColumnCheck, Tally, percent},
+    columns::{ColumnCheck, Tally, format_percent},
     leaks::{By, Leaks},
-    read::{Found, Scan},
+    read::{Scan, ScanResult},
     rules::{DriftRules, Freshness, PREVIOUS, SchemaRules, SplitRules, Volume},
 };
 pub use self::{
@@ -35,7 +35,7 @@ pub use self::{
 };
 use super::{
     Context,
-    drift::{ColumnDrift, Thresholds, drift},
+    drift::{ColumnDrift, Thresholds, measure_drift},
     head::Hidden,
     manifest,
     report::is_hidden,
@@ -48,7 +48,7 @@ use crate::{
     record::side::side_of_path,
     schema::file::print_type,
     storage::{self, Location},
-    units::grouped,
+    units::group_digits,
 };
 
 /// Versions that are read to find the newest one that added records.
@@ -105,16 +105,16 @@ impl RuleReport {
         Self { rule, column, status, severity, expected, found, value, failed_records, examples, line }
     }
 
-    fn decide(&mut self, holds: bool, found: String) {
+    fn set_outcome(&mut self, holds: bool, found: String) {
         self.status = if holds { Status::Pass } else { Status::Fail };
         self.found = found;
     }
 
-    fn fails(&mut self, found: String) {
-        self.decide(false, found);
+    fn set_failed(&mut self, found: String) {
+        self.set_outcome(false, found);
     }
 
-    fn skipped(mut self, why: String) -> Self {
+    fn into_skipped(mut self, why: String) -> Self {
         (self.status, self.found) = (Status::Skip, why);
         self
     }
@@ -192,13 +192,14 @@ fn as_text<S: Serializer>(time: &Timestamp, serializer: S) -> std::result::Resul
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) when there is none, or it is not one.
 pub fn read_rules(context: &Context<'_>, file: &str) -> Result<Rules> {
-    let location = context.location(file)?;
+    let location = context.parse_location(file)?;
     let missing = || {
-        let error = Error::usage("expected a file of rules, found nothing").at(file.to_owned());
-        error.hint("`shardify help check` shows a file with all rules")
+        let error = Error::usage("expected a file of rules, found nothing").at_location(file.to_owned());
+        error.with_hint("`shardify help check` shows a file with all rules")
     };
     let bytes = storage::read_small(rules::FILE, &location, &context.settings)?.ok_or_else(missing)?;
-    let text = std::str::from_utf8(&bytes).map_err(|e| Error::usage("expected rules in UTF-8").at(file).cause(e))?;
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|e| Error::usage("expected rules in UTF-8").at_location(file).with_cause(e))?;
     Rules::parse(file, text)
 }
 
@@ -206,9 +207,14 @@ pub fn read_rules(context: &Context<'_>, file: &str) -> Result<Rules> {
 ///
 /// # Errors
 /// When there is no such version, or it cannot be read. A rule that does not hold is in the report and not an error.
-pub fn check(context: &Context<'_>, location: &Location, at: Option<&str>, rules: &Rules) -> Result<CheckReport> {
-    let snapshot = manifest::snapshot(context, location, at)?;
-    let check = Check { context, location, snapshot: &snapshot, rules, hidden: Hidden::of(&snapshot)? };
+pub fn check_version(
+    context: &Context<'_>,
+    location: &Location,
+    at: Option<&str>,
+    rules: &Rules,
+) -> Result<CheckReport> {
+    let snapshot = manifest::open_snapshot(context, location, at)?;
+    let check = Check { context, location, snapshot: &snapshot, rules, hidden: Hidden::from_snapshot(&snapshot)? };
     super::or_overtaken(Some(&snapshot), check.run())
 }
 
@@ -223,40 +229,40 @@ struct Check<'a> {
 impl Check<'_> {
     fn run(&self) -> Result<CheckReport> {
         let started = Instant::now();
-        let now = self.snapshot.dataset().now()?;
-        let shards = self.snapshot.shards()?;
+        let now = self.snapshot.dataset().store_time()?;
+        let shards = self.snapshot.live_shards()?;
         check_folders(self.snapshot.dataset().store().as_ref(), shards.iter())?;
         let tables = &self.rules.tables;
         let checks = self.column_checks();
-        let leaks = tables.splits.as_ref().map(|splits| self.leaks(splits)).transpose()?;
-        let has_columns = leaks.as_ref().is_some_and(|leaks| leaks.columns().next().is_some());
+        let leaks = tables.splits.as_ref().map(|splits| self.prepare_leaks(splits)).transpose()?;
+        let has_columns = leaks.as_ref().is_some_and(|leaks| leaks.needed_columns().next().is_some());
         let wants_values = !checks.is_empty() || tables.schema.is_some() || has_columns;
         let found = Scan::new(self.context, self.snapshot, &checks, leaks.as_ref()).run(wants_values)?;
         let mut results = Vec::new();
         if let Some(freshness) = &tables.freshness {
-            results.push(self.freshness(freshness.get_ref(), &checks, &found, now)?);
+            results.push(self.check_freshness(freshness.get_ref(), &checks, &found, now)?);
         }
         if let Some(volume) = &tables.volume {
-            self.volume(volume.get_ref(), &mut results)?;
+            self.check_volume(volume.get_ref(), &mut results)?;
         }
         if let Some(schema) = &tables.schema {
-            self.schema(schema.get_ref(), &found, &mut results)?;
+            self.check_schema(schema.get_ref(), &found, &mut results)?;
         }
         let names: Vec<String> = found.fields.iter().map(|field| field.name().clone()).collect();
         for (check, tally) in checks.iter().zip(&found.tallies) {
-            results.extend(check.judge(tally, &names, &|span| self.rules.line(span)));
+            results.extend(check.judge_rules(tally, &names, &|span| self.rules.line_at(span)));
         }
         if let Some(drift) = &tables.drift {
-            self.drift(drift.get_ref(), &mut results)?;
+            self.check_drift(drift.get_ref(), &mut results)?;
         }
         if let (Some(splits), Some(leaks)) = (&tables.splits, &leaks) {
-            results.push(self.split(splits, leaks));
+            results.push(self.check_leaks(splits, leaks));
         }
-        let metrics = checks.iter().zip(&found.tallies).map(|(check, tally)| metrics(check, tally)).collect();
-        Ok(self.report(now, results, metrics, found.bytes_read, started.elapsed()))
+        let metrics = checks.iter().zip(&found.tallies).map(|(check, tally)| column_metrics(check, tally)).collect();
+        Ok(self.build_report(now, results, metrics, found.bytes_read, started.elapsed()))
     }
 
-    fn report(
+    fn build_report(
         &self,
         now: Timestamp,
         mut results: Vec<RuleReport>,
@@ -300,7 +306,7 @@ impl Check<'_> {
         let shown = |name: &str| !(is_hidden(&self.hidden, name) || self.hidden.is_private && self.has_samples());
         let mut checks: Vec<ColumnCheck<'_>> = self
             .rules
-            .columns()
+            .column_rules()
             .into_iter()
             .map(|(name, rules)| ColumnCheck::new(name, Some(rules), shown(name)))
             .collect();
@@ -311,8 +317,8 @@ impl Check<'_> {
             }
             checks.iter_mut().filter(|check| check.name == name).for_each(ColumnCheck::want_range);
         }
-        let memory = self.memory(checks.iter().filter(|check| check.is_unique()).count());
-        checks.iter_mut().for_each(|check| check.give(memory));
+        let memory = self.seen_memory(checks.iter().filter(|check| check.is_unique()).count());
+        checks.iter_mut().for_each(|check| check.set_memory(memory));
         checks
     }
 
@@ -322,17 +328,17 @@ impl Check<'_> {
     }
 
     /// Returns the memory of one of all sets of fingerprints.
-    fn memory(&self, unique: usize) -> SeenMemory {
+    fn seen_memory(&self, unique: usize) -> SeenMemory {
         let sets = unique + if self.rules.tables.splits.is_some() { 2 } else { 0 };
-        SeenMemory::of(self.context.memory.0 / (sets as u64).max(1))
+        SeenMemory::from_limit(self.context.memory.0 / (sets as u64).max(1))
     }
 
-    fn line<T>(&self, part: &Spanned<T>) -> u64 {
-        self.rules.line(&part.span())
+    fn rule_line<T>(&self, part: &Spanned<T>) -> u64 {
+        self.rules.line_at(&part.span())
     }
 
     /// Returns the version that a rule compares with; `None` if the only records are those of the first version.
-    fn against(&self, against: &Spanned<String>) -> Result<Option<Snapshot>> {
+    fn baseline_snapshot(&self, against: &Spanned<String>) -> Result<Option<Snapshot>> {
         let text = against.get_ref();
         let wanted = match text.as_str() {
             PREVIOUS => match self.last_addition()?.version.0 {
@@ -341,23 +347,23 @@ impl Check<'_> {
             },
             _ => text.clone(),
         };
-        manifest::snapshot(self.context, self.location, Some(&wanted)).map(Some).map_err(|error| {
+        manifest::open_snapshot(self.context, self.location, Some(&wanted)).map(Some).map_err(|error| {
             let message = format!("no version can be compared with: {}", error.message());
-            let told = self.rules.error(&against.span(), message);
-            error.hints().iter().fold(told, |told, hint| told.hint(hint.clone()))
+            let told = self.rules.error_at(&against.span(), message);
+            error.hints().iter().fold(told, |told, hint| told.with_hint(hint.clone()))
         })
     }
 
-    fn freshness(
+    fn check_freshness(
         &self,
         rules: &Freshness,
         checks: &[ColumnCheck<'_>],
-        found: &Found,
+        found: &ScanResult,
         now: Timestamp,
     ) -> Result<RuleReport> {
-        let most = self.rules.age(rules)?;
+        let most = self.rules.parse_max_age(rules)?;
         let expected = format!("at most {} old", rules.max_age.get_ref());
-        let mut report = RuleReport::new("freshness.max_age", rules.severity, expected, self.line(&rules.max_age));
+        let mut report = RuleReport::new("freshness.max_age", rules.severity, expected, self.rule_line(&rules.max_age));
         let newest = match &rules.column {
             None => {
                 let entry = self.last_addition()?;
@@ -367,13 +373,13 @@ impl Check<'_> {
                 let name = column.get_ref();
                 report.column = Some(name.clone());
                 let tally = checks.iter().zip(&found.tallies).find(|(check, _)| check.name == name.as_str());
-                let range = tally.and_then(|(_, tally)| tally.range.get());
+                let range = tally.and_then(|(_, tally)| tally.range.known_range());
                 match range.and_then(|(_, greatest)| time_of(greatest)) {
                     Some(time) => time,
                     None => {
                         let present = tally.is_some_and(|(_, tally)| tally.present > 0);
                         let why = if present { "no dates or times with a known range" } else { "no such column" };
-                        report.fails(why.to_owned());
+                        report.set_failed(why.to_owned());
                         return Ok(report);
                     }
                 }
@@ -382,12 +388,12 @@ impl Check<'_> {
         let age = now.duration_since(newest);
         report.value = Some(age.as_secs_f64());
         if age < -AHEAD {
-            report.fails(format!("from {newest:.0}, which is in the future"));
+            report.set_failed(format!("from {newest:.0}, which is in the future"));
             return Ok(report);
         }
         let age = age.max(SignedDuration::ZERO);
-        let found = format!("{} old, from {newest:.0}", span(age));
-        report.decide(age <= SignedDuration::try_from(most).unwrap_or(SignedDuration::MAX), found);
+        let found = format!("{} old, from {newest:.0}", format_duration(age));
+        report.set_outcome(age <= SignedDuration::try_from(most).unwrap_or(SignedDuration::MAX), found);
         Ok(report)
     }
 
@@ -396,39 +402,40 @@ impl Check<'_> {
         let newest = self.snapshot.entry();
         let adds = |entry: &Entry| {
             entry.counts.records_out > 0
-                && (entry.operation.imports() || matches!(entry.operation, Operation::Pull | Operation::Reshard))
+                && (entry.operation.imports_sources()
+                    || matches!(entry.operation, Operation::Pull | Operation::Reshard))
         };
         let mut found: Entry = newest.clone();
         for version in (newest.version.0.saturating_sub(LOOK_BACK).max(1)..newest.version.0).rev() {
             if adds(&found) {
                 break;
             }
-            found = self.snapshot.dataset().entry(Version(version))?;
+            found = self.snapshot.dataset().read_entry(Version(version))?;
         }
         Ok(found)
     }
 
-    fn volume(&self, rules: &Volume, out: &mut Vec<RuleReport>) -> Result<()> {
+    fn check_volume(&self, rules: &Volume, out: &mut Vec<RuleReport>) -> Result<()> {
         let records = self.snapshot.entry().totals.records;
         let mut add = |rule, part: &Spanned<u64>, expected: String, holds| {
-            let mut report = RuleReport::new(rule, rules.severity, expected, self.line(part));
+            let mut report = RuleReport::new(rule, rules.severity, expected, self.rule_line(part));
             report.value = Some(records as f64);
-            report.decide(holds, format!("{} records", grouped(records)));
+            report.set_outcome(holds, format!("{} records", group_digits(records)));
             out.push(report);
         };
         if let Some(least) = &rules.min_records {
-            let expected = format!("at least {} records", grouped(*least.get_ref()));
+            let expected = format!("at least {} records", group_digits(*least.get_ref()));
             add("volume.min_records", least, expected, records >= *least.get_ref());
         }
         if let Some(most) = &rules.max_records {
-            let expected = format!("at most {} records", grouped(*most.get_ref()));
+            let expected = format!("at most {} records", group_digits(*most.get_ref()));
             add("volume.max_records", most, expected, records <= *most.get_ref());
         }
         let (Some(limit), Some(against)) = (&rules.max_change, &rules.against) else { return Ok(()) };
-        let expected = format!("at most {} more or less than {}", percent(*limit.get_ref()), against.get_ref());
-        let mut report = RuleReport::new("volume.max_change", rules.severity, expected, self.line(limit));
-        let Some(older) = self.against(against)? else {
-            out.push(report.skipped("there is no version before".to_owned()));
+        let expected = format!("at most {} more or less than {}", format_percent(*limit.get_ref()), against.get_ref());
+        let mut report = RuleReport::new("volume.max_change", rules.severity, expected, self.rule_line(limit));
+        let Some(older) = self.baseline_snapshot(against)? else {
+            out.push(report.into_skipped("there is no version before".to_owned()));
             return Ok(());
         };
         let before = older.entry().totals.records;
@@ -438,22 +445,22 @@ impl Check<'_> {
             (before, records) => records as f64 / before as f64 - 1.0,
         };
         report.value = change.is_finite().then_some(change);
-        let found = format!("{} records after {} in {}", grouped(records), grouped(before), older.version());
-        report.decide(change.abs() <= *limit.get_ref(), found);
+        let found = format!("{} records after {} in {}", group_digits(records), group_digits(before), older.version());
+        report.set_outcome(change.abs() <= *limit.get_ref(), found);
         out.push(report);
         Ok(())
     }
 
-    fn schema(&self, rules: &SchemaRules, found: &Found, out: &mut Vec<RuleReport>) -> Result<()> {
+    fn check_schema(&self, rules: &SchemaRules, found: &ScanResult, out: &mut Vec<RuleReport>) -> Result<()> {
         let mut wanted: Vec<(String, String, u64)> = Vec::new();
         for (name, data_type) in &rules.columns {
             let parsed = crate::schema::file::parse_type(data_type.get_ref())?;
-            wanted.push((name.clone(), print_type(&parsed), self.line(data_type)));
+            wanted.push((name.clone(), print_type(&parsed), self.rule_line(data_type)));
         }
         wanted.sort_by_key(|(_, _, line)| *line);
         if let Some(against) = &rules.against {
-            let line = self.line(against);
-            match self.against(against)? {
+            let line = self.rule_line(against);
+            match self.baseline_snapshot(against)? {
                 Some(older) => {
                     let fields = Scan::new(self.context, &older, &[], None).run(true)?.fields;
                     let of_older = fields.iter().map(|field| (field.name().clone(), print_type(field), line));
@@ -463,7 +470,7 @@ impl Check<'_> {
                 None => {
                     let expected = "the columns of the version before".to_owned();
                     let report = RuleReport::new("schema.against", rules.severity, expected, line);
-                    out.push(report.skipped("there is no version before".to_owned()));
+                    out.push(report.into_skipped("there is no version before".to_owned()));
                 }
             }
         }
@@ -473,43 +480,43 @@ impl Check<'_> {
             match found.fields.iter().find(|field| field.name() == name) {
                 Some(field) => {
                     let actual = print_type(field);
-                    report.decide(actual == *data_type, actual);
+                    report.set_outcome(actual == *data_type, actual);
                 }
-                None => report.fails("no such column".to_owned()),
+                None => report.set_failed("no such column".to_owned()),
             }
             out.push(report);
         }
         if let Some(extra) = rules.extra_columns.as_ref().filter(|extra| !*extra.get_ref() && !wanted.is_empty()) {
             let expected = "no other columns".to_owned();
-            let mut report = RuleReport::new("schema.extra_columns", rules.severity, expected, self.line(extra));
+            let mut report = RuleReport::new("schema.extra_columns", rules.severity, expected, self.rule_line(extra));
             let others = found.fields.iter().filter(|field| !wanted.iter().any(|(name, ..)| name == field.name()));
             let others: Vec<String> = others.map(|field| format!("`{}`", field.name())).collect();
             report.value = Some(others.len() as f64);
             let text = if others.is_empty() { "no other columns".to_owned() } else { others.join(", ") };
-            report.decide(others.is_empty(), text);
+            report.set_outcome(others.is_empty(), text);
             out.push(report);
         }
         Ok(())
     }
 
-    fn drift(&self, rules: &DriftRules, out: &mut Vec<RuleReport>) -> Result<()> {
-        let Some(older) = self.against(&rules.against)? else {
+    fn check_drift(&self, rules: &DriftRules, out: &mut Vec<RuleReport>) -> Result<()> {
+        let Some(older) = self.baseline_snapshot(&rules.against)? else {
             let expected = "no drift since the version before".to_owned();
-            let report = RuleReport::new("drift.against", rules.severity, expected, self.line(&rules.against));
-            out.push(report.skipped("there is no version before".to_owned()));
+            let report = RuleReport::new("drift.against", rules.severity, expected, self.rule_line(&rules.against));
+            out.push(report.into_skipped("there is no version before".to_owned()));
             return Ok(());
         };
-        let found = drift(self.context, &older, self.snapshot, Thresholds::default())?;
+        let found = measure_drift(self.context, &older, self.snapshot, Thresholds::default())?;
         let named = rules.columns.as_ref().map(|columns| columns.get_ref());
         for column in found.columns.iter().filter(|c| named.is_none_or(|named| named.contains(&c.column))) {
             self.drift_of(rules, &older, column, out);
         }
         for name in named.into_iter().flatten().filter(|name| !found.columns.iter().any(|c| c.column == **name)) {
-            let line = rules.columns.as_ref().map_or(0, |columns| self.line(columns));
+            let line = rules.columns.as_ref().map_or(0, |columns| self.rule_line(columns));
             let mut report =
                 RuleReport::new("drift.columns", rules.severity, format!("a column of {}", older.version()), line);
             report.column = Some(name.clone());
-            report.fails("neither version has such a column".to_owned());
+            report.set_failed("neither version has such a column".to_owned());
             out.push(report);
         }
         Ok(())
@@ -519,31 +526,31 @@ impl Check<'_> {
         let version = older.version();
         if let Some(most) = &rules.max_psi {
             let expected = format!("a population stability index of at most {} against {version}", most.get_ref());
-            let mut report = RuleReport::new("drift.max_psi", rules.severity, expected, self.line(most));
+            let mut report = RuleReport::new("drift.max_psi", rules.severity, expected, self.rule_line(most));
             report.column = Some(column.column.clone());
             report.value = column.psi;
             let changed = column.beyond.iter().find(|beyond| matches!(**beyond, "gone" | "type"));
             match (column.psi, changed) {
-                (_, Some(&"gone")) => report.fails(format!("values in {version} alone")),
-                (_, Some(_)) => report.fails(format!("values of another type than in {version}")),
-                (Some(psi), None) => report.decide(psi <= *most.get_ref(), format!("{psi:.3}")),
-                (None, None) => report.decide(true, format!("no values in {version}")),
+                (_, Some(&"gone")) => report.set_failed(format!("values in {version} alone")),
+                (_, Some(_)) => report.set_failed(format!("values of another type than in {version}")),
+                (Some(psi), None) => report.set_outcome(psi <= *most.get_ref(), format!("{psi:.3}")),
+                (None, None) => report.set_outcome(true, format!("no values in {version}")),
             }
             out.push(report);
         }
         if let Some(most) = &rules.max_null_change {
-            let expected = format!("a share of nulls within {} of that of {version}", percent(*most.get_ref()));
-            let mut report = RuleReport::new("drift.max_null_change", rules.severity, expected, self.line(most));
+            let expected = format!("a share of nulls within {} of that of {version}", format_percent(*most.get_ref()));
+            let mut report = RuleReport::new("drift.max_null_change", rules.severity, expected, self.rule_line(most));
             report.column = Some(column.column.clone());
             let change = column.nulls_after - column.nulls_before;
             report.value = Some(change);
-            let found = format!("{} after {}", percent(column.nulls_after), percent(column.nulls_before));
-            report.decide(change.abs() <= *most.get_ref(), found);
+            let found = format!("{} after {}", format_percent(column.nulls_after), format_percent(column.nulls_before));
+            report.set_outcome(change.abs() <= *most.get_ref(), found);
             out.push(report);
         }
     }
 
-    fn leaks(&self, splits: &Spanned<SplitRules>) -> Result<Leaks> {
+    fn prepare_leaks(&self, splits: &Spanned<SplitRules>) -> Result<Leaks> {
         let rules = splits.get_ref();
         let settings = &self.snapshot.entry().settings;
         let has_subjects = settings.subject.is_some() || settings.subjects_from.is_some();
@@ -552,25 +559,25 @@ impl Check<'_> {
             None => By::Id,
             Some("subject") if !has_subjects => {
                 let span = rules.by.as_ref().map_or(splits.span(), Spanned::span);
-                let error = self.rules.error(&span, "the dataset has no subject ids");
-                return Err(error.hint("name the column of subjects: by = \"patient_id\""));
+                let error = self.rules.error_at(&span, "the dataset has no subject ids");
+                return Err(error.with_hint("name the column of subjects: by = \"patient_id\""));
             }
             Some("subject") => By::Subject,
             Some("id") => By::Id,
             Some(column) => By::Column(column.to_owned()),
         };
         let column = rules.column.as_ref().map(|column| column.get_ref().clone());
-        if column.is_none() && !self.snapshot.shards()?.iter().any(|shard| side_of_path(&shard.path).is_some()) {
-            let error = self.rules.error(&splits.span(), "the dataset is not divided, so no record has a side");
+        if column.is_none() && !self.snapshot.live_shards()?.iter().any(|shard| side_of_path(&shard.path).is_some()) {
+            let error = self.rules.error_at(&splits.span(), "the dataset is not divided, so no record has a side");
             return Err(error
-                .hint("if a column states the side, name it: column = \"split\", and by = the column of subjects")
-                .hint("`shardify convert --split train=0.8,test=0.2` divides a new dataset"));
+                .with_hint("if a column states the side, name it: column = \"split\", and by = the column of subjects")
+                .with_hint("`shardify convert --split train=0.8,test=0.2` divides a new dataset"));
         }
-        let unique = self.rules.columns().iter().filter(|(_, rules)| rules.unique.is_some()).count();
-        Ok(Leaks::new(by, column, self.memory(unique)))
+        let unique = self.rules.column_rules().iter().filter(|(_, rules)| rules.unique.is_some()).count();
+        Ok(Leaks::new(by, column, self.seen_memory(unique)))
     }
 
-    fn split(&self, splits: &Spanned<SplitRules>, leaks: &Leaks) -> RuleReport {
+    fn check_leaks(&self, splits: &Spanned<SplitRules>, leaks: &Leaks) -> RuleReport {
         let counts = leaks.counts();
         let noun = match &leaks.by {
             By::Subject => "subjects".to_owned(),
@@ -579,12 +586,12 @@ impl Check<'_> {
         };
         let expected = format!("no {noun} on two sides");
         let severity = splits.get_ref().severity;
-        let mut report = RuleReport::new("splits.leaks", severity, expected, self.line(splits));
+        let mut report = RuleReport::new("splits.leaks", severity, expected, self.rule_line(splits));
         if let By::Column(column) = &leaks.by {
             report.column = Some(column.clone());
         }
         if counts.records == 0 && self.snapshot.entry().totals.records > 0 {
-            report.fails(format!("no record has both {noun} and a side"));
+            report.set_failed(format!("no record has both {noun} and a side"));
             return report;
         }
         report.value = Some(counts.leaked as f64);
@@ -596,22 +603,22 @@ impl Check<'_> {
         let sides: Vec<&str> = counts.sides.keys().map(String::as_str).collect();
         let found = format!(
             "{} of {} {noun} are on two of {}",
-            grouped(counts.leaked),
-            grouped(counts.groups),
+            group_digits(counts.leaked),
+            group_digits(counts.groups),
             sides.join(", ")
         );
-        report.decide(counts.leaked == 0, found);
+        report.set_outcome(counts.leaked == 0, found);
         report
     }
 }
 
-fn metrics(check: &ColumnCheck<'_>, tally: &Tally) -> ColumnMetrics {
+fn column_metrics(check: &ColumnCheck<'_>, tally: &Tally) -> ColumnMetrics {
     let number = |value: &ArrayRef| {
         let is_number = value.data_type().is_numeric();
         let number = is_number.then(|| cast(value, &DataType::Float64).ok()).flatten()?;
         Some(number.as_primitive::<Float64Type>().value(0)).filter(|number| number.is_finite())
     };
-    let range = tally.range.get().filter(|_| check.is_shown());
+    let range = tally.range.known_range().filter(|_| check.is_shown());
     ColumnMetrics {
         column: check.name.to_owned(),
         records: tally.rows,
@@ -636,7 +643,7 @@ fn time_of(value: &ArrayRef) -> Option<Timestamp> {
 }
 
 /// Returns a duration in its two largest units.
-fn span(duration: SignedDuration) -> String {
+fn format_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs().unsigned_abs();
     let sign = if duration.is_negative() { "-" } else { "" };
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
@@ -669,7 +676,7 @@ mod tests {
 
     #[test]
     fn spans_have_two_units() {
-        let text = |seconds| span(SignedDuration::from_secs(seconds));
+        let text = |seconds| format_duration(SignedDuration::from_secs(seconds));
         assert_eq!(
             [text(5), text(125), text(7_260), text(90_000), text(-60)],
             ["5s", "2min", "2h 1min", "1d 1h", "-1min"]

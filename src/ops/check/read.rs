@@ -30,7 +30,7 @@ use crate::{
     format::{OutputFormat, parquet::RowGroupSize},
     ops::{
         Context,
-        columns::{Table, flat_columns, kept, row_count, tables},
+        columns::{Table, filter_live, flat_columns, row_count, shard_tables},
         head::{HeadRecord, HeadSample, Hidden, first_records, shard_file},
     },
     record::{BATCH_ROWS, parts::KEY_COLUMN, side::side_of_path},
@@ -46,7 +46,7 @@ const SAMPLES: usize = 1_024;
 const SAMPLE_BYTES: usize = 4 << 20;
 
 /// What was read.
-pub(super) struct Found {
+pub(super) struct ScanResult {
     /// A tally for each column.
     pub(super) tallies: Vec<Tally>,
     /// The columns of the dataset, with united types; of samples, their parts.
@@ -61,7 +61,7 @@ pub(super) struct Scan<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) checks: &'a [ColumnCheck<'a>],
     pub(super) leaks: Option<&'a Leaks>,
-    found: Mutex<Found>,
+    found: Mutex<ScanResult>,
 }
 
 impl<'a> Scan<'a> {
@@ -71,31 +71,32 @@ impl<'a> Scan<'a> {
         checks: &'a [ColumnCheck<'a>],
         leaks: Option<&'a Leaks>,
     ) -> Self {
-        let found = Found { tallies: vec![Tally::default(); checks.len()], fields: Fields::empty(), bytes_read: 0 };
+        let found =
+            ScanResult { tallies: vec![Tally::default(); checks.len()], fields: Fields::empty(), bytes_read: 0 };
         Self { context, snapshot, checks, leaks, found: Mutex::new(found) }
     }
 
     /// Reads all shards; `values` says that columns or their types are wanted.
-    pub(super) fn run(self, values: bool) -> Result<Found> {
-        let shards = self.snapshot.shards()?;
+    pub(super) fn run(self, values: bool) -> Result<ScanResult> {
+        let shards = self.snapshot.live_shards()?;
         let bytes = shards.iter().map(|shard| shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "checking", bytes: Some(bytes) });
         if self.leaks.is_some_and(|leaks| !matches!(leaks.by, By::Column(_))) {
-            self.sidecars()?;
+            self.read_sidecars()?;
         }
         if values {
-            let tables = tables(self.snapshot, shards)?;
+            let tables = shard_tables(self.snapshot, shards)?;
             shards.par_iter().zip(&tables).try_for_each(|(shard, table)| {
                 match self.snapshot.entry().settings.shard_format {
-                    OutputFormat::Parquet => self.parquet(shard, table),
-                    OutputFormat::Tar | OutputFormat::TfRecord => self.records(shard, table),
+                    OutputFormat::Parquet => self.read_parquet(shard, table),
+                    OutputFormat::Tar | OutputFormat::TfRecord => self.read_records(shard, table),
                 }
             })?;
         }
         Ok(self.found.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn merge(&self, tallies: Vec<Tally>, fields: &Fields, bytes: u64) {
+    fn merge_tallies(&self, tallies: Vec<Tally>, fields: &Fields, bytes: u64) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         for (own, other) in found.tallies.iter_mut().zip(tallies) {
             own.merge(other);
@@ -107,10 +108,10 @@ impl<'a> Scan<'a> {
     }
 
     /// Reads the ids of all live records.
-    fn sidecars(&self) -> Result<()> {
+    fn read_sidecars(&self) -> Result<()> {
         let Some(leaks) = self.leaks else { return Ok(()) };
-        let shards = self.snapshot.shards()?;
-        let tables = tables(self.snapshot, shards)?;
+        let shards = self.snapshot.live_shards()?;
+        let tables = shard_tables(self.snapshot, shards)?;
         shards.par_iter().zip(&tables).try_for_each(|(shard, table)| {
             let Some(side) = side_of_path(&shard.path) else { return Ok(()) };
             let mut first = 0;
@@ -119,28 +120,28 @@ impl<'a> Scan<'a> {
                 let batch = batch?;
                 let rows = batch.num_rows() as u64;
                 let live: Vec<bool> = (first..first + rows).map(|row| table.is_live(row)).collect();
-                leaks.add_ids(&kept(batch, &live)?, side)?;
+                leaks.add_ids(&filter_live(batch, &live)?, side)?;
                 first += rows;
             }
             Ok(())
         })
     }
 
-    fn parquet(&self, shard: &ShardMeta, table: &Table) -> Result<()> {
+    fn read_parquet(&self, shard: &ShardMeta, table: &Table) -> Result<()> {
         self.context.cancel.check()?;
-        let file = table.open()?;
-        let rows = file.rows();
+        let file = table.open_parquet()?;
+        let rows = file.row_count();
         let live = table.live_rows(rows);
         let live_rows = row_count(&live);
-        let facts = file.facts()?;
+        let facts = file.column_facts()?;
         let mut tallies = vec![Tally::default(); self.checks.len()];
         let (mut roots, mut names) = (BTreeSet::new(), HashSet::new());
-        let of_leaks = || self.leaks.iter().flat_map(|leaks| leaks.columns());
+        let of_leaks = || self.leaks.iter().flat_map(|leaks| leaks.needed_columns());
         for (check, tally) in self.checks.iter().zip(&mut tallies) {
             match facts.iter().find(|facts| facts.name == check.name) {
                 None => tally.add_absent(live_rows),
                 // Footers speak of all rows, dead ones included.
-                Some(facts) if live_rows == rows && check.stated(facts, rows, tally) => {}
+                Some(facts) if live_rows == rows && check.tally_footer(facts, rows, tally) => {}
                 Some(facts) => {
                     roots.insert(facts.root.clone());
                     names.insert(check.name);
@@ -152,7 +153,7 @@ impl<'a> Scan<'a> {
             facts.iter().filter(|facts| roots.contains(&facts.root)).map(of).sum()
         };
         let bytes = of_roots(|facts| facts.encoded_bytes);
-        self.merge(tallies, file.schema().fields(), bytes);
+        self.merge_tallies(tallies, file.schema().fields(), bytes);
         if roots.is_empty() {
             self.context.observer.event(Event::Read { bytes: shard.bytes, records: live_rows });
             return Ok(());
@@ -160,22 +161,22 @@ impl<'a> Scan<'a> {
         let batch_rows = BATCH_BYTES / (of_roots(|facts| facts.raw_bytes) / rows.max(1)).max(1);
         let batch_rows = usize::try_from(batch_rows).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS);
         let roots: Vec<&str> = roots.iter().map(String::as_str).collect();
-        pieces(file.row_groups(), &live).into_par_iter().try_for_each(|ranges| {
+        cut_pieces(file.row_groups(), &live).into_par_iter().try_for_each(|ranges| {
             let mut own = vec![Tally::default(); self.checks.len()];
-            for batch in table.open()?.with_columns(&roots).with_rows(&ranges).batches(batch_rows) {
+            for batch in table.open_parquet()?.with_columns(&roots).with_rows(&ranges).into_batches(batch_rows) {
                 self.context.cancel.check()?;
                 let batch = batch?;
                 let records = batch.num_rows() as u64;
-                self.batch(&batch, &shard.path, Some(&names), &mut own)?;
+                self.tally_batch(&batch, &shard.path, Some(&names), &mut own)?;
                 self.context.observer.event(Event::Read { bytes: shard.bytes * records / rows.max(1), records });
             }
-            self.merge(own, &Fields::empty(), 0);
+            self.merge_tallies(own, &Fields::empty(), 0);
             Ok(())
         })
     }
 
     /// Counts the values of a batch; `names` are the columns to count, all by default.
-    fn batch(
+    fn tally_batch(
         &self,
         batch: &RecordBatch,
         path: &str,
@@ -189,7 +190,7 @@ impl<'a> Scan<'a> {
                 continue;
             }
             match find(check.name) {
-                Some(values) => check.add(values, tally)?,
+                Some(values) => check.tally_values(values, tally)?,
                 None => tally.add_absent(batch.num_rows() as u64),
             }
         }
@@ -197,13 +198,13 @@ impl<'a> Scan<'a> {
         let By::Column(group) = &leaks.by else { return Ok(()) };
         let Some(groups) = find(group) else { return Ok(()) };
         match &leaks.column {
-            Some(column) => find(column).map_or(Ok(()), |sides| leaks.add(groups, SideOf::Column(sides))),
-            None => side_of_path(path).map_or(Ok(()), |side| leaks.add(groups, SideOf::One(side))),
+            Some(column) => find(column).map_or(Ok(()), |sides| leaks.add_records(groups, SideOf::Column(sides))),
+            None => side_of_path(path).map_or(Ok(()), |side| leaks.add_records(groups, SideOf::One(side))),
         }
     }
 
     /// Reads all records of a shard of tar or TFRecord.
-    fn records(&self, shard: &ShardMeta, table: &Table) -> Result<()> {
+    fn read_records(&self, shard: &ShardMeta, table: &Table) -> Result<()> {
         let file = shard_file(self.context, self.snapshot.dataset(), &shard.path)?;
         let mut reader = Records {
             scan: self,
@@ -220,9 +221,9 @@ impl<'a> Scan<'a> {
         // Nothing of what is read is shown unless it may be.
         let hidden = Hidden::default();
         let no_limit = (u64::MAX, part_bytes);
-        first_records(self.context, vec![file], &hidden, None, no_limit, &mut |record| reader.add(record))?;
+        first_records(self.context, vec![file], &hidden, None, no_limit, &mut |record| reader.add_record(record))?;
         reader.flush()?;
-        self.merge(reader.tallies, &reader.fields, shard.bytes);
+        self.merge_tallies(reader.tallies, &reader.fields, shard.bytes);
         Ok(())
     }
 }
@@ -247,7 +248,7 @@ impl Records<'_> {
         self.table.is_live(row.saturating_sub(1))
     }
 
-    fn add(&mut self, record: HeadRecord<'_>) -> Result<()> {
+    fn add_record(&mut self, record: HeadRecord<'_>) -> Result<()> {
         match record {
             HeadRecord::Row { row, batch, index, .. } => {
                 self.live.push(self.is_live(row));
@@ -258,9 +259,9 @@ impl Records<'_> {
                 if self.fields != *batch.schema_ref().fields() {
                     self.fields = unite_lists(&self.fields, batch.schema_ref().fields());
                 }
-                self.counted(batch.num_rows());
-                let batch = kept(batch.clone(), &live)?;
-                self.scan.batch(&batch, &self.shard.path, None, &mut self.tallies)
+                self.report_progress(batch.num_rows());
+                let batch = filter_live(batch.clone(), &live)?;
+                self.scan.tally_batch(&batch, &self.shard.path, None, &mut self.tallies)
             }
             HeadRecord::Sample(sample) => {
                 if sample.row.is_some_and(|row| !self.is_live(row)) {
@@ -273,7 +274,7 @@ impl Records<'_> {
         }
     }
 
-    fn counted(&self, records: usize) {
+    fn report_progress(&self, records: usize) {
         let bytes = self.shard.bytes * records as u64 / self.shard.records.max(1);
         self.scan.context.observer.event(Event::Read { bytes, records: records as u64 });
     }
@@ -297,12 +298,12 @@ impl Records<'_> {
             Arc::new(samples.iter().map(value).collect::<LargeBinaryArray>())
         };
         let wanted = |name: &&str| {
-            let leaks = self.scan.leaks.is_some_and(|leaks| leaks.columns().any(|column| column == *name));
+            let leaks = self.scan.leaks.is_some_and(|leaks| leaks.needed_columns().any(|column| column == *name));
             leaks || self.scan.checks.iter().any(|check| check.name == *name)
         };
         let fields: Fields = names.iter().map(|name| Field::new(*name, DataType::Binary, true)).collect();
         self.fields = unite_lists(&self.fields, &fields);
-        self.counted(samples.len());
+        self.report_progress(samples.len());
         let columns: Vec<(&str, ArrayRef)> =
             names.into_iter().filter(wanted).map(|name| (name, column(name))).collect();
         if columns.is_empty() {
@@ -310,12 +311,12 @@ impl Records<'_> {
             return Ok(());
         }
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, c)| (name, c, true)))?;
-        self.scan.batch(&batch, &self.shard.path, None, &mut self.tallies)
+        self.scan.tally_batch(&batch, &self.shard.path, None, &mut self.tallies)
     }
 }
 
 /// Cuts live rows into pieces along row groups.
-fn pieces(groups: &[RowGroupSize], live: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
+fn cut_pieces(groups: &[RowGroupSize], live: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
     let (mut out, mut piece): (Vec<Vec<Range<u64>>>, Range<u64>) = (Vec::new(), 0..0);
     let mut cut = |piece: &Range<u64>| {
         let within = live.iter().map(|range| range.start.max(piece.start)..range.end.min(piece.end));
@@ -343,11 +344,11 @@ mod tests {
     fn pieces_have_all_live_rows() {
         let groups = vec![RowGroupSize { rows: 300_000, ..RowGroupSize::default() }; 5];
         let live = [0..10, 299_999..700_000, 1_400_000..1_500_000];
-        let found = pieces(&groups, &live);
+        let found = cut_pieces(&groups, &live);
         let rows: Vec<Vec<(u64, u64)>> =
             found.iter().map(|piece| piece.iter().map(|range| (range.start, range.end)).collect()).collect();
         let expected = [vec![(0, 10), (299_999, 600_000)], vec![(600_000, 700_000)], vec![(1_400_000, 1_500_000)]];
         assert_eq!(rows, expected);
-        assert!(pieces(&groups, &[]).is_empty());
+        assert!(cut_pieces(&groups, &[]).is_empty());
     }
 }

@@ -160,45 +160,46 @@ impl Rules {
         let empty = Self { name: name.to_owned(), text: text.to_owned(), tables: Tables::default() };
         let tables = toml::from_str(text).map_err(|error| {
             let message = error.message().lines().collect::<Vec<_>>().join(", ");
-            let told = empty.error(&error.span().unwrap_or(0..0), format!("the rules cannot be read: {message}"));
+            let told = empty.error_at(&error.span().unwrap_or(0..0), format!("the rules cannot be read: {message}"));
             match message.contains("too large") {
-                true => told.hint(format!("write numbers beyond {} in quotes", i64::MAX)),
+                true => told.with_hint(format!("write numbers beyond {} in quotes", i64::MAX)),
                 false => told,
             }
         })?;
         let rules = Self { tables, ..empty };
-        rules.check()?;
+        rules.check_tables()?;
         Ok(rules)
     }
 
     /// Returns the line of a part of the file, from 1.
-    pub(super) fn line(&self, span: &Range<usize>) -> u64 {
-        1 + self.before(span).matches('\n').count() as u64
+    pub(super) fn line_at(&self, span: &Range<usize>) -> u64 {
+        1 + self.text_before(span).matches('\n').count() as u64
     }
 
-    fn before(&self, span: &Range<usize>) -> &str {
+    fn text_before(&self, span: &Range<usize>) -> &str {
         self.text.get(..span.start).unwrap_or(&self.text)
     }
 
     /// Returns an error about a part of the file.
-    pub(super) fn error(&self, span: &Range<usize>, message: impl Into<String>) -> Error {
-        let before = self.before(span);
+    pub(super) fn error_at(&self, span: &Range<usize>, message: impl Into<String>) -> Error {
+        let before = self.text_before(span);
         let character = before.rsplit('\n').next().unwrap_or_default().chars().count() as u64 + 1;
-        let error = Error::usage(message).at(self.name.clone()).line(self.line(span)).character(character);
-        error.hint("`shardify help check` shows a file with all rules")
+        let error =
+            Error::usage(message).at_location(self.name.clone()).at_line(self.line_at(span)).at_character(character);
+        error.with_hint("`shardify help check` shows a file with all rules")
     }
 
     /// Returns the columns with rules, in the order of the file.
-    pub(super) fn columns(&self) -> Vec<(&str, &ColumnRules)> {
+    pub(super) fn column_rules(&self) -> Vec<(&str, &ColumnRules)> {
         let mut all: Vec<_> = self.tables.columns.iter().collect();
         all.sort_by_key(|(_, rules)| rules.span().start);
         all.into_iter().map(|(name, rules)| (name.as_str(), rules.get_ref())).collect()
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_tables(&self) -> Result<()> {
         let tables = &self.tables;
         if let Some(freshness) = &tables.freshness {
-            self.age(freshness.get_ref())?;
+            self.parse_max_age(freshness.get_ref())?;
         }
         if let Some(volume) = &tables.volume {
             self.check_volume(volume)?;
@@ -211,59 +212,59 @@ impl Rules {
             let rules = drift.get_ref();
             if rules.max_psi.is_none() && rules.max_null_change.is_none() {
                 return Err(
-                    self.error(&drift.span(), "expected `max_psi` or `max_null_change` in [drift], found neither")
+                    self.error_at(&drift.span(), "expected `max_psi` or `max_null_change` in [drift], found neither")
                 );
             }
-            rules.max_psi.iter().chain(&rules.max_null_change).try_for_each(|limit| self.positive(limit))?;
+            rules.max_psi.iter().chain(&rules.max_null_change).try_for_each(|limit| self.check_limit(limit))?;
         }
         if let Some(splits) = &tables.splits {
             self.check_splits(splits.get_ref())?;
         }
         let lone = tables.freshness.is_none() && tables.volume.is_none() && tables.schema.is_none();
         if lone && tables.columns.is_empty() && tables.drift.is_none() && tables.splits.is_none() {
-            return Err(self.error(&(0..0), "expected at least one rule, found none"));
+            return Err(self.error_at(&(0..0), "expected at least one rule, found none"));
         }
         Ok(())
     }
 
     /// Returns the maximum age.
-    pub(super) fn age(&self, freshness: &Freshness) -> Result<Duration> {
+    pub(super) fn parse_max_age(&self, freshness: &Freshness) -> Result<Duration> {
         let age = &freshness.max_age;
         parse_duration(age.get_ref()).map_err(|_| {
             let message = format!("expected a duration such as 90m, 26h or 7d, found `{}`", age.get_ref());
-            self.error(&age.span(), message)
+            self.error_at(&age.span(), message)
         })
     }
 
-    fn positive(&self, limit: &Spanned<f64>) -> Result<()> {
+    fn check_limit(&self, limit: &Spanned<f64>) -> Result<()> {
         let value = *limit.get_ref();
         if value.is_finite() && value >= 0.0 {
             return Ok(());
         }
-        Err(self.error(&limit.span(), format!("expected a number from 0 on, found {value}")))
+        Err(self.error_at(&limit.span(), format!("expected a number from 0 on, found {value}")))
     }
 
     fn check_volume(&self, volume: &Spanned<Volume>) -> Result<()> {
         let rules = volume.get_ref();
         if rules.min_records.is_none() && rules.max_records.is_none() && rules.max_change.is_none() {
             let message = "expected `min_records`, `max_records` or `max_change` in [volume], found none of them";
-            return Err(self.error(&volume.span(), message));
+            return Err(self.error_at(&volume.span(), message));
         }
         if let (Some(least), Some(most)) = (&rules.min_records, &rules.max_records)
             && least.get_ref() > most.get_ref()
         {
             let message = format!("expected at least `min_records`, {}, found {}", least.get_ref(), most.get_ref());
-            return Err(self.error(&most.span(), message));
+            return Err(self.error_at(&most.span(), message));
         }
-        rules.max_change.iter().try_for_each(|limit| self.positive(limit))?;
+        rules.max_change.iter().try_for_each(|limit| self.check_limit(limit))?;
         match (&rules.max_change, &rules.against) {
             (Some(change), None) => {
                 let message =
                     "expected `against` beside `max_change`: \"previous\", a version, a tag or a duration before now";
-                Err(self.error(&change.span(), message))
+                Err(self.error_at(&change.span(), message))
             }
             (None, Some(against)) => {
-                Err(self.error(&against.span(), "expected `max_change` beside `against`, found none"))
+                Err(self.error_at(&against.span(), "expected `max_change` beside `against`, found none"))
             }
             _ => Ok(()),
         }
@@ -272,12 +273,12 @@ impl Rules {
     fn check_schema(&self, schema: &Spanned<SchemaRules>) -> Result<()> {
         let rules = schema.get_ref();
         if rules.columns.is_empty() && rules.against.is_none() {
-            return Err(self.error(&schema.span(), "expected `columns` or `against` in [schema], found neither"));
+            return Err(self.error_at(&schema.span(), "expected `columns` or `against` in [schema], found neither"));
         }
         for data_type in rules.columns.values() {
             crate::schema::file::parse_type(data_type.get_ref()).map_err(|error| {
                 let message = format!("expected a type such as int64, string or timestamp: {}", error.message());
-                self.error(&data_type.span(), message)
+                self.error_at(&data_type.span(), message)
             })?;
         }
         Ok(())
@@ -297,39 +298,41 @@ impl Rules {
         if !states.contains(&true) {
             let message = "expected a rule for the column: not_null, max_null_share, unique, min, max, \
              accepted_values or pattern";
-            return Err(self.error(&column.span(), message));
+            return Err(self.error_at(&column.span(), message));
         }
         if let Some(share) = &rules.max_null_share
             && !(0.0..=1.0).contains(share.get_ref())
         {
-            return Err(self.error(&share.span(), format!("expected a share from 0 to 1, found {}", share.get_ref())));
+            return Err(
+                self.error_at(&share.span(), format!("expected a share from 0 to 1, found {}", share.get_ref()))
+            );
         }
         for bound in rules.min.iter().chain(&rules.max) {
             if text_of(bound.get_ref()).is_none() {
                 let message = "expected a number, a date, a time or a text as bound";
-                return Err(self.error(&bound.span(), format!("{message}, found {}", bound.get_ref().type_str())));
+                return Err(self.error_at(&bound.span(), format!("{message}, found {}", bound.get_ref().type_str())));
             }
         }
         if let (Some(least), Some(most)) = (&rules.min, &rules.max)
             && let (Some(min), Some(max)) = (number_of(least.get_ref()), number_of(most.get_ref()))
             && min > max
         {
-            return Err(self.error(&most.span(), format!("expected a `max` of at least `min`, {min}, found {max}")));
+            return Err(self.error_at(&most.span(), format!("expected a `max` of at least `min`, {min}, found {max}")));
         }
         if let Some(values) = &rules.accepted_values {
             if values.get_ref().is_empty() {
-                return Err(self.error(&values.span(), "expected accepted values, found none"));
+                return Err(self.error_at(&values.span(), "expected accepted values, found none"));
             }
             if let Some(other) = values.get_ref().iter().find(|value| text_of(value).is_none()) {
                 let message =
                     format!("expected numbers, texts or booleans as accepted values, found {}", other.type_str());
-                return Err(self.error(&values.span(), message));
+                return Err(self.error_at(&values.span(), message));
             }
         }
         match rules.pattern.as_ref().map(|pattern| (pattern, Regex::new(pattern.get_ref()))) {
             Some((pattern, Err(error))) => {
                 let last = error.to_string().lines().last().unwrap_or_default().to_owned();
-                Err(self.error(&pattern.span(), format!("expected a regular expression: {last}")))
+                Err(self.error_at(&pattern.span(), format!("expected a regular expression: {last}")))
             }
             _ => Ok(()),
         }
@@ -339,7 +342,7 @@ impl Rules {
         match (&splits.by, &splits.column) {
             (by, Some(column)) if by.as_ref().is_none_or(|by| matches!(by.get_ref().as_str(), "subject" | "id")) => {
                 let message = "expected `by` to name a column, because `column` states the sides";
-                Err(self.error(&column.span(), message))
+                Err(self.error_at(&column.span(), message))
             }
             _ => Ok(()),
         }
@@ -382,9 +385,9 @@ mod tests {
     fn columns_are_in_the_order_of_the_file() {
         let rules =
             Rules::parse("r", "[columns.b]\nunique = true\n[columns.\"a.c\"]\nmin = 2020-01-01\nmax = 1e3\n").unwrap();
-        assert_eq!(rules.columns().iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["b", "a.c"]);
-        let min = rules.columns()[1].1.min.clone().unwrap();
-        assert_eq!((text_of(min.get_ref()).as_deref(), rules.line(&min.span())), (Some("2020-01-01"), 4));
+        assert_eq!(rules.column_rules().iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["b", "a.c"]);
+        let min = rules.column_rules()[1].1.min.clone().unwrap();
+        assert_eq!((text_of(min.get_ref()).as_deref(), rules.line_at(&min.span())), (Some("2020-01-01"), 4));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use arrow::{
 use crate::error::Result;
 
 pub(super) use range::{Extremes, Range};
-pub(super) use sample::{Facts, Roots, Sample, spread};
-pub(super) use scan::{Source, Table, each_live_length, kept, row_count, tables};
+pub(super) use sample::{ColumnSample, Facts, Roots, sampled_ranges};
+pub(super) use scan::{Source, Table, each_live_length, filter_live, row_count, shard_tables};
 
 /// Classes of types whose values are described in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,7 +34,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    pub(super) fn of(data_type: &DataType) -> Self {
+    pub(super) fn from_data_type(data_type: &DataType) -> Self {
         match data_type {
             DataType::Boolean => Self::Boolean,
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Text,
@@ -82,14 +82,14 @@ pub(super) struct FlatColumn {
 pub(super) fn flat_columns(batch: &RecordBatch) -> Result<Vec<FlatColumn>> {
     let mut out = Vec::new();
     for (field, values) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        add(field.name(), field, values, &mut out)?;
+        add_flattened(field.name(), field, values, &mut out)?;
     }
     let mut seen = HashSet::new();
     out.retain(|column| seen.insert(column.name.clone()));
     Ok(out)
 }
 
-fn add(name: &str, field: &FieldRef, values: &ArrayRef, out: &mut Vec<FlatColumn>) -> Result<()> {
+fn add_flattened(name: &str, field: &FieldRef, values: &ArrayRef, out: &mut Vec<FlatColumn>) -> Result<()> {
     match values.data_type() {
         DataType::Struct(_) => {
             let parts: &StructArray = values.as_struct();
@@ -100,12 +100,12 @@ fn add(name: &str, field: &FieldRef, values: &ArrayRef, out: &mut Vec<FlatColumn
                     }
                     _ => Arc::clone(part),
                 };
-                add(&format!("{name}.{}", field.name()), field, &part, out)?;
+                add_flattened(&format!("{name}.{}", field.name()), field, &part, out)?;
             }
         }
         DataType::Dictionary(_, plain) => {
             let field = Field::new(field.name(), plain.as_ref().clone(), field.is_nullable());
-            add(name, &Arc::new(field.clone()), &cast(values, field.data_type())?, out)?;
+            add_flattened(name, &Arc::new(field.clone()), &cast(values, field.data_type())?, out)?;
         }
         _ => out.push(FlatColumn { name: name.to_owned(), field: Arc::clone(field), values: Arc::clone(values) }),
     }
@@ -113,7 +113,7 @@ fn add(name: &str, field: &FieldRef, values: &ArrayRef, out: &mut Vec<FlatColumn
 }
 
 /// Returns the lengths of lists, texts or bytes.
-pub(super) fn lengths(values: &ArrayRef) -> Result<ArrayRef> {
+pub(super) fn value_lengths(values: &ArrayRef) -> Result<ArrayRef> {
     Ok(cast(&length(values)?, &DataType::Float64)?)
 }
 

@@ -8,7 +8,7 @@ use arrow::{
     datatypes::{DataType, Field, Fields},
 };
 
-use crate::{record::extreme::extreme, schema::unite_lists};
+use crate::{record::extreme::extreme_value, schema::unite_lists};
 
 /// Least and greatest value as arrays of one value, which is null where there are only nulls and NaN.
 pub(in crate::ops) type Range = (ArrayRef, ArrayRef);
@@ -23,15 +23,15 @@ pub(in crate::ops) struct Extremes {
 
 impl Extremes {
     /// Adds values.
-    pub(in crate::ops) fn add(&mut self, values: &ArrayRef) {
-        self.widen(extreme(values, false).zip(extreme(values, true)).as_ref());
+    pub(in crate::ops) fn add_values(&mut self, values: &ArrayRef) {
+        self.add_range(extreme_value(values, false).zip(extreme_value(values, true)).as_ref());
     }
 
     /// Adds the range of a part; `None` if it is not known.
-    pub(in crate::ops) fn widen(&mut self, part: Option<&Range>) {
+    pub(in crate::ops) fn add_range(&mut self, part: Option<&Range>) {
         self.range = match (self.range.take(), part) {
             (None, Some(part)) => Some(part.clone()),
-            (Some(own), Some(part)) => united(&own, part),
+            (Some(own), Some(part)) => unite_ranges(&own, part),
             (_, None) => None,
         };
         self.is_unknown |= self.range.is_none();
@@ -40,39 +40,39 @@ impl Extremes {
     /// Adds the parts of others.
     pub(in crate::ops) fn merge(&mut self, other: &Self) {
         if let Some(range) = &other.range {
-            self.widen(Some(range));
+            self.add_range(Some(range));
         }
         self.is_unknown |= other.is_unknown;
     }
 
     /// Converts the range to a wider type, if that has the same order.
-    pub(in crate::ops) fn convert(&mut self, data_type: &DataType) {
+    pub(in crate::ops) fn convert_type(&mut self, data_type: &DataType) {
         if let Some(range) = self.range.take() {
-            self.range = converted(&range, data_type);
+            self.range = convert_range(&range, data_type);
             self.is_unknown |= self.range.is_none();
         }
     }
 
     /// Returns the range; `None` if there are no values, or it is not known.
-    pub(in crate::ops) fn get(&self) -> Option<&Range> {
+    pub(in crate::ops) fn known_range(&self) -> Option<&Range> {
         self.range.as_ref().filter(|(least, _)| !self.is_unknown && least.is_valid(0))
     }
 }
 
 /// Unites two ranges; `None` if they have no common order.
-fn united(own: &Range, other: &Range) -> Option<Range> {
+fn unite_ranges(own: &Range, other: &Range) -> Option<Range> {
     let fields = |range: &Range| Fields::from(vec![Field::new("x", range.0.data_type().clone(), true)]);
     let data_type = match own.0.data_type() == other.0.data_type() {
         true => own.0.data_type().clone(),
         false => unite_lists(&fields(own), &fields(other)).first()?.data_type().clone(),
     };
-    let (own, other) = (converted(own, &data_type)?, converted(other, &data_type)?);
-    let of = |a: &ArrayRef, b: &ArrayRef, greatest| extreme(&concat(&[a.as_ref(), b.as_ref()]).ok()?, greatest);
+    let (own, other) = (convert_range(own, &data_type)?, convert_range(other, &data_type)?);
+    let of = |a: &ArrayRef, b: &ArrayRef, greatest| extreme_value(&concat(&[a.as_ref(), b.as_ref()]).ok()?, greatest);
     Some((of(&own.0, &other.0, false)?, of(&own.1, &other.1, true)?))
 }
 
 /// Converts a range. Wider numbers and times have the same order; other types may not.
-fn converted((least, greatest): &Range, data_type: &DataType) -> Option<Range> {
+fn convert_range((least, greatest): &Range, data_type: &DataType) -> Option<Range> {
     let from = least.data_type();
     let has_same_order = from == data_type
         || from.is_numeric() && data_type.is_numeric()
@@ -96,10 +96,10 @@ mod tests {
         let mut all = Extremes::default();
         for part in parts {
             let mut own = Extremes::default();
-            own.add(part);
+            own.add_values(part);
             all.merge(&own);
         }
-        all.get().map(|(least, greatest)| (text_of(least, 0).unwrap(), text_of(greatest, 0).unwrap()))
+        all.known_range().map(|(least, greatest)| (text_of(least, 0).unwrap(), text_of(greatest, 0).unwrap()))
     }
 
     #[test]

@@ -14,7 +14,7 @@ use arrow::{
 use rayon::prelude::*;
 
 use super::{Extremes, Source, Table, row_count};
-use crate::{error::Result, format::parquet::ColumnFacts, ops::Context, schema::unite_lists, units::grouped};
+use crate::{error::Result, format::parquet::ColumnFacts, ops::Context, schema::unite_lists, units::group_digits};
 
 /// Maximum number of rows of a sample: it gives the share of a value to about half a percent.
 const MAX_ROWS: u64 = 65_536;
@@ -64,8 +64,8 @@ impl Facts {
     /// Reads the footers of Parquet files.
     pub(in crate::ops) fn read(context: &Context<'_>, tables: &[Table]) -> Result<Self> {
         let facts_of = |table: &Table| -> Result<(u64, Vec<ColumnFacts>)> {
-            let file = table.open()?;
-            Ok((file.rows(), file.facts()?))
+            let file = table.open_parquet()?;
+            Ok((file.row_count(), file.column_facts()?))
         };
         let mut facts = Self::default();
         for tables in tables.chunks(FILES_AT_ONCE) {
@@ -73,7 +73,7 @@ impl Facts {
             let read: Vec<_> = tables.par_iter().map(|table| (table, facts_of(table))).collect();
             for (table, found) in read {
                 match (found, &table.object) {
-                    (Ok((rows, columns)), _) => facts.add(table, rows, columns),
+                    (Ok((rows, columns)), _) => facts.add_table(table, rows, columns),
                     (Err(_), Source::Found(_)) => facts.rows.push(Vec::new()),
                     (Err(error), Source::Stored(_)) => return Err(error),
                 }
@@ -82,7 +82,7 @@ impl Facts {
         Ok(facts)
     }
 
-    fn add(&mut self, table: &Table, rows: u64, columns: Vec<ColumnFacts>) {
+    fn add_table(&mut self, table: &Table, rows: u64, columns: Vec<ColumnFacts>) {
         let live = table.live_rows(rows);
         let live_rows = row_count(&live);
         // Footers speak of all rows, dead ones included.
@@ -109,7 +109,7 @@ impl Facts {
                 self.columns.len() - 1
             });
             if let Some(column) = self.columns.get_mut(at) {
-                column.add(found, live_rows, is_whole);
+                column.add_facts(found, live_rows, is_whole);
             }
         }
     }
@@ -121,7 +121,7 @@ impl Facts {
 }
 
 impl StatedColumn {
-    fn add(&mut self, found: ColumnFacts, live_rows: u64, is_whole: bool) {
+    fn add_facts(&mut self, found: ColumnFacts, live_rows: u64, is_whole: bool) {
         self.rows += live_rows;
         self.stored_bytes = self.stored_bytes.saturating_add(found.encoded_bytes);
         self.raw_bytes = self.raw_bytes.saturating_add(found.raw_bytes);
@@ -130,7 +130,7 @@ impl StatedColumn {
         }
         let known = if is_whole { found.nulls } else { None };
         self.nulls = self.nulls.zip(known).map(|(all, nulls)| all + nulls);
-        self.range.widen(found.range.filter(|_| is_whole).as_ref());
+        self.range.add_range(found.range.filter(|_| is_whole).as_ref());
         if found.field.data_type() != self.field.data_type() {
             let other = Arc::new(found.field.as_ref().clone().with_name(self.field.name()));
             let united = unite_lists(&Fields::from(vec![Arc::clone(&self.field)]), &Fields::from(vec![other]));
@@ -138,7 +138,7 @@ impl StatedColumn {
                 self.field = Arc::clone(united);
             }
         }
-        self.range.convert(self.field.data_type());
+        self.range.convert_type(self.field.data_type());
     }
 
     fn bytes_each(&self, rows: u64) -> u64 {
@@ -158,7 +158,7 @@ pub(in crate::ops) enum Roots {
 }
 
 /// Which rows are read of which columns.
-pub(in crate::ops) struct Sample<'a> {
+pub(in crate::ops) struct ColumnSample<'a> {
     context: &'a Context<'a>,
     tables: &'a [Table],
     facts: &'a Facts,
@@ -167,7 +167,7 @@ pub(in crate::ops) struct Sample<'a> {
     rows: [u64; 2],
 }
 
-impl<'a> Sample<'a> {
+impl<'a> ColumnSample<'a> {
     /// Chooses rows of Parquet files.
     pub(in crate::ops) fn new(context: &'a Context<'a>, tables: &'a [Table], facts: &'a Facts) -> Self {
         let mut roots: HashMap<&str, u64> = HashMap::new();
@@ -196,22 +196,27 @@ impl<'a> Sample<'a> {
     }
 
     /// Returns the number of rows that are read of columns with or without large values.
-    pub(in crate::ops) fn rows(&self, large: bool) -> u64 {
+    pub(in crate::ops) fn rows_to_read(&self, large: bool) -> u64 {
         self.rows[usize::from(large)]
     }
 
     /// Says which rows are read.
-    pub(in crate::ops) fn basis(&self, rows: u64) -> String {
+    pub(in crate::ops) fn describe_basis(&self, rows: u64) -> String {
         let live = self.facts.live_rows();
         if rows == live {
             return "all records".to_owned();
         }
         let large = match self.large.len() {
             0 => String::new(),
-            _ => format!(", {} of columns with large values", grouped(self.rows[1])),
+            _ => format!(", {} of columns with large values", group_digits(self.rows[1])),
         };
-        let blocks = blocks(live, rows).len() as u64;
-        format!("{} of {} records, in {} evenly spread blocks{large}", grouped(rows), grouped(live), grouped(blocks))
+        let blocks = even_blocks(live, rows).len() as u64;
+        format!(
+            "{} of {} records, in {} evenly spread blocks{large}",
+            group_digits(rows),
+            group_digits(live),
+            group_digits(blocks)
+        )
     }
 
     /// Reads some columns: adds batches of rows to values of their own, in parallel, and passes these to `merge` in the
@@ -234,10 +239,12 @@ impl<'a> Sample<'a> {
         }
         let bytes: u64 = columns().map(|column| column.bytes_each(self.facts.all_rows)).sum();
         let batch_rows = usize::try_from((BATCH_BYTES / bytes.max(1)).clamp(1, BATCH_ROWS)).unwrap_or(1);
-        for jobs in spread(&self.facts.rows, self.rows(roots != Roots::Small)).chunks(FILES_AT_ONCE) {
+        for jobs in sampled_ranges(&self.facts.rows, self.rows_to_read(roots != Roots::Small)).chunks(FILES_AT_ONCE) {
             let read = jobs.par_iter().map(|(table, ranges)| {
                 let mut own = T::default();
-                for batch in self.tables[*table].open()?.with_columns(&names).with_rows(ranges).batches(batch_rows) {
+                for batch in
+                    self.tables[*table].open_parquet()?.with_columns(&names).with_rows(ranges).into_batches(batch_rows)
+                {
                     self.context.cancel.check()?;
                     add(&batch?, &mut own)?;
                 }
@@ -251,8 +258,8 @@ impl<'a> Sample<'a> {
 
 /// Returns the files, by their numbers, with the rows that are read of them, in pieces; `live` has the live rows of
 /// each file.
-pub(in crate::ops) fn spread(live: &[Vec<Range<u64>>], rows: u64) -> Vec<(usize, Vec<Range<u64>>)> {
-    let blocks = blocks(live.iter().map(|rows| row_count(rows)).sum(), rows.min(MAX_ROWS));
+pub(in crate::ops) fn sampled_ranges(live: &[Vec<Range<u64>>], rows: u64) -> Vec<(usize, Vec<Range<u64>>)> {
+    let blocks = even_blocks(live.iter().map(|rows| row_count(rows)).sum(), rows.min(MAX_ROWS));
     let (mut out, mut first) = (Vec::new(), 0);
     let mut next = 0;
     for (table, live) in live.iter().enumerate() {
@@ -273,7 +280,7 @@ pub(in crate::ops) fn spread(live: &[Vec<Range<u64>>], rows: u64) -> Vec<(usize,
 }
 
 /// Returns blocks at even distances that hold `wanted` of `all` rows.
-fn blocks(all: u64, wanted: u64) -> Vec<Range<u64>> {
+fn even_blocks(all: u64, wanted: u64) -> Vec<Range<u64>> {
     if wanted >= all {
         return std::iter::once(0..all).filter(|rows| !rows.is_empty()).collect();
     }
@@ -310,7 +317,7 @@ mod tests {
     #[test]
     fn blocks_are_apart_and_hold_what_is_wanted() {
         for (all, wanted) in [(0, 0), (1, 1), (10, 3), (1_000, 999), (6_500_000, 65_536), (u64::MAX / 2, 65_536)] {
-            let blocks = blocks(all, wanted);
+            let blocks = even_blocks(all, wanted);
             assert_eq!(row_count(&blocks), wanted, "{all} {wanted}");
             assert!(blocks.windows(2).all(|pair| pair[0].end <= pair[1].start), "{all} {wanted}");
             assert!(blocks.last().is_none_or(|last| last.end <= all));

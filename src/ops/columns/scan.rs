@@ -35,7 +35,7 @@ pub(in crate::ops) struct Table {
 
 impl Table {
     /// Reads the footer of a Parquet file.
-    pub(in crate::ops) fn open(&self) -> Result<ParquetFile<Object>> {
+    pub(in crate::ops) fn open_parquet(&self) -> Result<ParquetFile<Object>> {
         let object = match &self.object {
             Source::Stored(object) => object.clone(),
             Source::Found(file) => file.object(),
@@ -45,7 +45,7 @@ impl Table {
 
     /// Returns the live rows, given the number of all rows.
     pub(in crate::ops) fn live_rows(&self, rows: u64) -> Vec<Range<u64>> {
-        self.live.clone().unwrap_or_else(|| joined(std::iter::once(0..rows)))
+        self.live.clone().unwrap_or_else(|| join_ranges(std::iter::once(0..rows)))
     }
 
     /// Returns whether a row is live.
@@ -58,15 +58,15 @@ impl Table {
 }
 
 /// Returns the shards of a version with their live rows.
-pub(in crate::ops) fn tables(snapshot: &Snapshot, shards: &[ShardMeta]) -> Result<Vec<Table>> {
+pub(in crate::ops) fn shard_tables(snapshot: &Snapshot, shards: &[ShardMeta]) -> Result<Vec<Table>> {
     let dataset = snapshot.dataset();
     let runs = snapshot.runs_by_shard()?;
     let live = |shard: &ShardMeta| -> Vec<Range<u64>> {
         let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-        joined(runs.iter().map(|run: &&Run| run.ordinal..run.ordinal.saturating_add(run.records)))
+        join_ranges(runs.iter().map(|run: &&Run| run.ordinal..run.ordinal.saturating_add(run.records)))
     };
     let table = |shard: &ShardMeta| Table {
-        object: Source::Stored(dataset.object(&shard.path, shard.bytes)),
+        object: Source::Stored(dataset.object_at(&shard.path, shard.bytes)),
         place: dataset.store().location().join(&shard.path).to_string(),
         live: Some(live(shard)),
     };
@@ -74,7 +74,7 @@ pub(in crate::ops) fn tables(snapshot: &Snapshot, shards: &[ShardMeta]) -> Resul
 }
 
 /// Joins ranges that touch; they are in order.
-fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+fn join_ranges(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut out: Vec<Range<u64>> = Vec::new();
     for range in ranges.filter(|range| !range.is_empty()) {
         match out.last_mut().filter(|last| last.end == range.start) {
@@ -91,7 +91,7 @@ pub(in crate::ops) fn row_count(ranges: &[Range<u64>]) -> u64 {
 }
 
 /// Returns the rows of a batch that are live.
-pub(in crate::ops) fn kept(batch: RecordBatch, live: &[bool]) -> Result<RecordBatch> {
+pub(in crate::ops) fn filter_live(batch: RecordBatch, live: &[bool]) -> Result<RecordBatch> {
     match live.iter().all(|live| *live) {
         true => Ok(batch),
         false => Ok(filter_record_batch(&batch, &BooleanArray::from(live.to_vec()))?),
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn rows_outside_all_runs_are_not_live() {
         let folder = tempfile::tempdir().unwrap();
-        let location = Location::local(folder.path()).unwrap();
-        let store = storage::open(&location, &StoreSettings::default()).unwrap();
+        let location = Location::from_local_path(folder.path()).unwrap();
+        let store = storage::open_store(&location, &StoreSettings::default()).unwrap();
         let live = vec![0..4, 5..17, 20..22, 30..70];
         let object = Source::Stored(Object::new(store, "s", 0));
         let table = Table { object, place: String::new(), live: Some(live.clone()) };
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_are_joined() {
-        assert_eq!(joined([0..0, 1..3, 3..4, 6..7].into_iter()), [1..4, 6..7]);
+        assert_eq!(join_ranges([0..0, 1..3, 3..4, 6..7].into_iter()), [1..4, 6..7]);
         assert_eq!(row_count(&[1..4, 6..7]), 4);
     }
 }

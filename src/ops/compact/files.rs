@@ -17,18 +17,18 @@ use crate::{
     dataset::{Order, ShardOrder},
     delta::{LiveFile, LiveTable},
     error::{Error, Result},
-    exec::arrange::{Arranging, ranges},
+    exec::arrange::{Arranging, key_ranges},
     id::Version,
     ops::manifest::parse_when,
     plan::{
-        compact::{self as plan, Candidate, Choice, CompactOptions, When, in_window},
+        compact::{self as plan, Choice, CompactCandidate, CompactOptions, When, in_window},
         sort::{self, SortCandidate, SortChoice, SortOptions},
     },
     units::Size,
 };
 
 /// Target size of a file if neither the user nor the table states one.
-pub const DEFAULT_TABLE_TARGET: Size = Size::mib(128);
+pub const DEFAULT_TABLE_TARGET: Size = Size::from_mib(128);
 /// Tag of a file: the target of the compaction that made it.
 pub(super) const COMPACTED_FOR: &str = "shardify.compactedFor";
 /// Tag of a file: the order of its rows, and the set of files that were put into it together.
@@ -37,7 +37,7 @@ pub(super) const ORDER: &str = "shardify.order";
 const TARGET_PROPERTY: &str = "delta.targetFileSize";
 
 /// Returns the target size of files.
-pub(super) fn target(live: &LiveTable, options: &Options) -> Result<Size> {
+pub(super) fn target_size(live: &LiveTable, options: &Options) -> Result<Size> {
     let stated = || live.property(TARGET_PROPERTY).and_then(stated_size).filter(|size| size.0 > 0);
     let target = options.target_shard.or_else(stated).unwrap_or(DEFAULT_TABLE_TARGET);
     if target.0 == 0 {
@@ -84,7 +84,7 @@ pub(super) struct FilePlan<'a> {
 
 impl<'a> FilePlan<'a> {
     /// Plans merges, or an arrangement.
-    pub(super) fn make(
+    pub(super) fn for_table(
         live: &'a LiveTable,
         target: Size,
         options: &Options,
@@ -93,8 +93,8 @@ impl<'a> FilePlan<'a> {
         let selection = CompactOptions {
             target,
             min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
-            since: instant(options.since.as_deref())?,
-            until: instant(options.until.as_deref())?,
+            since: parse_instant(options.since.as_deref())?,
+            until: parse_instant(options.until.as_deref())?,
             max_bytes: options.max_bytes,
         };
         let mut files: Vec<&LiveFile> = live.files().iter().collect();
@@ -103,16 +103,16 @@ impl<'a> FilePlan<'a> {
             of(a).cmp(&of(b)).then_with(|| a.path.cmp(&b.path))
         });
         let (decisions, groups) = match arranging {
-            None => merges(&files, &selection),
-            Some(arranging) => arrangements(live, &files, &selection, arranging)?,
+            None => plan_merges(&files, &selection),
+            Some(arranging) => plan_arrangement(live, &files, &selection, arranging)?,
         };
         Ok(Self { target, files, decisions, groups, is_ordered: arranging.is_some() })
     }
 
-    pub(super) fn report(&self, live: &LiveTable, dry_run: bool, order: Option<&Order>) -> TableReport {
+    pub(super) fn to_report(&self, live: &LiveTable, dry_run: bool, order: Option<&Order>) -> TableReport {
         let choice = |(file, (choice, group, reason)): (&&LiveFile, &FileDecision)| FileChoice {
             file: file.path.clone(),
-            bytes: file.bytes(),
+            bytes: file.stated_bytes(),
             choice,
             group: *group,
             reason,
@@ -141,19 +141,19 @@ impl<'a> FilePlan<'a> {
     }
 }
 
-fn merges(files: &[&LiveFile], selection: &CompactOptions) -> (Vec<FileDecision>, Vec<FileGroup>) {
-    let candidates: Vec<Candidate> = files.iter().map(|file| candidate(file, selection.target)).collect();
-    let plan = plan::plan(&candidates, selection);
+fn plan_merges(files: &[&LiveFile], selection: &CompactOptions) -> (Vec<FileDecision>, Vec<FileGroup>) {
+    let candidates: Vec<CompactCandidate> = files.iter().map(|file| merge_candidate(file, selection.target)).collect();
+    let plan = plan::plan_compaction(&candidates, selection);
     let decision = |choice: &Choice| match choice {
-        Choice::Merge(group) => ("merge", Some(*group), reason(*choice)),
-        _ => ("keep", None, reason(*choice)),
+        Choice::Merge(group) => ("merge", Some(*group), choice_reason(*choice)),
+        _ => ("keep", None, choice_reason(*choice)),
     };
     let group = |group: plan::Group| FileGroup { inputs: group.inputs, bytes: group.bytes };
     (plan.choices.iter().map(decision).collect(), plan.groups.into_iter().map(group).collect())
 }
 
 /// Plans which files are put into an order together. Those of one run that no other file overlaps stay as they are.
-fn arrangements(
+fn plan_arrangement(
     live: &LiveTable,
     files: &[&LiveFile],
     selection: &CompactOptions,
@@ -162,24 +162,24 @@ fn arrangements(
     let mut candidates: Vec<SortCandidate> = files
         .iter()
         .map(|file| SortCandidate {
-            bytes: file.bytes(),
+            bytes: file.stated_bytes(),
             records: file.stated_rows().unwrap_or_default(),
             in_window: in_window(Version(0), written_at(file), selection),
-            partition: partition(file),
+            partition: partition_key(file),
             // Deleted rows go when the file is written again.
-            order: order_of(file).filter(|_| file.deleted().is_none()),
+            order: order_of(file).filter(|_| file.deleted_row_count().is_none()),
             range: None,
         })
         .collect();
-    for inputs in sort::undecided(&candidates, &arranging.order) {
+    for inputs in sort::undecided_shards(&candidates, &arranging.order) {
         let asked: Vec<&LiveFile> = inputs.iter().map(|number| files[*number]).collect();
-        for (number, range) in inputs.into_iter().zip(ranges(live, &asked, arranging)?) {
+        for (number, range) in inputs.into_iter().zip(key_ranges(live, &asked, arranging)?) {
             candidates[number].range = range;
         }
     }
     let options =
         SortOptions { order: arranging.order.clone(), target: selection.target, min_inputs: selection.min_inputs };
-    let plan = sort::plan(&candidates, &options);
+    let plan = sort::plan_sorts(&candidates, &options);
     let mut left = selection.max_bytes.map_or(u64::MAX, |bytes| bytes.0);
     let mut kept = Vec::new();
     for (number, group) in plan.groups.iter().enumerate() {
@@ -188,13 +188,13 @@ fn arrangements(
             kept.push(number);
         }
     }
-    let decision = |choice: &SortChoice| match choice.group().map(|group| kept.binary_search(&group)) {
+    let decision = |choice: &SortChoice| match choice.group_number().map(|group| kept.binary_search(&group)) {
         Some(Ok(group)) => ("sort", Some(group), sort_reason(*choice)),
         Some(Err(_)) => ("keep", None, "left to another run by --max-bytes"),
         None => ("keep", None, sort_reason(*choice)),
     };
     let group = |number: &usize| {
-        let mut inputs: Vec<usize> = plan.groups[*number].inputs().collect();
+        let mut inputs: Vec<usize> = plan.groups[*number].all_inputs().collect();
         inputs.sort_unstable();
         FileGroup { inputs, bytes: plan.groups[*number].bytes }
     };
@@ -206,7 +206,7 @@ fn order_of(file: &LiveFile) -> Option<ShardOrder> {
     serde_json::from_str(file.add.tags.get(ORDER)?.as_deref()?).ok()
 }
 
-fn partition(file: &LiveFile) -> String {
+fn partition_key(file: &LiveFile) -> String {
     serde_json::to_string(&file.add.partition_values).unwrap_or_default()
 }
 
@@ -216,36 +216,36 @@ fn written_at(file: &LiveFile) -> Timestamp {
 }
 
 /// Returns a point in time; versions of a table have none that is known without reading all of its log.
-fn instant(text: Option<&str>) -> Result<Option<When>> {
+fn parse_instant(text: Option<&str>) -> Result<Option<When>> {
     match parse_when(text)? {
         Some(When::Version(version)) => Err(Error::usage(format!(
             "expected a duration, a date or an instant for files of a Delta table, found {version}"
         ))
-        .hint("files are chosen by the time at which they were written, e.g. --since 7d")),
+        .with_hint("files are chosen by the time at which they were written, e.g. --since 7d")),
         when => Ok(when),
     }
 }
 
-fn candidate(file: &LiveFile, target: Size) -> Candidate {
+fn merge_candidate(file: &LiveFile, target: Size) -> CompactCandidate {
     let rows = file.stated_rows().unwrap_or_default();
     // What is left of the file without its deleted rows.
-    let bytes = match file.deleted() {
+    let bytes = match file.deleted_row_count() {
         Some(deleted) if rows > 0 => {
             let left = u128::from(rows.saturating_sub(deleted));
-            u64::try_from(u128::from(file.bytes()) * left / u128::from(rows)).unwrap_or_default()
+            u64::try_from(u128::from(file.stated_bytes()) * left / u128::from(rows)).unwrap_or_default()
         }
-        _ => file.bytes(),
+        _ => file.stated_bytes(),
     };
     let made_for = file.add.tags.get(COMPACTED_FOR).and_then(Option::as_deref).and_then(|text| text.parse().ok());
-    Candidate {
+    CompactCandidate {
         path: file.path.clone(),
         bytes,
         records: rows,
         version: Version(0),
         committed_at: written_at(file),
         mergeable: true,
-        partition: partition(file),
-        settled: file.deleted().is_none() && made_for.is_some_and(|made_for: u64| made_for >= target.0),
+        partition: partition_key(file),
+        settled: file.deleted_row_count().is_none() && made_for.is_some_and(|made_for: u64| made_for >= target.0),
         // Large files are not divided.
         made_for_target: true,
         sorted: order_of(file).is_some(),
@@ -253,7 +253,7 @@ fn candidate(file: &LiveFile, target: Size) -> Candidate {
     }
 }
 
-fn reason(choice: Choice) -> &'static str {
+fn choice_reason(choice: Choice) -> &'static str {
     match choice {
         Choice::Oversized => "larger than 180% of the target; files of tables are not divided",
         Choice::Settled => "remainder of a compaction; waits for more new files",

@@ -11,14 +11,14 @@ mod table;
 use std::time::Instant;
 
 use self::{
-    commit::{Replacement, Replacing},
-    merge::{Group, Merging},
-    report::{all_gone, place},
+    commit::{CompactCommit, Replacement},
+    merge::{MergeGroup, Merging},
+    report::{all_gone, folder_suffix},
 };
 pub use self::{
     files::DEFAULT_TABLE_TARGET,
-    options::{DEFAULT_MIN_INPUTS, Options, Proof},
-    planned::{Work, plan as store_plan},
+    options::{DEFAULT_MIN_INPUTS, Options, ProofLevel},
+    planned::{CompactWork, plan_compaction as store_plan},
     report::{CompactReport, FileChoice, ShardChoice, TableReport},
     table::{compact_table, plan_table, table_at},
 };
@@ -31,8 +31,8 @@ use crate::{
     exec::{constants::ConstantSets, shard::ShardNaming, types::TypeKinds},
     format::OutputFormat,
     id::TransactionId,
-    indexes::version::{Prepared, refresh},
-    plan::compact::{self as plan, Candidate, Choice, CompactOptions, CompactPlan},
+    indexes::version::{PreparedIndexes, refresh_indexes},
+    plan::compact::{self as plan, Choice, CompactCandidate, CompactOptions, CompactPlan},
     storage::Location,
     units::Size,
 };
@@ -42,9 +42,9 @@ use crate::{
 /// # Errors
 /// When there is no dataset, an input is damaged, another run committed first, or the store fails; nothing is committed
 /// then.
-pub fn compact(context: &Context<'_>, location: &Location, options: &Options) -> Result<CompactReport> {
+pub fn compact_dataset(context: &Context<'_>, location: &Location, options: &Options) -> Result<CompactReport> {
     let started = Instant::now();
-    let dataset = context.dataset(location)?;
+    let dataset = context.open_dataset(location)?;
     let mut report = super::of_newest(&dataset, &mut |snapshot| {
         let report = compact_version(context, &dataset, snapshot, options)?;
         if !options.dry_run {
@@ -81,25 +81,26 @@ fn compact_version(
         super::erase::finish_cut_short(context, Some(snapshot))?;
     }
     if let Some(order) = &options.order {
-        let settings = settings(snapshot, options)?;
-        let compact_options = selection(snapshot, &settings, options)?;
-        check_folders(dataset.store().as_ref(), snapshot.shards()?.iter())?;
-        let all: Vec<&ShardMeta> = snapshot.shards()?.iter().collect();
+        let settings = choose_settings(snapshot, options)?;
+        let compact_options = selection_options(snapshot, &settings, options)?;
+        check_folders(dataset.store().as_ref(), snapshot.live_shards()?.iter())?;
+        let all: Vec<&ShardMeta> = snapshot.live_shards()?.iter().collect();
         let types = TypeKinds::of_shards(snapshot, &all)?;
-        let constants = ConstantSets::of_live(dataset.store().as_ref(), snapshot.shards()?.iter())?.with_types(types);
+        let constants =
+            ConstantSets::of_live(dataset.store().as_ref(), snapshot.live_shards()?.iter())?.with_types(types);
         let sorting = Sorting { context, snapshot, settings, order, constants };
         let mut report = sorting.run(&compact_options, options.dry_run)?;
-        tidy_index(context, &dataset.open()?, options.dry_run, &mut report)?;
+        tidy_index(context, &dataset.open_newest()?, options.dry_run, &mut report)?;
         return Ok(report);
     }
-    let (settings, plan, constants) = choose(snapshot, options)?;
-    let mut report = report(snapshot, &plan, options.dry_run)?;
+    let (settings, plan, constants) = choose_shards(snapshot, options)?;
+    let mut report = report_plan(snapshot, &plan, options.dry_run)?;
     if !options.dry_run && !plan.groups.is_empty() {
         Compaction { context, snapshot, settings, constants, options }.run(&plan, &mut report)?;
     } else {
         if !options.dry_run {
             // A run that was killed after its commit may have left outdated indexes.
-            refresh(snapshot, Prepared::default(), context.observer)?;
+            refresh_indexes(snapshot, PreparedIndexes::default(), context.observer)?;
         }
         tidy_index(context, snapshot, options.dry_run, &mut report)?;
     }
@@ -107,7 +108,7 @@ fn compact_version(
 }
 
 /// Returns the settings of new shards.
-fn settings(snapshot: &Snapshot, options: &Options) -> Result<Settings> {
+fn choose_settings(snapshot: &Snapshot, options: &Options) -> Result<Settings> {
     let mut settings = snapshot.entry().settings.clone();
     settings.target_shard = options.target_shard.unwrap_or(settings.target_shard);
     if settings.target_shard.0 == 0 {
@@ -118,7 +119,7 @@ fn settings(snapshot: &Snapshot, options: &Options) -> Result<Settings> {
     {
         if settings.shard_format != OutputFormat::Parquet {
             return Err(Error::usage(format!("shards of {} are compacted by copying", settings.shard_format))
-                .hint("leave --codec out, or convert the sources into another dataset"));
+                .with_hint("leave --codec out, or convert the sources into another dataset"));
         }
         settings.codec = codec;
     }
@@ -126,21 +127,21 @@ fn settings(snapshot: &Snapshot, options: &Options) -> Result<Settings> {
 }
 
 /// Returns which shards may be merged.
-fn selection(snapshot: &Snapshot, settings: &Settings, options: &Options) -> Result<CompactOptions> {
+fn selection_options(snapshot: &Snapshot, settings: &Settings, options: &Options) -> Result<CompactOptions> {
     Ok(CompactOptions {
         target: settings.target_shard,
         min_inputs: options.min_inputs.unwrap_or(DEFAULT_MIN_INPUTS),
-        since: super::manifest::when(snapshot, options.since.as_deref())?,
-        until: super::manifest::when(snapshot, options.until.as_deref())?,
+        since: super::manifest::parse_tag_or_when(snapshot, options.since.as_deref())?,
+        until: super::manifest::parse_tag_or_when(snapshot, options.until.as_deref())?,
         max_bytes: options.max_bytes,
     })
 }
 
 /// Returns the settings of new shards, the shards to be merged, and their constants.
-fn choose(snapshot: &Snapshot, options: &Options) -> Result<(Settings, CompactPlan, ConstantSets)> {
-    let settings = settings(snapshot, options)?;
-    let compact_options = selection(snapshot, &settings, options)?;
-    let (plan, constants) = planned(snapshot, snapshot.shards()?, &settings, &compact_options)?;
+fn choose_shards(snapshot: &Snapshot, options: &Options) -> Result<(Settings, CompactPlan, ConstantSets)> {
+    let settings = choose_settings(snapshot, options)?;
+    let compact_options = selection_options(snapshot, &settings, options)?;
+    let (plan, constants) = plan_with_constants(snapshot, snapshot.live_shards()?, &settings, &compact_options)?;
     Ok((settings, plan, constants))
 }
 
@@ -154,7 +155,7 @@ fn tidy_index(context: &Context<'_>, snapshot: &Snapshot, dry_run: bool, report:
 }
 
 /// Returns the plan and the constants of shards. Constants are read only if there is something to merge.
-fn planned(
+fn plan_with_constants(
     snapshot: &Snapshot,
     shards: &[ShardMeta],
     settings: &Settings,
@@ -167,7 +168,7 @@ fn planned(
         None => TypeKinds::default(),
     };
     let of_types = ConstantSets::default().with_types(types.clone());
-    let mut first = plan::plan(&candidates(snapshot, shards, settings, &of_types), options);
+    let mut first = plan::plan_compaction(&merge_candidates(snapshot, shards, settings, &of_types), options);
     if snapshot.entry().settings.types.is_none() {
         // Adopted shards state their types themselves.
         let merged: Vec<&ShardMeta> =
@@ -175,29 +176,29 @@ fn planned(
         if TypeKinds::of_shards(snapshot, &merged)?.are_several() {
             types = TypeKinds::of_shards(snapshot, &all)?;
             let of_types = ConstantSets::default().with_types(types.clone());
-            first = plan::plan(&candidates(snapshot, shards, settings, &of_types), options);
+            first = plan::plan_compaction(&merge_candidates(snapshot, shards, settings, &of_types), options);
         }
     }
     let merged = || first.groups.iter().flat_map(|group| &group.inputs).map(|i| &shards[*i]);
     check_folders(store, merged())?;
     let constants = ConstantSets::of_live(store, merged())?;
-    if !constants.any() {
+    if !constants.has_constants() {
         return Ok((first, constants.with_types(types)));
     }
     let constants = ConstantSets::of_live(store, shards.iter())?.with_types(types);
-    Ok((plan::plan(&candidates(snapshot, shards, settings, &constants), options), constants))
+    Ok((plan::plan_compaction(&merge_candidates(snapshot, shards, settings, &constants), options), constants))
 }
 
-fn candidates(
+fn merge_candidates(
     snapshot: &Snapshot,
     shards: &[ShardMeta],
     settings: &Settings,
     constants: &ConstantSets,
-) -> Vec<Candidate> {
+) -> Vec<CompactCandidate> {
     let same = |a: &Codec, b: &Codec| std::mem::discriminant(a) == std::mem::discriminant(b);
     shards
         .iter()
-        .map(|s| Candidate {
+        .map(|s| CompactCandidate {
             path: s.path.clone(),
             bytes: s.bytes,
             records: s.records,
@@ -208,14 +209,14 @@ fn candidates(
             made_for_target: s.compacted_for == settings.target_shard.0,
             mergeable: settings.shard_format == OutputFormat::Parquet
                 || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
-            partition: place(&s.path, constants),
+            partition: folder_suffix(&s.path, constants),
             outdated: constants.is_outdated(&s.path),
         })
         .collect()
 }
 
-fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<CompactReport> {
-    let shards = snapshot.shards()?;
+fn report_plan(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<CompactReport> {
+    let shards = snapshot.live_shards()?;
     let choice = |(shard, choice): (&ShardMeta, &Choice)| ShardChoice {
         shard: shard.path.clone(),
         bytes: shard.bytes,
@@ -237,7 +238,7 @@ fn report(snapshot: &Snapshot, plan: &CompactPlan, dry_run: bool) -> Result<Comp
         shards_after: before + plan.groups.iter().map(|g| g.shards).sum::<u64>()
             - plan.groups.iter().map(|g| g.inputs.len() as u64).sum::<u64>(),
         choices: shards.iter().zip(&plan.choices).map(choice).collect(),
-        ..CompactReport::unstarted(snapshot, before, dry_run)
+        ..CompactReport::before_run(snapshot, before, dry_run)
     })
 }
 
@@ -254,17 +255,17 @@ impl Compaction<'_> {
     fn run(&self, plan: &CompactPlan, report: &mut CompactReport) -> Result<()> {
         let Self { context, snapshot, settings, constants, options } = self;
         let transaction = TransactionId::fresh();
-        let naming = ShardNaming::of(settings, transaction.tag());
+        let naming = ShardNaming::for_dataset(settings, transaction.short_tag());
         let dataset = snapshot.dataset();
         dataset.test_store()?;
         let mut publication = Publication::begin(dataset, &transaction, Operation::Compact, snapshot.version())?;
-        let shards = snapshot.shards()?;
-        let group = |group: &plan::Group| Group {
+        let shards = snapshot.live_shards()?;
+        let group = |group: &plan::Group| MergeGroup {
             inputs: group.inputs.iter().map(|i| shards[*i].path.clone()).collect(),
             bytes: group.bytes,
-            partition: group.inputs.first().map_or_else(String::new, |i| place(&shards[*i].path, constants)),
+            partition: group.inputs.first().map_or_else(String::new, |i| folder_suffix(&shards[*i].path, constants)),
         };
-        let groups: Vec<Group> = plan.groups.iter().map(group).collect();
+        let groups: Vec<MergeGroup> = plan.groups.iter().map(group).collect();
         let merges = Merging::new(context, snapshot, settings, options).merge_all(&naming, &groups)?;
         let damaged = merges.damaged.into_iter().next();
         if merges.products.is_empty() {
@@ -274,18 +275,21 @@ impl Compaction<'_> {
         let (index, failed) = segments::merge_if_whole(context, snapshot)?;
         context.cancel.check()?;
         let (base, target) = (snapshot.version(), options.target_shard);
-        let replacing = Replacing { parent: snapshot, base, groups: &groups, settings, target, constants, calls: 0 };
+        let replacing =
+            CompactCommit { parent: snapshot, base, groups: &groups, settings, target, constants, calls: 0 };
         // Dropping an unpublished shard deletes it.
-        let live = replacing.live()?;
+        let live = replacing.read_live()?;
         let (mut all, mut staged) = (Vec::new(), index.staged);
-        for (product, objects) in merges.products.into_iter().filter(|(product, _)| live.has(&groups[product.group])) {
+        for (product, objects) in
+            merges.products.into_iter().filter(|(product, _)| live.has_group(&groups[product.group]))
+        {
             all.push(Replacement { product, paths: objects.iter().map(|staged| staged.path.clone()).collect() });
             staged.extend(objects);
         }
         let committed = replacing.commit(all, (index.merges, staged), &mut publication, report)?;
-        refresh(&committed, Prepared::default(), context.observer)?;
+        refresh_indexes(&committed, PreparedIndexes::default(), context.observer)?;
         let Some(error) = damaged.or(failed) else { return Ok(()) };
         // The other merges are committed without waiting for a repair of the damage.
-        Err(error.hint(format!("shards of other merges are committed as {}", report.version)))
+        Err(error.with_hint(format!("shards of other merges are committed as {}", report.version)))
     }
 }

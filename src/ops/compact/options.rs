@@ -22,14 +22,14 @@ pub struct Options {
     /// Do not verify the checksums inside TFRecord shards; records are still compared with their sidecars.
     pub no_check: bool,
     /// How new shards are verified before they are committed.
-    pub proof: Proof,
+    pub proof: ProofLevel,
     /// Plan without changing anything.
     pub dry_run: bool,
 }
 
 /// How a merge is verified to be lossless.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Proof {
+pub enum ProofLevel {
     /// By checksums: copied bytes equal their source, and written bytes equal what was encoded.
     #[default]
     Checksums,

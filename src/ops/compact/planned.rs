@@ -13,9 +13,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CompactReport, Options, Proof, all_gone, choose,
-    commit::{Replacement, Replacing},
-    merge::{Group, Live, Merging, Product},
+    CompactReport, Options, ProofLevel, all_gone, choose_shards,
+    commit::{CompactCommit, Replacement},
+    merge::{LiveShards, MergeGroup, Merging, Product},
     tell_target,
 };
 use crate::{
@@ -27,11 +27,11 @@ use crate::{
     exec::{constants::ConstantSets, shard::ShardNaming},
     format::parquet::Tally,
     id::{TransactionId, Writer},
-    indexes::version::{Prepared, refresh},
+    indexes::version::{PreparedIndexes, refresh_indexes},
     ops::{
         Context,
         planned::{self, Planned, TaskRunner},
-        rewrite::partition,
+        rewrite::partition_folders,
         segments,
         tasks::{self, Committed, PlanReport, Tasks},
         verify::tasks::check_merge,
@@ -43,7 +43,7 @@ use crate::{
 
 /// What all tasks of a plan share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Work {
+pub struct CompactWork {
     /// Settings of the new shards.
     settings: Settings,
     /// Target size that the user asked for, which becomes the dataset's.
@@ -55,17 +55,17 @@ pub struct Work {
     compare: bool,
 }
 
-impl Work {
-    fn proof(&self) -> Proof {
-        if self.compare { Proof::Full } else { Proof::Checksums }
+impl CompactWork {
+    fn proof_level(&self) -> ProofLevel {
+        if self.compare { ProofLevel::Full } else { ProofLevel::Checksums }
     }
 }
 
 /// Plans a compaction without running it.
 ///
 /// # Errors
-/// As [`compact`](super::compact), and if records are to be sorted.
-pub fn plan(
+/// As [`compact_dataset`](super::compact_dataset), and if records are to be sorted.
+pub fn plan_compaction(
     context: &Context<'_>,
     location: &Location,
     options: &Options,
@@ -74,45 +74,46 @@ pub fn plan(
     let started = Instant::now();
     if options.order.is_some() {
         return Err(Error::usage("expected a compaction that keeps the order of records, found --sort-by or --zorder")
-            .hint("sorting has to see all records: run `shardify compact` on one machine"));
+            .with_hint("sorting has to see all records: run `shardify compact` on one machine"));
     }
-    let dataset = context.dataset(location)?;
+    let dataset = context.open_dataset(location)?;
     let mut report = crate::ops::of_newest(&dataset, &mut |snapshot| {
         crate::ops::erase::finish_cut_short(context, Some(snapshot))?;
-        store(context, snapshot, options, task_size.unwrap_or(plan::tasks::DEFAULT_TASK_SIZE))
+        find_or_store(context, snapshot, options, task_size.unwrap_or(plan::tasks::DEFAULT_TASK_SIZE))
     })?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
 /// Stores the plan of a compaction of a snapshot, or finds an open one of the same groups and options.
-fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_size: Size) -> Result<PlanReport> {
+fn find_or_store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_size: Size) -> Result<PlanReport> {
     let dataset = snapshot.dataset();
-    let (settings, choice, constants) = choose(snapshot, options)?;
-    let shards = snapshot.shards()?;
+    let (settings, choice, constants) = choose_shards(snapshot, options)?;
+    let shards = snapshot.live_shards()?;
     let mut groups = choice.groups;
     // Groups with the same constants follow each other, because a task has one folder of each name.
-    let kind = |group: &plan::compact::Group| group.inputs.first().map_or(0, |i| constants.of(&shards[*i].path));
+    let kind =
+        |group: &plan::compact::Group| group.inputs.first().map_or(0, |i| constants.content_number(&shards[*i].path));
     groups.sort_by_key(kind);
     let inputs: usize = groups.iter().map(|group| group.inputs.len()).sum();
-    let mut report = PlanReport::empty(dataset, Operation::Compact, (shards.len() - inputs) as u64);
+    let mut report = PlanReport::without_tasks(dataset, Operation::Compact, (shards.len() - inputs) as u64);
     if groups.is_empty() {
         return Ok(report);
     }
     let mut planned: Vec<PlanTask> = Vec::new();
     for same in groups.chunk_by(|a, b| kind(a) == kind(b)) {
         let units: Vec<(u64, u64)> = same.iter().map(|group| (group.bytes, group.inputs.len() as u64)).collect();
-        tasks::cut(&mut planned, &units, task_size);
+        tasks::add_tasks(&mut planned, &units, task_size);
     }
-    let work = Work {
+    let work = CompactWork {
         settings,
         target: options.target_shard,
         memory: context.memory,
         no_check: options.no_check,
-        compare: options.proof == Proof::Full,
+        compare: options.proof == ProofLevel::Full,
     };
-    let operation = (Operation::Compact, work.encoded()?);
-    let record = tasks::store(dataset, Some(snapshot), operation, planned, rows(shards, &groups))?;
+    let operation = (Operation::Compact, work.to_value()?);
+    let record = tasks::store_plan(dataset, Some(snapshot), operation, planned, planned_rows(shards, &groups))?;
     report.set_plan(dataset, &record)?;
     report.sources = inputs as u64;
     report.bytes = groups.iter().map(|group| group.bytes).sum();
@@ -122,7 +123,7 @@ fn store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, task_siz
 }
 
 /// Returns a row for each shard to be merged.
-fn rows(shards: &[ShardMeta], groups: &[plan::compact::Group]) -> Vec<PlannedSource> {
+fn planned_rows(shards: &[ShardMeta], groups: &[plan::compact::Group]) -> Vec<PlannedSource> {
     let row = |number: usize, shard: &ShardMeta| PlannedSource {
         path: shard.path.clone(),
         bytes: shard.bytes,
@@ -136,19 +137,19 @@ fn rows(shards: &[ShardMeta], groups: &[plan::compact::Group]) -> Vec<PlannedSou
 }
 
 /// The groups of a task, each with its number in the plan.
-fn groups_of(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<Vec<(u64, Group)>> {
-    let mut groups: Vec<(u64, Group)> = Vec::new();
+fn groups_of(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<Vec<(u64, MergeGroup)>> {
+    let mut groups: Vec<(u64, MergeGroup)> = Vec::new();
     for PlannedSource { path, bytes, key, .. } in record.sources_of(dataset.store(), task)? {
         let number: u64 =
-            key.parse().map_err(|e| Error::integrity("expected the number of a group in the plan").cause(e))?;
+            key.parse().map_err(|e| Error::integrity("expected the number of a group in the plan").with_cause(e))?;
         match groups.last_mut() {
             Some((last, group)) if *last == number => {
                 group.bytes += bytes;
                 group.inputs.push(path);
             }
             _ => {
-                let partition = format!("/{}", partition(&path));
-                groups.push((number, Group { inputs: vec![path], bytes, partition }));
+                let partition = format!("/{}", partition_folders(&path));
+                groups.push((number, MergeGroup { inputs: vec![path], bytes, partition }));
             }
         }
     }
@@ -156,13 +157,13 @@ fn groups_of(dataset: &Dataset, record: &PlanRecord, task: usize) -> Result<Vec<
 }
 
 /// Runs the tasks of a plan.
-struct Runner<'a> {
-    work: &'a Work,
+struct CompactRunner<'a> {
+    work: &'a CompactWork,
     tasks: Tasks<'a>,
 }
 
-impl TaskRunner for Runner<'_> {
-    fn prepare(&self, task: usize) -> Result<planned::Write<'_>> {
+impl TaskRunner for CompactRunner<'_> {
+    fn prepare_write(&self, task: usize) -> Result<planned::TaskWrite<'_>> {
         let Tasks { dataset, record, .. } = self.tasks;
         let snapshot = at_base(dataset, record)?;
         let groups = groups_of(dataset, record, task)?;
@@ -170,27 +171,27 @@ impl TaskRunner for Runner<'_> {
     }
 }
 
-impl Runner<'_> {
+impl CompactRunner<'_> {
     fn write(
         &self,
         task: usize,
         snapshot: &Snapshot,
-        groups: Vec<(u64, Group)>,
+        groups: Vec<(u64, MergeGroup)>,
         writer: &Writer,
     ) -> Result<planned::Written> {
         let Self { work, tasks: Tasks { context, record, .. } } = *self;
-        let (numbers, groups): (Vec<u64>, Vec<Group>) = groups.into_iter().unzip();
+        let (numbers, groups): (Vec<u64>, Vec<MergeGroup>) = groups.into_iter().unzip();
         let merging = Merging {
             context,
             snapshot,
             settings: &work.settings,
             memory: work.memory,
             no_check: work.no_check,
-            proof: work.proof(),
+            proof: work.proof_level(),
         };
-        let merges = merging.merge_all(&ShardNaming::of(&work.settings, writer.folder()), &groups)?;
+        let merges = merging.merge_all(&ShardNaming::for_dataset(&work.settings, writer.shard_folder()), &groups)?;
         let outcome = tasks::empty_outcome(record, task, writer);
-        let mut written = planned::Written::nothing(outcome);
+        let mut written = planned::Written::without_objects(outcome);
         let damage = |error: &Error| Damage { place: error.place().to_string(), problem: error.message().to_owned() };
         written.outcome.damaged = merges.damaged.iter().map(damage).collect();
         let (mut tally, mut done) = (Tally::default(), HashSet::new());
@@ -222,42 +223,42 @@ impl Runner<'_> {
 
 /// Opens the version that a plan was made on.
 fn at_base(dataset: &Dataset, record: &PlanRecord) -> Result<Snapshot> {
-    dataset.at(record.base).map_err(|error| match error.kind() {
+    dataset.open_version(record.base).map_err(|error| match error.kind() {
         Kind::Usage => Error::conflict(format!("{}, on which this plan was made, was vacuumed", record.base))
-            .at(dataset.store().location().to_string())
-            .hint("plan again, and let `vacuum` retain versions for longer than the tasks take"),
+            .at_location(dataset.store().location().to_string())
+            .with_hint("plan again, and let `vacuum` retain versions for longer than the tasks take"),
         _ => error,
     })
 }
 
-impl Planned for Work {
+impl Planned for CompactWork {
     const OPERATION: Operation = Operation::Compact;
     type Report = CompactReport;
 
-    fn runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn TaskRunner + 'a>> {
-        Ok(Box::new(Runner { work: self, tasks }))
+    fn task_runner<'a>(&'a self, tasks: Tasks<'a>) -> Result<Box<dyn TaskRunner + 'a>> {
+        Ok(Box::new(CompactRunner { work: self, tasks }))
     }
 
     /// If shards are damaged, the other merges are committed first.
-    fn commit(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<CompactReport>> {
-        commit(self, tasks, &outcomes)
+    fn commit_outcomes(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<CompactReport>> {
+        commit_outcomes(self, tasks, &outcomes)
     }
 }
 
 /// Commits the outcomes of all tasks: merges whose shards were replaced meanwhile are left out.
-fn commit(
-    work: &Work,
+fn commit_outcomes(
+    work: &CompactWork,
     Tasks { context, dataset, record }: Tasks<'_>,
     outcomes: &[Outcome],
 ) -> Result<Committed<CompactReport>> {
     let started = Instant::now();
     tasks::check_present(dataset, record, outcomes)?;
-    let parent = dataset.open()?;
-    let before = parent.shards()?.len() as u64;
-    let mut report = CompactReport::unstarted(&parent, before, false);
-    report.folder = Some(record.id.tag().to_owned());
+    let parent = dataset.open_newest()?;
+    let before = parent.live_shards()?.len() as u64;
+    let mut report = CompactReport::before_run(&parent, before, false);
+    report.folder = Some(record.id.short_tag().to_owned());
     // Groups are numbered in the order of the tasks.
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<MergeGroup> = Vec::new();
     for task in 0..record.tasks.len() {
         groups.extend(groups_of(dataset, record, task)?.into_iter().map(|(_, group)| group));
     }
@@ -271,21 +272,21 @@ fn commit(
     }
     let written: Vec<(String, Vec<String>)> =
         all.iter().map(|one| (one.product.shard.meta.path.clone(), one.paths.clone())).collect();
-    let live = Live::of(dataset, record.base)?;
-    all.retain(|one| live.has(&groups[one.product.group]));
+    let live = LiveShards::read_newest(dataset, record.base)?;
+    all.retain(|one| live.has_group(&groups[one.product.group]));
     check_records(&parent, &groups, &all, &work.settings)?;
     let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged).next();
-    let damaged = damaged.map(|Damage { place, problem }| Error::integrity(problem.clone()).at(place.clone()));
+    let damaged = damaged.map(|Damage { place, problem }| Error::integrity(problem.clone()).at_location(place.clone()));
     if all.is_empty() {
         let Some(damaged) = damaged else {
             delete_plan(dataset, &record.id, true)?;
-            return Err(all_gone().hint("the plan is deleted: plan again"));
+            return Err(all_gone().with_hint("the plan is deleted: plan again"));
         };
         return Err(damaged);
     }
     let inputs = all.iter().filter_map(|one| groups[one.product.group].inputs.first());
     let constants = ConstantSets::of_shards(dataset.store().as_ref(), inputs.map(String::as_str))?;
-    let replacing = Replacing {
+    let replacing = CompactCommit {
         parent: &parent,
         base: record.base,
         groups: &groups,
@@ -303,22 +304,23 @@ fn commit(
     report.bytes_copied = others().map(|others| others.bytes_copied).sum();
     report.bytes_spliced = others().map(|others| others.bytes_spliced).sum();
     report.bytes_reencoded = others().map(|others| others.bytes_reencoded).sum();
-    refresh(&snapshot, Prepared::default(), context.observer)?;
+    refresh_indexes(&snapshot, PreparedIndexes::default(), context.observer)?;
     // What no version refers to is deleted by `vacuum` if this fails.
-    let _ = withdraw(&snapshot, &record.id, &written).and_then(|()| delete_plan(dataset, &record.id, false));
+    let _ = delete_uncommitted(&snapshot, &record.id, &written).and_then(|()| delete_plan(dataset, &record.id, false));
     report.seconds = started.elapsed().as_secs_f64();
     match damaged.or(failed) {
         None => Ok(Committed::Version(Box::new(report))),
         Some(error) => Err(error
             .with_effect(Effect::Certain)
-            .hint(format!("shards of other merges are committed as {}", report.version))),
+            .with_hint(format!("shards of other merges are committed as {}", report.version))),
     }
 }
 
 /// Fails unless the shards that tasks made of a group have the records of its shards, each of them once, with their
 /// ids.
-fn check_records(parent: &Snapshot, groups: &[Group], made: &[Replacement], settings: &Settings) -> Result<()> {
-    let live: HashMap<&str, &ShardMeta> = parent.shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
+fn check_records(parent: &Snapshot, groups: &[MergeGroup], made: &[Replacement], settings: &Settings) -> Result<()> {
+    let live: HashMap<&str, &ShardMeta> =
+        parent.live_shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
     let by_shard = parent.runs_by_shard()?;
     let mut found: BTreeMap<usize, Vec<&NewShard>> = BTreeMap::new();
     made.iter().for_each(|one| found.entry(one.product.group).or_default().push(&one.product.shard));
@@ -329,13 +331,13 @@ fn check_records(parent: &Snapshot, groups: &[Group], made: &[Replacement], sett
         let mut before: Vec<(u64, u64)> = runs.map(|run| (run.first, run.records)).collect();
         let runs = new.iter().flat_map(|shard| &shard.runs);
         let mut after: Vec<(u64, u64)> = runs.map(|(first, records, _)| (*first, *records)).collect();
-        if joined(&mut before) != joined(&mut after) {
+        if join_runs(&mut before) != join_runs(&mut after) {
             let path = new.first().map_or("", |shard| &shard.meta.path);
             return Err(Error::integrity(
                 "expected the records of the merged shards, found others in the outcome of a task",
             )
-            .at(parent.dataset().store().location().join(path).to_string())
-            .hint(MADE_UP_HINT));
+            .at_location(parent.dataset().store().location().join(path).to_string())
+            .with_hint(MADE_UP_HINT));
         }
         check_merge(parent, &old, &new, settings)?;
     }
@@ -343,7 +345,7 @@ fn check_records(parent: &Snapshot, groups: &[Group], made: &[Replacement], sett
 }
 
 /// Returns runs in ascending order, with those that follow each other as one.
-fn joined(runs: &mut [(u64, u64)]) -> Vec<(u64, u64)> {
+fn join_runs(runs: &mut [(u64, u64)]) -> Vec<(u64, u64)> {
     runs.sort_unstable();
     let mut out: Vec<(u64, u64)> = Vec::new();
     for (first, records) in runs.iter().copied() {
@@ -356,8 +358,8 @@ fn joined(runs: &mut [(u64, u64)]) -> Vec<(u64, u64)> {
 }
 
 /// Deletes the shards of merges that are not committed, because their old shards were replaced.
-fn withdraw(snapshot: &Snapshot, plan: &TransactionId, written: &[(String, Vec<String>)]) -> Result<()> {
-    let live: HashSet<&str> = snapshot.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+fn delete_uncommitted(snapshot: &Snapshot, plan: &TransactionId, written: &[(String, Vec<String>)]) -> Result<()> {
+    let live: HashSet<&str> = snapshot.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
     let lost = written.iter().filter(|(shard, _)| !live.contains(shard.as_str()));
     let mut paths = lost.flat_map(|(_, paths)| paths).filter(|path| is_of_plan(path, plan));
     paths.try_for_each(|path| snapshot.dataset().store().delete(path))

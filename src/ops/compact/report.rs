@@ -9,7 +9,7 @@ use crate::{
     error::{Error, Result},
     exec::constants::ConstantSets,
     id::Version,
-    ops::rewrite::partition,
+    ops::rewrite::partition_folders,
 };
 
 /// Decision about one shard.
@@ -133,7 +133,7 @@ pub struct TableReport {
 
 impl CompactReport {
     /// Returns the report of a run that has not started, for a snapshot of `shards` shards.
-    pub(in crate::ops) fn unstarted(snapshot: &Snapshot, shards: u64, dry_run: bool) -> Self {
+    pub(in crate::ops) fn before_run(snapshot: &Snapshot, shards: u64, dry_run: bool) -> Self {
         Self {
             dataset: snapshot.dataset().store().location().to_string(),
             version: snapshot.version(),
@@ -157,27 +157,31 @@ impl CompactReport {
 
 /// Returns the part of a shard's folder that follows the name of a compaction: only shards that may share a folder are
 /// merged.
-pub(in crate::ops) fn place(path: &str, constants: &ConstantSets) -> String {
-    let serial = match constants.kind(path) {
+pub(in crate::ops) fn folder_suffix(path: &str, constants: &ConstantSets) -> String {
+    let serial = match constants.kind_number(path) {
         0 => String::new(),
         kind => format!("-{}", kind + 1),
     };
-    format!("{serial}/{}", partition(path))
+    format!("{serial}/{}", partition_folders(path))
 }
 
 /// Returns the indexes of a snapshot's shards that are no longer live because another run has replaced them.
-pub(in crate::ops) fn replaced(snapshot: &Snapshot) -> Result<BTreeSet<usize>> {
-    let latest = snapshot.dataset().open()?;
+pub(in crate::ops) fn replaced_shards(snapshot: &Snapshot) -> Result<BTreeSet<usize>> {
+    let latest = snapshot.dataset().open_newest()?;
     if latest.version() == snapshot.version() {
         return Ok(BTreeSet::new());
     }
-    let live: HashSet<&str> = latest.shards()?.iter().map(|s| s.path.as_str()).collect();
-    let shards = snapshot.shards()?.iter().enumerate();
+    let live: HashSet<&str> = latest.live_shards()?.iter().map(|s| s.path.as_str()).collect();
+    let shards = snapshot.live_shards()?.iter().enumerate();
     Ok(shards.filter(|(_, shard)| !live.contains(shard.path.as_str())).map(|(number, _)| number).collect())
 }
 
 /// Returns the counts of a run that replaces shards with `records` records and `bytes` bytes.
-pub(in crate::ops) fn counts((records, bytes): (u64, u64), adds: &[NewShard], removes: &[String]) -> Result<Counts> {
+pub(in crate::ops) fn replacement_counts(
+    (records, bytes): (u64, u64),
+    adds: &[NewShard],
+    removes: &[String],
+) -> Result<Counts> {
     let counts = Counts {
         records_in: records,
         records_out: adds.iter().map(|s| s.meta.records).sum(),
@@ -196,5 +200,5 @@ pub(in crate::ops) fn counts((records, bytes): (u64, u64), adds: &[NewShard], re
 /// Returns the error if nothing is left to commit.
 pub(in crate::ops) fn all_gone() -> Error {
     Error::conflict("another run replaced the same shards meanwhile")
-        .hint("nothing was committed; run the command again")
+        .with_hint("nothing was committed; run the command again")
 }

@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use arrow::array::RecordBatch;
 use rayon::prelude::*;
 
-use super::{columns::unknown_column, inputs::Inputs, job::Job, layouts, plan::ConvertPlan, report::ConvertReport};
+use super::{
+    columns::unknown_column, inputs::Inputs, job::ConvertJob, layouts, plan::ConvertPlan, report::ConvertReport,
+};
 use crate::{
     codec::Codec,
     dataset::Settings,
@@ -26,36 +28,36 @@ const SUGGESTED_SHARDS: u64 = 8;
 const MANY_RECORDS: u64 = 100;
 
 /// What a run takes at least, whatever the limit: measured with small inputs.
-const LEAST_MEMORY: Size = Size::mib(48);
+const LEAST_MEMORY: Size = Size::from_mib(48);
 
 /// Tells what the user should know before anything is read.
-pub(super) fn tell(job: &Job<'_>, settings: &Settings) {
+pub(super) fn tell_of_settings(job: &ConvertJob<'_>, settings: &Settings) {
     let note = |text: String| job.context.observer.event(Event::Note(text));
     if job.context.memory < LEAST_MEMORY {
         let memory = job.context.memory;
         note(format!("--memory {memory} is less than a run takes at least, some {LEAST_MEMORY}"));
     }
     if job.snapshot.is_none()
-        && let Some(why) = unreadable(settings)
+        && let Some(why) = unreadable_reason(settings)
     {
         note(why);
     }
 }
 
 /// Tells what is seldom meant, once the inputs are known.
-pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
+pub(super) fn tell_of_plan(job: &ConvertJob<'_>, plan: &ConvertPlan) {
     let note = |text: String| job.context.observer.event(Event::Note(text));
     tell_remarks(job, plan);
     if let Inputs::Records(sources) = &plan.inputs
         && job.options.from.is_none()
     {
-        let mut misnamed = sources.iter().filter_map(scan::misnamed);
+        let mut misnamed = sources.iter().filter_map(scan::misnamed_note);
         if let Some(first) = misnamed.next() {
             note(with_others(first, misnamed.count()));
         }
     }
     if let Inputs::Records(sources) = &plan.inputs
-        && let Some(text) = unlike(sources)
+        && let Some(text) = unlike_note(sources)
     {
         note(text);
     }
@@ -67,7 +69,7 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
     }
     match &plan.inputs {
         Inputs::Samples { files, .. } if job.options.from.is_none() => {
-            layouts::notes(files, &job.options.sources).into_iter().for_each(note);
+            layouts::layout_notes(files, &job.options.sources).into_iter().for_each(note);
             let archives: Vec<&str> =
                 files.par_iter().map(SourceFile::name).filter(|name| scan::is_foreign_archive(name)).collect();
             if let [first, others @ ..] = &archives[..] {
@@ -81,7 +83,7 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
                 ));
             }
         }
-        Inputs::Records(_) if job.options.write.rows() == Some(RowsAs::Parts) => {
+        Inputs::Records(_) if job.options.write.row_form() == Some(RowsAs::Parts) => {
             let values = plan.stored_schema().fields().len() as u64;
             let is_framed = plan.settings.shard_format == OutputFormat::Tar;
             if is_framed && values > 1 && plan.fields.find(KEY_COLUMN).is_none() {
@@ -98,14 +100,14 @@ pub(super) fn tell_of_plan(job: &Job<'_>, plan: &ConvertPlan) {
 
 /// Returns a note that tables have few columns in common, so that most values of the one table that they become are
 /// null.
-fn unlike(sources: &[RecordSource]) -> Option<String> {
+fn unlike_note(sources: &[RecordSource]) -> Option<String> {
     let tables: Vec<&RecordSource> =
         sources.iter().filter(|s| !s.yields_samples() && !s.format.is_array() && !s.fields.is_empty()).collect();
     let first = tables.first()?;
-    fn names(table: &RecordSource) -> impl Iterator<Item = &str> {
+    fn column_names(table: &RecordSource) -> impl Iterator<Item = &str> {
         table.fields.iter().map(|field| field.name().as_str())
     }
-    if tables.iter().all(|table| names(table).eq(names(first))) {
+    if tables.iter().all(|table| column_names(table).eq(column_names(first))) {
         return None;
     }
     let mut having: HashMap<&str, usize> = HashMap::new();
@@ -118,8 +120,8 @@ fn unlike(sources: &[RecordSource]) -> Option<String> {
     if shared * 2 >= all || values * 2 > all * tables.len() {
         return None;
     }
-    let own: HashSet<&str> = names(first).collect();
-    let other = tables.iter().min_by_key(|table| names(table).filter(|name| own.contains(*name)).count())?;
+    let own: HashSet<&str> = column_names(first).collect();
+    let other = tables.iter().min_by_key(|table| column_names(table).filter(|name| own.contains(*name)).count())?;
     Some(format!(
         "{} tables, such as `{}` and `{}`, become one, although they have {shared} of {all} columns in common: the \
          others are null in most records; for a dataset of one table, name its files, or use --include '{}'",
@@ -131,14 +133,14 @@ fn unlike(sources: &[RecordSource]) -> Option<String> {
 }
 
 /// Tells what readers remark upon their sources.
-pub(super) fn tell_remarks(job: &Job<'_>, plan: &ConvertPlan) {
+pub(super) fn tell_remarks(job: &ConvertJob<'_>, plan: &ConvertPlan) {
     if let Inputs::Records(sources) = &plan.inputs {
-        remarks(sources).into_iter().for_each(|text| job.context.observer.event(Event::Note(text)));
+        reader_remarks(sources).into_iter().for_each(|text| job.context.observer.event(Event::Note(text)));
     }
 }
 
 /// Returns what readers remark upon their sources, each once with the first source that it applies to.
-pub(in crate::ops) fn remarks(sources: &[RecordSource]) -> Vec<String> {
+pub(in crate::ops) fn reader_remarks(sources: &[RecordSource]) -> Vec<String> {
     let mut all: Vec<(&str, &String, usize)> = Vec::new();
     let mut known: HashMap<&String, usize> = HashMap::new();
     for (source, remark) in sources.iter().flat_map(|s| s.reader.facts().remarks.iter().map(|r| (s.file.name(), r))) {
@@ -163,14 +165,14 @@ const LOOKED_AT: usize = 8;
 
 /// Returns the column that looks like the name of a group, if the records are divided by their content because the user
 /// named nothing.
-fn split_group(job: &Job<'_>, plan: &ConvertPlan) -> Option<String> {
+fn split_group(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Option<String> {
     let is_chosen = job.options.split.as_ref().is_none_or(|choice| choice.by.is_some());
     let by_content = plan.settings.split.as_ref().is_some_and(|sides| sides.by == SideBy::Content);
     let Inputs::Records(sources) = &plan.inputs else { return None };
     if is_chosen || !by_content {
         return None;
     }
-    let schema = plan.schema();
+    let schema = plan.input_schema();
     let parsed = |source: &RecordSource| match source.reader.parse(source.sample.as_ref()?, &schema) {
         Ok(Parsed::Block(RecordBlock { payload: Payload::Rows(batch), .. })) => Some(batch),
         _ => None,
@@ -205,14 +207,14 @@ pub(super) struct Stored {
 
 impl Stored {
     /// Returns what a plan stores.
-    pub(super) fn of(plan: &ConvertPlan) -> Self {
+    pub(super) fn of_plan(plan: &ConvertPlan) -> Self {
         let has_all_columns = plan.settings.columns.is_empty() && plan.given.prescribed.is_none();
         Self { are_samples: plan.inputs.give_samples(), has_all_columns }
     }
 }
 
 /// Tells what the user should know about the result.
-pub(super) fn tell_of_report(job: &Job<'_>, stored: &Stored, report: &ConvertReport) {
+pub(super) fn tell_of_report(job: &ConvertJob<'_>, stored: &Stored, report: &ConvertReport) {
     let note = |text: String| job.context.observer.event(Event::Note(text));
     if report.counts.records_in == 0 {
         let which = if report.sources == 1 { "the source has" } else { "the sources have" };
@@ -244,7 +246,7 @@ pub(super) fn tell_of_report(job: &Job<'_>, stored: &Stored, report: &ConvertRep
 
 /// Returns how to get more shards if there are fewer than a loader with a few workers needs, and the user did not
 /// choose how many.
-fn few_shards(job: &Job<'_>, report: &ConvertReport) -> Option<String> {
+fn few_shards(job: &ConvertJob<'_>, report: &ConvertReport) -> Option<String> {
     let is_chosen = job.options.ends.is_some() || job.options.target_shard.is_some();
     let parts = report.splits.iter().map(|split| split.shards).filter(|shards| *shards > 0);
     let shards = parts.min().unwrap_or(report.counts.shards_added);
@@ -273,7 +275,7 @@ fn few_shards(job: &Job<'_>, report: &ConvertReport) -> Option<String> {
 }
 
 /// Returns why usual loaders do not read shards of these settings, if they do not.
-fn unreadable(settings: &Settings) -> Option<String> {
+fn unreadable_reason(settings: &Settings) -> Option<String> {
     let (format, codec) = (settings.shard_format, settings.codec);
     let readers = match (format, codec) {
         (OutputFormat::Tar, Codec::Zstd(_)) => "webdataset reads .tar and .tar.gz",

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Returns the options that were given, by name; options left at their default are absent.
-pub(super) fn arguments(
+pub(super) fn log_arguments(
     options: &ConvertOptions,
     settings: &Settings,
     prescribed: Option<&Fields>,
@@ -30,26 +30,26 @@ pub(super) fn arguments(
     set("to", settings.shard_format.to_string());
     set("codec", settings.codec.to_string());
     set("target-shard", settings.target_shard.0.to_string());
-    ends(options).into_iter().for_each(|(name, text)| set(name, text));
+    end_arguments(options).into_iter().for_each(|(name, text)| set(name, text));
     set("row-group", settings.row_group.0.to_string());
     set("split", memory.split_bytes.to_string());
     set("unit", memory.unit_bytes.to_string());
     set("columns", settings.columns.join(","));
-    condition(options, settings).into_iter().for_each(|(name, text)| set(name, text));
+    condition_arguments(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("shuffle", settings.shuffle.map_or_else(String::new, |seed| seed.to_string()));
     set("sides", settings.split.as_ref().map_or_else(String::new, ToString::to_string));
-    set("dedup", duplicates(options, settings));
+    set("dedup", dedup_argument(options, settings));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());
     beside_sources(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
-    options.read.given().for_each(|(key, value)| set(&format!("read.{key}"), value.to_owned()));
-    options.write.given().for_each(|(key, value)| set(&format!("write.{key}"), value.to_owned()));
+    options.read.given_settings().for_each(|(key, value)| set(&format!("read.{key}"), value.to_owned()));
+    options.write.given_settings().for_each(|(key, value)| set(&format!("write.{key}"), value.to_owned()));
     let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.files().name).collect();
     set("index", indexes.join(","));
-    set("schema", prescribed.map_or_else(String::new, schema::file::print));
-    set("on-name", options.on_name.map_or_else(String::new, word));
-    set("missing", if options.missing == OnMissing::Skip { word(options.missing) } else { String::new() });
+    set("schema", prescribed.map_or_else(String::new, schema::file::print_file));
+    set("on-name", options.on_name.map_or_else(String::new, choice_word));
+    set("missing", if options.missing == OnMissing::Skip { choice_word(options.missing) } else { String::new() });
     set("hash-records", if settings.hash_records { "true".into() } else { String::new() });
     set(
         "type",
@@ -64,13 +64,13 @@ pub(super) fn arguments(
 }
 
 /// Returns the word of a choice, as it is stored and as users type it.
-fn word(choice: impl Serialize) -> String {
+fn choice_word(choice: impl Serialize) -> String {
     serde_json::to_value(choice).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Returns the condition on rows, and what it was resolved to if it depends on the time. It may name ids, which the log
 /// of private ids must not state.
-fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str, String)> {
+fn condition_arguments(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str, String)> {
     let Some(filter) = &options.filter else { return Vec::new() };
     let shown = |text: &str| if settings.private.is_some() { "private".to_owned() } else { text.to_owned() };
     let resolved = (filter.given() != filter.resolved()).then(|| ("where-resolved", shown(filter.resolved())));
@@ -78,7 +78,7 @@ fn condition(options: &ConvertOptions, settings: &Settings) -> Vec<(&'static str
 }
 
 /// Returns which duplicates were left out.
-fn duplicates(options: &ConvertOptions, settings: &Settings) -> String {
+fn dedup_argument(options: &ConvertOptions, settings: &Settings) -> String {
     match (&options.dedup, &settings.dedup) {
         (_, None) => String::new(),
         (Some(DedupChoice::None), Some(_)) => "none".to_owned(),
@@ -87,7 +87,7 @@ fn duplicates(options: &ConvertOptions, settings: &Settings) -> String {
 }
 
 /// Returns where shards end, if not at a target size.
-fn ends(options: &ConvertOptions) -> Vec<(&'static str, String)> {
+fn end_arguments(options: &ConvertOptions) -> Vec<(&'static str, String)> {
     match options.ends {
         None => Vec::new(),
         Some(ShardEnds::Records(records)) => vec![("records-per-shard", records.to_string())],

@@ -11,13 +11,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::job::Job;
+use super::job::ConvertJob;
 use crate::{
     dataset::Settings,
     error::{Error, Result},
     events::Event,
     exec::gates::subjects::SubjectResolver,
-    format::files::{Contents, GivenPart, SampleFiles, Samples, TreeFile as _},
+    format::files::{GivenPart, PartContents, SampleFiles, Samples, TreeFile as _},
     scan::SourceFile,
 };
 
@@ -37,7 +37,7 @@ const SHOWN: usize = 8;
 /// When a file is in no folder, a sample has a part of this extension already, there are too many classes, or their
 /// names must not be stored.
 pub(super) fn of_samples(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     settings: &mut Settings,
     files: &[SourceFile],
     samples: &Samples,
@@ -45,12 +45,13 @@ pub(super) fn of_samples(
 ) -> Result<Option<GivenPart>> {
     let Some(known) = &settings.classes else { return Ok(None) };
     if settings.private.as_ref().is_some_and(|private| private.redacted_sources) {
-        return Err(Error::usage(format!("expected no {OPTION} beside --redact-source-paths, found both"))
-            .hint("the log states the names of classes, which are names of folders: label samples with --labels"));
+        return Err(Error::usage(format!("expected no {OPTION} beside --redact-source-paths, found both")).with_hint(
+            "the log states the names of classes, which are names of folders: label samples with --labels",
+        ));
     }
     let numbers: HashMap<&str, u32> = known.iter().map(String::as_str).zip(0..).collect();
     let mut new: BTreeSet<&str> = BTreeSet::new();
-    for sample in samples.range(0..samples.len(), files) {
+    for sample in samples.iter_range(0..samples.len(), files) {
         let folder = checked_folder(sample, subjects)?;
         if !numbers.contains_key(folder) {
             new.insert(folder);
@@ -61,9 +62,9 @@ pub(super) fn of_samples(
             "expected at most {MAX_CLASSES} classes for {OPTION}, found {}",
             known.len() + new.len()
         ))
-        .hint("classes are the folders directly above the files; label other samples with --labels"));
+        .with_hint("classes are the folders directly above the files; label other samples with --labels"));
     }
-    tell(job, known.len(), &new);
+    tell_numbers(job, known.len(), &new);
     let classes: Vec<String> = known.iter().cloned().chain(new.into_iter().map(str::to_owned)).collect();
     settings.classes = Some(classes);
     of_known(settings, files, samples)
@@ -81,13 +82,13 @@ pub(super) fn of_known(settings: &Settings, files: &[SourceFile], samples: &Samp
         let folder = folder_of(sample.key()).and_then(|folder| numbers.get(folder));
         folder.map(|number| Some(*number)).ok_or_else(|| Error::internal("a sample is of no class of the plan"))
     };
-    let numbers = samples.range(0..samples.len(), files).map(number).collect::<Result<Vec<_>>>()?;
+    let numbers = samples.iter_range(0..samples.len(), files).map(number).collect::<Result<Vec<_>>>()?;
     let (mut texts, mut ends) = (Vec::new(), Vec::with_capacity(classes.len()));
     for number in 0..classes.len() {
         texts.extend_from_slice(number.to_string().as_bytes());
         ends.push(texts.len());
     }
-    Ok(Some(GivenPart::new(EXTENSION, Contents::new(texts, ends), numbers.into_iter())))
+    Ok(Some(GivenPart::new(EXTENSION, PartContents::new(texts, ends), numbers.into_iter())))
 }
 
 /// Returns the last folder of a sample's key.
@@ -103,26 +104,26 @@ fn checked_folder<'a>(sample: SampleFiles<'a, SourceFile>, subjects: Option<&Sub
             "expected files in folders of classes for {OPTION}, found the sample `{}` in no folder",
             sample.key()
         ))
-        .at(uri())
-        .hint("name the folder above the folders of classes as the source, and skip other files with --exclude")
+        .at_location(uri())
+        .with_hint("name the folder above the folders of classes as the source, and skip other files with --exclude")
     })?;
     if let Some(file) = sample.files().find(|file| file.extension() == EXTENSION) {
         return Err(Error::input(format!(
             "expected samples without a part `{EXTENSION}`, because {OPTION} adds this part, found a file"
         ))
-        .at(file.uri())
-        .hint(format!("leave such files out with --exclude '*.{EXTENSION}', or leave {OPTION} out")));
+        .at_location(file.uri())
+        .with_hint(format!("leave such files out with --exclude '*.{EXTENSION}', or leave {OPTION} out")));
     }
     if subjects.and_then(|subjects| subjects.of_sample(sample)).is_some_and(|subject| subject == folder) {
         return Err(Error::input(format!("expected folders of classes for {OPTION}, found a folder of a subject"))
-            .at(uri())
-            .hint("the log would state the subject id as the name of a class, which no erasure removes"));
+            .at_location(uri())
+            .with_hint("the log would state the subject id as the name of a class, which no erasure removes"));
     }
     Ok(folder)
 }
 
 /// Notes which numbers new classes get.
-fn tell(job: &Job<'_>, known: usize, new: &BTreeSet<&str>) {
+fn tell_numbers(job: &ConvertJob<'_>, known: usize, new: &BTreeSet<&str>) {
     if new.is_empty() {
         return;
     }

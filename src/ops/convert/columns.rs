@@ -8,9 +8,9 @@ use std::{
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
 
 use super::{
-    job::Job,
+    job::ConvertJob,
     options::{ConvertOptions, OnSchema},
-    select::{ALL_COLUMNS, Selection},
+    select::{ALL_COLUMNS, ConvertSelection},
 };
 use crate::{
     array::outputs,
@@ -21,7 +21,7 @@ use crate::{
     scan::{RecordSource, folders_of},
     schema::{
         self,
-        bound::{self, Bound},
+        bound::{self, ColumnBinding},
         file::print_type,
         print_dims, tensor_dims, unite_lists,
     },
@@ -39,7 +39,7 @@ pub(super) struct GivenTypes {
     /// Single columns, by `--type`.
     types: Vec<Field>,
     /// The columns that are read.
-    pub(super) selection: Selection,
+    pub(super) selection: ConvertSelection,
     /// Types that the dataset has.
     bound: Fields,
     /// Whether types of the dataset are widened for values that do not fit.
@@ -51,9 +51,9 @@ impl GivenTypes {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(super) fn read(job: &Job<'_>, settings: &Settings) -> Result<Self> {
+    pub(super) fn read(job: &ConvertJob<'_>, settings: &Settings) -> Result<Self> {
         let (prescribed, types) = (prescribed_columns(job)?, job.options.types.clone());
-        let selection = Selection::new(settings, job.options.filter.clone());
+        let selection = ConvertSelection::new(settings, job.options.filter.clone());
         let (bound, widens) = (settings.types.clone().unwrap_or_default(), job.options.on_schema == OnSchema::Union);
         Ok(Self { prescribed, types, selection, bound, widens })
     }
@@ -65,11 +65,11 @@ impl GivenTypes {
     }
 
     /// Adds to the error of a value what to do if it does not fit the type of the dataset.
-    pub(super) fn explain(&self, error: Error) -> Error {
+    pub(super) fn explain_mismatch(&self, error: Error) -> Error {
         let Some(column) = error.place().column.clone().filter(|column| self.is_bound(column)) else { return error };
         let top = column.split('.').next().unwrap_or_default();
         let known = self.bound.find(&column).or_else(|| self.bound.find(top));
-        match known.filter(|(_, field)| error.kind() == Kind::Input && !self.names().contains(field.name())) {
+        match known.filter(|(_, field)| error.kind() == Kind::Input && !self.given_names().contains(field.name())) {
             Some((_, known)) => bound_hints(error, known.name(), &print_type(known)),
             None => error,
         }
@@ -78,7 +78,7 @@ impl GivenTypes {
     /// Returns the names of the columns of the dataset whose types cannot change in any way: a record with another
     /// value is rejected.
     pub(super) fn bound_names(&self) -> Vec<String> {
-        let given = self.names();
+        let given = self.given_names();
         let is_fixed = |field: &&Arc<Field>| !self.widens && bound::is_fixed(field) && !given.contains(field.name());
         self.bound.iter().filter(is_fixed).map(|field| field.name().clone()).collect()
     }
@@ -97,10 +97,10 @@ impl GivenTypes {
         let strict = options.on_schema == OnSchema::Fail;
         let conflict = |field: &Field| {
             let (_, known) = self.bound.find(field.name()).filter(|_| !self.widens)?;
-            let fits = match bound::bind(known, field) {
-                Bound::Fits(_) => true,
-                Bound::Extends(_) => !strict || *known.data_type() == DataType::Null,
-                Bound::Conflict(_) => false,
+            let fits = match bound::bind_column(known, field) {
+                ColumnBinding::Fits(_) => true,
+                ColumnBinding::Extends(_) => !strict || *known.data_type() == DataType::Null,
+                ColumnBinding::Conflict(_) => false,
             };
             (!fits).then(|| unlike_dataset(known, field))
         };
@@ -116,37 +116,37 @@ impl GivenTypes {
             };
             let mut stated = fields.iter().filter(|field| !names.contains(field.name()) && is_stated(field));
             if let Some(error) = stated.find_map(|field| conflict(field)) {
-                return Err(error.at(source.file.uri()));
+                return Err(error.at_location(source.file.uri()));
             }
         }
         Ok(())
     }
 
     /// Returns the columns of a run with the types of the dataset, where these are to stay.
-    fn bind(&self, fields: Fields) -> Fields {
+    fn bind_types(&self, fields: Fields) -> Fields {
         if self.bound.is_empty() {
             return fields;
         }
         let bind = |field: &Arc<Field>| {
             let Some((_, known)) = self.bound.find(field.name()) else { return Arc::clone(field) };
-            Arc::new(match bound::bind(known, field) {
-                Bound::Fits(field) | Bound::Extends(field) => field,
-                Bound::Conflict(united) if self.widens => united,
+            Arc::new(match bound::bind_column(known, field) {
+                ColumnBinding::Fits(field) | ColumnBinding::Extends(field) => field,
+                ColumnBinding::Conflict(united) if self.widens => united,
                 // The reader says which value does not fit.
-                Bound::Conflict(_) => known.as_ref().clone(),
+                ColumnBinding::Conflict(_) => known.as_ref().clone(),
             })
         };
         fields.iter().map(bind).collect()
     }
 
     /// Returns the names of the columns whose types the user gave.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(super) fn given_names(&self) -> Vec<String> {
         let prescribed = self.prescribed.iter().flatten().map(|field| field.name());
         prescribed.chain(self.types.iter().map(Field::name)).cloned().collect()
     }
 
     /// Returns the names of those columns that are to be floats, with the bytes of a float.
-    pub(super) fn floats(&self) -> Vec<(String, usize)> {
+    pub(super) fn float_widths(&self) -> Vec<(String, usize)> {
         let width = |field: &Field| field.data_type().primitive_width().filter(|_| field.data_type().is_floating());
         let given = |field: &Field| Some((field.name().clone(), width(field)?));
         self.types.iter().filter_map(given).collect()
@@ -163,26 +163,27 @@ impl GivenTypes {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for the first such type.
-    pub(super) fn check(&self, sources: &[RecordSource]) -> Result<()> {
+    pub(super) fn check_sources(&self, sources: &[RecordSource]) -> Result<()> {
         let prescribed: Vec<Field> = self.prescribed.iter().flatten().map(|field| field.as_ref().clone()).collect();
         for source in sources {
             let has = |field: &&Field| {
                 source.reader.facts().columns.as_ref().is_none_or(|names| names.contains(field.name()))
             };
             let mut given = prescribed.iter().chain(&self.types).filter(has);
-            given.try_for_each(|field| source.format.check_type(field).map_err(|e| e.at(source.file.uri())))?;
+            given
+                .try_for_each(|field| source.format.check_type(field).map_err(|e| e.at_location(source.file.uri())))?;
         }
         Ok(())
     }
 
     /// Unites the columns that are read of all sources, in the types that the shards have.
-    pub(super) fn unite(&self, settings: &Settings, fields: &[Fields], sources: &[RecordSource]) -> Fields {
+    pub(super) fn unite_columns(&self, settings: &Settings, fields: &[Fields], sources: &[RecordSource]) -> Fields {
         let storable = |fields: Fields| match settings.shard_format {
             OutputFormat::Parquet => parquet::storable_fields(&fields),
             OutputFormat::Tar | OutputFormat::TfRecord => schema::with_open_intervals(&fields),
         };
         if let Some(prescribed) = &self.prescribed {
-            return self.bind(storable(self.selection.read(prescribed)));
+            return self.bind_types(storable(self.selection.read(prescribed)));
         }
         let united = fields.iter().fold(Fields::empty(), |all, fields| unite_lists(&all, fields));
         let is_id = |name: &String| settings.id.contains(name) || settings.subject.as_ref() == Some(name);
@@ -200,42 +201,44 @@ impl GivenTypes {
             }
             None => Arc::clone(field),
         };
-        self.bind(storable(self.selection.read(&united.iter().map(pin).collect())))
+        self.bind_types(storable(self.selection.read(&united.iter().map(pin).collect())))
     }
 }
 
 /// Returns the error for a column whose values the dataset's type does not hold.
 fn unlike_dataset(known: &Field, found: &Field) -> Error {
     let (then, now) = (print_type(known), print_type(found));
-    let error = Error::input(format!("expected {then}, as this dataset has, found {now}")).column(found.name());
+    let error = Error::input(format!("expected {then}, as this dataset has, found {now}")).in_column(found.name());
     bound_hints(error, found.name(), &then)
 }
 
 /// Adds what to do about values that do not fit the type of the dataset.
 fn bound_hints(error: Error, column: &str, then: &str) -> Error {
     error
-        .hint(format!(
+        .with_hint(format!(
             "give the column that type with --type {column}={then}, and leave out what does not fit with \
          --on-error skip"
         ))
-        .hint("or widen the type of the dataset with --on-schema union; --out names another dataset")
+        .with_hint("or widen the type of the dataset with --on-schema union; --out names another dataset")
 }
 
 /// Returns the columns of `--schema`, with the types of `--type`.
-fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
+fn prescribed_columns(job: &ConvertJob<'_>) -> Result<Option<Fields>> {
     let Some(path) = &job.options.schema else { return Ok(None) };
-    let location = job.context.location(path)?;
+    let location = job.context.parse_location(path)?;
     let missing = || {
-        let error = Error::usage("expected a schema file, found nothing").at(path.clone());
-        error.hint("a schema is a Parquet file, or JSON like {\"columns\": [{\"name\": \"age\", \"type\": \"int64\"}]}")
+        let error = Error::usage("expected a schema file, found nothing").at_location(path.clone());
+        error.with_hint(
+            "a schema is a Parquet file, or JSON like {\"columns\": [{\"name\": \"age\", \"type\": \"int64\"}]}",
+        )
     };
     let bytes = storage::read_small(SCHEMA, &location, &job.context.settings)?.ok_or_else(missing)?;
     let fields = if parquet::sniff(&bytes) {
         parquet::open(bytes, path)?.schema().fields().clone()
     } else {
         let text = std::str::from_utf8(&bytes)
-            .map_err(|e| Error::usage("expected a schema file in UTF-8").at(path.clone()).cause(e))?;
-        schema::file::parse(text).map_err(|e| e.at(path.clone()))?
+            .map_err(|e| Error::usage("expected a schema file in UTF-8").at_location(path.clone()).with_cause(e))?;
+        schema::file::parse(text).map_err(|e| e.at_location(path.clone()))?
     };
     let given = |field: &Arc<Field>| match job.options.types.iter().find(|f| f.name() == field.name()) {
         Some(given) => Arc::new(given.clone()),
@@ -246,7 +249,7 @@ fn prescribed_columns(job: &Job<'_>) -> Result<Option<Fields>> {
 
 /// Returns the error for a column that no source has.
 pub(super) fn unknown_column(wanted: &str, columns: &[impl AsRef<str>]) -> Error {
-    schema::hint_columns(Error::usage("no source has this column").column(wanted), wanted, columns)
+    schema::hint_columns(Error::usage("no source has this column").in_column(wanted), wanted, columns)
 }
 
 /// Returns an error if sources must have the same columns and do not.
@@ -264,8 +267,8 @@ pub(super) fn check_same_columns(options: &ConvertOptions, sources: &[RecordSour
             sources[0].file.uri(),
             names(&fields[other]).join(", ")
         ))
-        .at(sources[other].file.uri())
-        .hint("unite columns by name with --on-schema keep"));
+        .at_location(sources[other].file.uri())
+        .with_hint("unite columns by name with --on-schema keep"));
     }
     Ok(())
 }
@@ -321,12 +324,12 @@ pub(super) fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields], give
     for (i, fields) in fields.iter().enumerate().filter(|(i, _)| sources[*i].format.is_typed()) {
         for field in fields.iter().filter(|f| given.iter().all(|g| g.name() != f.name())) {
             let (other, stated) = *first.entry(field.name()).or_insert((i, field));
-            if let Some(conflict) = schema::conflict(stated, field) {
+            if let Some(conflict) = schema::unite_conflict(stated, field) {
                 return Err(Error::input(format!("expected columns of one type, found that {conflict}"))
-                    .at(sources[i].file.uri())
-                    .column(field.name())
-                    .hint(format!("the other type is in {}", sources[other].file.uri()))
-                    .hint("choose sources with --include, or give the column a type with --type, such as text"));
+                    .at_location(sources[i].file.uri())
+                    .in_column(field.name())
+                    .with_hint(format!("the other type is in {}", sources[other].file.uri()))
+                    .with_hint("choose sources with --include, or give the column a type with --type, such as text"));
             }
         }
     }
@@ -338,15 +341,15 @@ pub(super) fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields], give
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) for tensors of a different shape; when a shard cannot be read.
-pub(super) fn fit_shapes(job: &Job<'_>, format: OutputFormat, fields: Fields) -> Result<Fields> {
+pub(super) fn fit_shapes(job: &ConvertJob<'_>, format: OutputFormat, fields: Fields) -> Result<Fields> {
     let Some(snapshot) = job.snapshot.filter(|_| format == OutputFormat::Parquet) else {
         return Ok(fields);
     };
-    let Some(shard) = snapshot.shards()?.last().filter(|_| outputs::has_tensors(&fields)) else {
+    let Some(shard) = snapshot.live_shards()?.last().filter(|_| outputs::has_tensors(&fields)) else {
         return Ok(fields);
     };
     let place = job.dataset.store().location().join(&shard.path).to_string();
-    let known = parquet::open(job.dataset.object(&shard.path, shard.bytes), &place)?;
+    let known = parquet::open(job.dataset.object_at(&shard.path, shard.bytes), &place)?;
     let fit = |field: &Arc<Field>| {
         let Some((_, known)) = known.schema().fields().find(field.name()) else { return Ok(Arc::clone(field)) };
         let (dims, found) = (tensor_dims(known), tensor_dims(field));
@@ -364,9 +367,9 @@ pub(super) fn fit_shapes(job: &Job<'_>, format: OutputFormat, fields: Fields) ->
             shape(dims),
             shape(found)
         ))
-        .at(place.as_str())
-        .column(field.name())
-        .hint("name another dataset with --out, or choose variables with --read var"))
+        .at_location(place.as_str())
+        .in_column(field.name())
+        .with_hint("name another dataset with --out, or choose variables with --read var"))
     };
     fields.iter().map(fit).collect()
 }

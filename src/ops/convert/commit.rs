@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use arrow::datatypes::Fields;
 
 use super::{
-    gates::Found, job::Job, listing::STDIN, plan::ConvertPlan, report::ConvertReport, run::Made, select::Selection,
-    sources::Fresh,
+    gates::GateResults, job::ConvertJob, listing::STDIN, plan::ConvertPlan, report::ConvertReport, run::RunOutput,
+    select::ConvertSelection, sources::Fresh,
 };
 use crate::{
     dataset::{
@@ -16,13 +16,13 @@ use crate::{
     error::Result,
     exec::{constants, convert::Converted, gather::Tally, shard::FinishedShard, types},
     indexes::{self, version},
-    ops::{inputs::tell_left_out, lineage, revision, undo::Replacing},
+    ops::{inputs::tell_left_out, lineage, revision, undo::SourceReplacement},
     schema::bound,
     storage::{Staged, Store},
 };
 
 /// Parts of a transaction.
-pub(super) struct Folded {
+pub(super) struct ConvertCommitParts {
     /// Objects to be published.
     pub(super) staged: Vec<Staged>,
     /// Shards to be added.
@@ -39,32 +39,33 @@ pub(super) struct Folded {
 ///
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict), or when the store fails; nothing is committed then.
-pub(super) fn commit(
-    job: &Job<'_>,
+pub(super) fn commit_run(
+    job: &ConvertJob<'_>,
     plan: &ConvertPlan,
     folder: &str,
     mut publication: Publication<'_>,
-    made: Made,
+    made: RunOutput,
     mut report: ConvertReport,
 ) -> Result<ConvertReport> {
-    let Made { converted, tally, part_hashes, rejects, found: Found { groups, duplicates, .. } } = made;
+    let RunOutput { converted, tally, part_hashes, rejects, found: GateResults { groups, duplicates, .. } } = made;
     report.rejects = rejects.as_ref().map(|rejects| rejects.path.clone());
-    report.set_others(others(&tally, &converted), plan.similar);
+    report.set_others(outcome_counts(&tally, &converted), plan.similar);
     report.folder = Some(folder.to_owned());
     let store = job.dataset.store().as_ref();
-    let Folded { mut staged, mut adds, segments, places, counts } = fold(store, plan, converted, &tally, rejects)?;
+    let ConvertCommitParts { mut staged, mut adds, segments, places, counts } =
+        assemble_commit(store, plan, converted, &tally, rejects)?;
     counts.reconcile()?;
     let (table, duplicates) = duplicates.unzip();
     staged.extend(table);
     report.set_splits(&plan.settings, &adds);
     job.context.cancel.check()?;
     publication.publish_shards(adds.iter_mut(), staged)?;
-    let indexes = version::Prepared::new(job.dataset, job.snapshot, &adds, &plan.settings.indexes)?;
+    let indexes = version::PreparedIndexes::new(job.dataset, job.snapshot, &adds, &plan.settings.indexes)?;
     let pseudonymizer = job.pseudonymizer.as_ref();
     let sources = Fresh { inputs: &plan.inputs, hashes: &[], part_hashes: &part_hashes, tally: &tally, pseudonymizer };
     let transaction = Transaction {
         arguments: plan.arguments.clone(),
-        revisions: revisions(job),
+        revisions: source_revisions(job),
         counts,
         adds,
         segments,
@@ -72,19 +73,24 @@ pub(super) fn commit(
         sources: &sources,
         duplicates,
         numbers: Numbers::Fresh(counts.records_out),
-        ..Transaction::new(publication.id().clone(), Operation::Convert, with_types(&plan.settings, plan.row_fields()))
+        ..Transaction::new(
+            publication.run_id().clone(),
+            Operation::Convert,
+            with_types(&plan.settings, plan.row_fields()),
+        )
     };
     let snapshot = match plan.replaced.is_empty() {
         true => publication.commit(&transaction)?,
         false => {
             let (context, dataset, replaced) = (job.context, job.dataset, &plan.replaced);
-            Replacing { context, dataset, pseudonymizer, base: plan.base, replaced }.commit(transaction, publication)?
+            SourceReplacement { context, dataset, pseudonymizer, base: plan.base, replaced }
+                .commit_replacement(transaction, publication)?
         }
     };
     report.shards_rewritten = snapshot.entry().counts.shards_added.saturating_sub(counts.shards_added);
     report.counts = snapshot.entry().counts;
     report.version = Some(snapshot.version());
-    version::refresh(&snapshot, indexes, job.context.observer)?;
+    version::refresh_indexes(&snapshot, indexes, job.context.observer)?;
     if !plan.replaced.is_empty() {
         tell_left_out(job.context, &snapshot)?;
     }
@@ -96,14 +102,15 @@ pub(super) fn commit(
 pub(super) fn with_types(settings: &Settings, fields: Option<&Fields>) -> Settings {
     let Some(fields) = fields else { return settings.clone() };
     let known = settings.types.clone().unwrap_or_default();
-    let stored = Selection::new(settings, None).stored(fields);
-    let types = bound::after(&known, &stored);
-    let retyped = bound::retyped(&known, &types).map(str::to_owned).chain(settings.retyped.iter().cloned()).collect();
+    let stored = ConvertSelection::new(settings, None).stored_columns(fields);
+    let types = bound::types_after_run(&known, &stored);
+    let retyped =
+        bound::retyped_columns(&known, &types).map(str::to_owned).chain(settings.retyped.iter().cloned()).collect();
     Settings { types: Some(types), retyped, ..settings.clone() }
 }
 
 /// Returns the counts of a run that the log does not keep.
-pub(super) fn others(tally: &Tally, converted: &Converted) -> OutcomeCounts {
+pub(super) fn outcome_counts(tally: &Tally, converted: &Converted) -> OutcomeCounts {
     OutcomeCounts {
         blank_lines: tally.blank_lines,
         padded: tally.padded,
@@ -117,13 +124,13 @@ pub(super) fn others(tally: &Tally, converted: &Converted) -> OutcomeCounts {
 }
 
 /// Collects the objects to be published, the additions to the dataset, and the counts.
-pub(super) fn fold(
+pub(super) fn assemble_commit(
     store: &dyn Store,
     plan: &ConvertPlan,
     converted: Converted,
     tally: &Tally,
     rejects: Option<Staged>,
-) -> Result<Folded> {
+) -> Result<ConvertCommitParts> {
     let Converted { shards, records, segments, places, staged: placed, .. } = converted;
     let mut staged: Vec<Staged> = Vec::new();
     let finished = shards.iter().map(|finished| (finished.meta(), finished.md5));
@@ -132,10 +139,10 @@ pub(super) fn fold(
     let folders: BTreeSet<&str> = shards.iter().map(FinishedShard::folder).collect();
     for folder in folders {
         if let Some(fields) = &fields {
-            staged.push(types::stage(store, folder, fields)?);
+            staged.push(types::stage_types(store, folder, fields)?);
         }
         if let Some(constants) = &plan.constants {
-            staged.push(constants::stage(store, folder, constants)?);
+            staged.push(constants::stage_constants(store, folder, constants)?);
         }
     }
     let mut adds: Vec<NewShard> = Vec::with_capacity(shards.len());
@@ -159,12 +166,12 @@ pub(super) fn fold(
         shards_removed: 0,
         ..Counts::default()
     };
-    Ok(Folded { staged, adds, segments: segments.refs, places, counts })
+    Ok(ConvertCommitParts { staged, adds, segments: segments.refs, places, counts })
 }
 
 /// Returns the revisions of the sources; each repository occurs once.
-pub(super) fn revisions(job: &Job<'_>) -> Vec<Revision> {
+pub(super) fn source_revisions(job: &ConvertJob<'_>) -> Vec<Revision> {
     let sources = job.options.sources.iter().filter(|source| *source != STDIN);
     let folders = sources.filter_map(|source| lineage::source_folder_or_file(job.context, source));
-    revision::all(folders, job.pseudonymizer.as_ref())
+    revision::all_revisions(folders, job.pseudonymizer.as_ref())
 }

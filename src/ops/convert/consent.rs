@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::{
     classes,
     inputs::Inputs,
-    job::Job,
+    job::ConvertJob,
     options::{Accept, OnSchema},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     id::Version,
     record::{parts::KEY_COLUMN, subject::SubjectsFrom},
     schema::{
-        bound::{self, Bound, bind},
+        bound::{self, ColumnBinding, bind_column},
         file::print_type,
         plain_fields,
     },
@@ -35,7 +35,7 @@ use crate::{
 /// data.
 const COMMITS: usize = 64;
 
-impl Job<'_> {
+impl ConvertJob<'_> {
     /// Returns an error if the new data is of another kind than the dataset's, and notes which columns change their
     /// type.
     ///
@@ -44,7 +44,7 @@ impl Job<'_> {
     pub(super) fn check_alike(&self, inputs: &Inputs, fields: &Fields, settings: &Settings) -> Result<()> {
         let (format, none) = (settings.shard_format, Fields::empty());
         let types = settings.types.as_ref().unwrap_or(&none);
-        let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
+        let shards = self.snapshot.map(|snapshot| snapshot.live_shards()).transpose()?.unwrap_or_default();
         let Some(last) = shards.last() else { return Ok(()) };
         let known = self.columns_of(last, format)?;
         // Tar without types of rows holds samples, or rows as parts, which cannot be distinguished from samples.
@@ -74,10 +74,10 @@ impl Job<'_> {
     /// # Errors
     /// When a shard of the dataset cannot be read.
     pub(super) fn types_of_shards(&self, format: OutputFormat) -> Result<Option<Fields>> {
-        let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
+        let shards = self.snapshot.map(|snapshot| snapshot.live_shards()).transpose()?.unwrap_or_default();
         let Some(last) = shards.last() else { return Ok(None) };
         let known = self.columns_of(last, format)?.filter(|known| known.find(KEY_COLUMN).is_none());
-        known.map(|known| Ok(bound::kept(&plain_fields(&known)?))).transpose()
+        known.map(|known| Ok(bound::stored_types(&plain_fields(&known)?))).transpose()
     }
 
     /// Returns the columns of a shard; `None` if the types of its rows are not recorded.
@@ -86,7 +86,7 @@ impl Job<'_> {
         match format {
             OutputFormat::Parquet => {
                 let place = store.location().join(&shard.path).to_string();
-                let file = parquet::open(self.dataset.object(&shard.path, shard.bytes), &place)?;
+                let file = parquet::open(self.dataset.object_at(&shard.path, shard.bytes), &place)?;
                 Ok(Some(file.schema().fields().clone()))
             }
             OutputFormat::Tar | OutputFormat::TfRecord => {
@@ -115,7 +115,11 @@ impl Job<'_> {
             }
         }
         self.require_accepted(Accept::Columns, "columns", || {
-            format!("expected at least one of this dataset's columns, {}, found {}", some(&before), some(&now))
+            format!(
+                "expected at least one of this dataset's columns, {}, found {}",
+                list_first(&before),
+                list_first(&now)
+            )
         })
     }
 
@@ -129,15 +133,15 @@ impl Job<'_> {
             if before != now {
                 let (before, now) = (names(known).join(", "), names(found).join(", "));
                 return Err(Error::input(format!("expected the columns {before}, as this dataset has, found {now}"))
-                    .at(self.dataset.store().location().to_string())
-                    .hint("unite columns by name with --on-schema keep"));
+                    .at_location(self.dataset.store().location().to_string())
+                    .with_hint("unite columns by name with --on-schema keep"));
             }
         }
         let change = |field: &FieldRef| {
             let (_, before) = types.find(field.name())?;
-            let changes = match bind(before, field) {
-                Bound::Fits(united) => print_type(&united) != print_type(before),
-                Bound::Extends(_) | Bound::Conflict(_) => true,
+            let changes = match bind_column(before, field) {
+                ColumnBinding::Fits(united) => print_type(&united) != print_type(before),
+                ColumnBinding::Extends(_) | ColumnBinding::Conflict(_) => true,
             };
             changes.then(|| format!("`{}` from {} to {}", field.name(), print_type(before), print_type(field)))
         };
@@ -164,12 +168,12 @@ impl Job<'_> {
             return Ok(());
         };
         for version in (1..=snapshot.version().0).rev().take(COMMITS) {
-            let Ok(entry) = snapshot.dataset().entry(Version(version)) else { break };
+            let Ok(entry) = snapshot.dataset().read_entry(Version(version)) else { break };
             if entry.operation != Operation::Convert || entry.counts.records_out == 0 {
                 continue;
             }
             let (then, now) =
-                (entry.arguments.get("read.raw").is_some_and(|raw| raw == "yes"), self.options.read.raw());
+                (entry.arguments.get("read.raw").is_some_and(|raw| raw == "yes"), self.options.read.is_raw());
             let named = |raw| {
                 if raw { "numbers as they are stored (--read raw=yes)" } else { "decoded numbers (no --read raw=yes)" }
             };
@@ -189,7 +193,7 @@ impl Job<'_> {
     /// [`Kind::Changed`](crate::error::Kind::Changed) without consent; when the constants of the dataset cannot be
     /// read.
     pub(super) fn check_constants(&self, found: Option<&Bytes>) -> Result<()> {
-        let shards = self.snapshot.map(|snapshot| snapshot.shards()).transpose()?.unwrap_or_default();
+        let shards = self.snapshot.map(|snapshot| snapshot.live_shards()).transpose()?.unwrap_or_default();
         let (Some(last), Some(found)) = (shards.last(), found) else { return Ok(()) };
         let known = constants::read(self.dataset.store().as_ref(), folder_of(&last.path))?;
         let Some(column) = known.map(|known| constants::difference_of(&known, found)).transpose()?.flatten() else {
@@ -200,7 +204,7 @@ impl Job<'_> {
              a difference"
                 .to_owned()
         })
-        .map_err(|error| error.column(column).hint("or choose variables that agree with --read var"))
+        .map_err(|error| error.in_column(column).with_hint("or choose variables that agree with --read var"))
     }
 
     /// Returns an error if ids or subjects would come from other columns than before.
@@ -214,10 +218,10 @@ impl Job<'_> {
             })
         };
         if !self.options.id.is_empty() && now.id != old.id {
-            changed("id", &named(&old.id), &named(&now.id))?;
+            changed("id", &list_columns(&old.id), &list_columns(&now.id))?;
         }
         if self.options.subject.is_some() && now.subject != old.subject {
-            changed("subject", &named(old.subject.as_slice()), &named(now.subject.as_slice()))?;
+            changed("subject", &list_columns(old.subject.as_slice()), &list_columns(now.subject.as_slice()))?;
         }
         if now.columns != old.columns {
             let shown = |columns: &[String]| if columns.is_empty() { "'*'".to_owned() } else { columns.join(",") };
@@ -238,7 +242,7 @@ impl Job<'_> {
 
     /// Tells which settings of the dataset the run changes, that need no consent.
     pub(super) fn tell_settings(&self, old: &Settings, now: &Settings) {
-        for (what, then, now) in told(old, now) {
+        for (what, then, now) in minor_changes(old, now) {
             let note =
                 format!("the dataset's --{what} changes from {then} to {now}, for new shards of this and later runs");
             self.context.observer.event(Event::Note(note));
@@ -247,7 +251,7 @@ impl Job<'_> {
 }
 
 /// Returns the settings that differ and need no consent: the option, and both values.
-pub(super) fn told(old: &Settings, now: &Settings) -> impl Iterator<Item = (&'static str, String, String)> {
+pub(super) fn minor_changes(old: &Settings, now: &Settings) -> impl Iterator<Item = (&'static str, String, String)> {
     let all = [
         ("codec", old.codec.to_string(), now.codec.to_string()),
         ("target-shard", old.target_shard.to_string(), now.target_shard.to_string()),
@@ -256,7 +260,7 @@ pub(super) fn told(old: &Settings, now: &Settings) -> impl Iterator<Item = (&'st
     all.into_iter().filter(|(_, then, now)| then != now)
 }
 
-fn named(columns: &[String]) -> String {
+fn list_columns(columns: &[String]) -> String {
     if columns.is_empty() { "of none".to_owned() } else { columns.join(",") }
 }
 
@@ -271,7 +275,7 @@ fn from(settings: &Settings) -> String {
 }
 
 /// Lists the first few of some names.
-fn some(names: &[String]) -> String {
+fn list_first(names: &[String]) -> String {
     let more = if names.len() > 5 { ", ..." } else { "" };
     format!("{}{more}", names.iter().take(5).cloned().collect::<Vec<_>>().join(", "))
 }

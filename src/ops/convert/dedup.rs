@@ -1,6 +1,6 @@
 //! Which duplicates a run leaves out: as the dataset does, or as the user asks.
 
-use super::split::Known;
+use super::split::RecordFacts;
 use crate::{
     dataset::{Settings, Snapshot},
     error::{Error, Result},
@@ -11,14 +11,14 @@ use crate::{
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset leaves out other duplicates.
-pub(super) fn chosen(snapshot: Option<&Snapshot>, choice: Option<&DedupChoice>) -> Result<Option<DedupBy>> {
+pub(super) fn choose_dedup(snapshot: Option<&Snapshot>, choice: Option<&DedupChoice>) -> Result<Option<DedupBy>> {
     let old = snapshot.and_then(|snapshot| Some((snapshot, snapshot.entry().settings.dedup.as_ref()?)));
     match (choice, old) {
         (None | Some(DedupChoice::None), old) => Ok(old.map(|(_, old)| old.clone())),
         (Some(DedupChoice::By(by)), Some((snapshot, old))) if by != old => {
             Err(Error::usage(format!("expected --dedup {old}, as in this dataset, found {by}"))
-                .at(snapshot.dataset().store().location().to_string())
-                .hint("name another dataset with --out"))
+                .at_location(snapshot.dataset().store().location().to_string())
+                .with_hint("name another dataset with --out"))
         }
         (Some(DedupChoice::By(by)), _) => Ok(Some(by.clone())),
     }
@@ -28,17 +28,17 @@ pub(super) fn chosen(snapshot: Option<&Snapshot>, choice: Option<&DedupChoice>) 
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) that names what is missing.
-pub(super) fn check(settings: &Settings, known: &Known<'_>) -> Result<()> {
+pub(super) fn check_dedup(settings: &Settings, known: &RecordFacts<'_>) -> Result<()> {
     match &settings.dedup {
         Some(DedupBy::Id) if settings.id.is_empty() && !known.have_keys => {
             Err(Error::usage("expected record ids for --dedup id, found none: origins differ for all records")
-                .hint("name the columns of the record id with --id, or use --dedup content"))
+                .with_hint("name the columns of the record id with --id, or use --dedup content"))
         }
         Some(DedupBy::Columns(_)) if known.are_samples => {
             Err(Error::usage("expected tables for --dedup with columns, found samples")
-                .hint("samples have no columns; use --dedup content or --dedup id"))
+                .with_hint("samples have no columns; use --dedup content or --dedup id"))
         }
-        Some(DedupBy::Columns(names)) => names.iter().try_for_each(|name| known.column(name)),
+        Some(DedupBy::Columns(names)) => names.iter().try_for_each(|name| known.check_column(name)),
         _ => Ok(()),
     }
 }

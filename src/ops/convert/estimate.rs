@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Estimate,
     inputs::{Inputs, SAMPLES_KEPT, source_facts},
-    job::Job,
+    job::ConvertJob,
     plan::ConvertPlan,
 };
 use crate::{
@@ -23,19 +23,19 @@ use crate::{
 
 impl ConvertPlan {
     /// Encodes the first records of each source to find the ratio of output to input bytes.
-    pub(super) fn estimate(&self, job: &Job<'_>) -> Result<Estimate> {
+    pub(super) fn estimate_output(&self, job: &ConvertJob<'_>) -> Result<Estimate> {
         let (records, bytes) = match &self.inputs {
             Inputs::Records(sources) => self.estimate_records(job, sources)?,
             Inputs::Samples { files, samples } => {
                 let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
-                let sizes = samples.range(0..samples.len(), files).flat_map(SampleFiles::sizes);
+                let sizes = samples.iter_range(0..samples.len(), files).flat_map(SampleFiles::part_sizes);
                 (samples.len() as u64, sizes.map(|bytes| bytes + framing).sum())
             }
         };
         let shards = match job.options.ends {
             Some(ShardEnds::Records(each)) => records.div_ceil(each.max(1)),
             Some(ShardEnds::Parts(shards) | ShardEnds::Even(shards)) => {
-                let sides = self.settings.split.as_ref().map_or(1, Sides::count) as u64;
+                let sides = self.settings.split.as_ref().map_or(1, Sides::side_count) as u64;
                 shards.saturating_mul(sides).min(records)
             }
             None => shard_count(bytes, self.settings.target_shard.0),
@@ -55,11 +55,11 @@ impl ConvertPlan {
         })
     }
 
-    fn estimate_records(&self, job: &Job<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {
-        let schema = self.schema();
+    fn estimate_records(&self, job: &ConvertJob<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {
+        let schema = self.input_schema();
         // Records are not divided to estimate their size.
-        let encoder = self.encoder(job.pseudonymizer.as_ref(), &schema)?.without_sides();
-        let gate = self.given.selection.gate(&self.fields, false)?;
+        let encoder = self.build_encoder(job.pseudonymizer.as_ref(), &schema)?.without_sides();
+        let gate = self.given.selection.select_gate(&self.fields, false)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
         // Where the sources state how many records they have, these are counted, and bytes follow from them.
         let stated: Option<u64> = sources.iter().map(|source| source.reader.facts().rows).sum();
@@ -71,7 +71,7 @@ impl ConvertPlan {
             let Ok(Parsed::Block(block)) = source.reader.parse(sample, &schema) else { continue };
             let mut gated = GatedBlock::new(block, Arc::default());
             if let Some(gate) = &gate {
-                gate.pass(&mut gated, &facts)?;
+                gate.pass_block(&mut gated, &facts)?;
             }
             let block = gated.block;
             looked_at += source.file.bytes();
@@ -85,16 +85,16 @@ impl ConvertPlan {
             records += count as f64 * scale;
             let batch = SourceBatch {
                 lacking: block.lacking,
-                rows: Numbers::counting(1, block.payload.len()),
+                rows: Numbers::counting_from(1, block.payload.len()),
                 payload: block.payload,
                 source: facts.name,
-                hashes: Numbers::shared(block.hashes, block.sharing),
+                hashes: Numbers::shared_by(block.hashes, block.sharing),
                 fingerprints: Vec::new(),
                 sidecar: None,
             };
             let unit =
                 EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0, raw_bytes: 0 };
-            let written = match encoder.encode(unit)?.body {
+            let written = match encoder.encode_unit(unit)?.body {
                 Body::RowGroup(group, _) => group.encoded_bytes as f64,
                 Body::Stream(piece) => piece.bytes.len() as f64,
             };

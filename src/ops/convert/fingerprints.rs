@@ -2,16 +2,16 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use super::{inputs::Inputs, job::Job, plan::ConvertPlan};
+use super::{inputs::Inputs, job::ConvertJob, plan::ConvertPlan};
 use crate::{
-    dataset::{DuplicatesWriter, Known, Snapshot, SourceRow, each_known, numbered, token_of},
+    dataset::{DuplicatesWriter, RecordIdentity, Snapshot, SourceRow, each_known, numbered_rows, token_of},
     error::{Error, Result},
     exec::{
         gates::dedup::{DedupGate, EARLIER},
         seen::{Seen, SeenMemory},
     },
     id::Writer,
-    ops::undo::Selection,
+    ops::undo::SourceSelection,
     record::{
         dedup::{DedupBy, DedupChoice},
         fingerprint::Fingerprinter,
@@ -22,7 +22,11 @@ use crate::{
 ///
 /// # Errors
 /// When what the dataset holds cannot be read.
-pub(super) fn gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, writer: &Writer) -> Result<Option<DedupGate<'a>>> {
+pub(super) fn dedup_gate<'a>(
+    job: &'a ConvertJob<'_>,
+    plan: &'a ConvertPlan,
+    writer: &Writer,
+) -> Result<Option<DedupGate<'a>>> {
     let Some(by) = &plan.settings.dedup else { return Ok(None) };
     let fingerprinter = Fingerprinter::new(job.pseudonymizer.as_ref().map(|keys| keys.fingerprint_key()));
     let seen = match job.options.dedup {
@@ -47,18 +51,18 @@ pub(super) fn gate<'a>(job: &'a Job<'_>, plan: &'a ConvertPlan, writer: &Writer)
 }
 
 /// Returns the fingerprints of the records that the dataset holds, without those that this run replaces.
-fn seen_before(job: &Job<'_>, plan: &ConvertPlan, by: &DedupBy, fingerprinter: &Fingerprinter) -> Result<Seen> {
-    let mut seen = Seen::new(SeenMemory::of(plan.memory.bytes));
+fn seen_before(job: &ConvertJob<'_>, plan: &ConvertPlan, by: &DedupBy, fingerprinter: &Fingerprinter) -> Result<Seen> {
+    let mut seen = Seen::new(SeenMemory::from_limit(plan.memory.bytes));
     let Some(snapshot) = job.snapshot else { return Ok(seen) };
-    let (store, table) = (snapshot.dataset().store(), snapshot.runs()?);
+    let (store, table) = (snapshot.dataset().store(), snapshot.run_table()?);
     let by_shard = snapshot.runs_by_shard()?;
     let replaced = replaced_rows(job, plan, snapshot)?;
     let mut unknown = 0_u64;
-    for shard in snapshot.shards()? {
+    for shard in snapshot.live_shards()? {
         job.context.cancel.check()?;
         let mut replaced = replaced.get(&shard.path).map_or(&[][..], Vec::as_slice);
         let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
-        let mut numbers = numbered(store, runs, table)?;
+        let mut numbers = numbered_rows(store, runs, table)?;
         let mut rows = 0_u64..;
         each_known(store, &shard.sidecar(), !by.needs_fingerprints(), &mut |known| {
             let (row, number) = (rows.next(), numbers.next().transpose()?.flatten());
@@ -70,28 +74,28 @@ fn seen_before(job: &Job<'_>, plan: &ConvertPlan, by: &DedupBy, fingerprinter: &
             }
             let number = number.ok_or_else(|| Error::integrity("expected a record number for each row, found none"))?;
             let fingerprint = match known {
-                Known::Fingerprint(None) => {
+                RecordIdentity::Fingerprint(None) => {
                     unknown += 1;
                     return Ok(());
                 }
-                Known::Id(None) => return Ok(()),
-                Known::Fingerprint(Some(fingerprint)) => *fingerprint,
-                Known::Id(Some(id)) if job.pseudonymizer.is_some() => fingerprinter.of_id(token_of(id)),
-                Known::Id(Some(id)) => fingerprinter.of_id(id),
+                RecordIdentity::Id(None) => return Ok(()),
+                RecordIdentity::Fingerprint(Some(fingerprint)) => *fingerprint,
+                RecordIdentity::Id(Some(id)) if job.pseudonymizer.is_some() => fingerprinter.of_id(token_of(id)),
+                RecordIdentity::Id(Some(id)) => fingerprinter.of_id(id),
             };
-            seen.first(&fingerprint, EARLIER | number.record).map(drop)
+            seen.find_or_insert(&fingerprint, EARLIER | number.record).map(drop)
         })?;
     }
     if unknown == 0 { Ok(seen) } else { Err(no_fingerprints(snapshot, by, unknown)) }
 }
 
 /// Returns the rows of shards that this run replaces, in ascending order.
-fn replaced_rows(job: &Job<'_>, plan: &ConvertPlan, snapshot: &Snapshot) -> Result<HashMap<String, Vec<u64>>> {
+fn replaced_rows(job: &ConvertJob<'_>, plan: &ConvertPlan, snapshot: &Snapshot) -> Result<HashMap<String, Vec<u64>>> {
     if plan.replaced.is_empty() {
         return Ok(HashMap::new());
     }
     let mut old = |row: &SourceRow| plan.replaced.contains(&row.uri);
-    let selection = Selection::of(snapshot, job.pseudonymizer.as_ref(), &mut old)?;
+    let selection = SourceSelection::select_sources(snapshot, job.pseudonymizer.as_ref(), &mut old)?;
     let affected = selection.affected_shards(snapshot)?;
     Ok(affected.into_iter().map(|affected| (affected.shard.path, affected.ordinals)).collect())
 }
@@ -102,11 +106,11 @@ fn no_fingerprints(snapshot: &Snapshot, by: &DedupBy, unknown: u64) -> Error {
         "expected a fingerprint of each record that the dataset holds, found {unknown} records without one"
     ));
     let error = error
-        .at(place.clone())
-        .hint("only records that were converted with this --dedup have one")
-        .hint(format!("find all duplicates in a new dataset: shardify convert {place} --out OTHER --dedup {by}"));
+        .at_location(place.clone())
+        .with_hint("only records that were converted with this --dedup have one")
+        .with_hint(format!("find all duplicates in a new dataset: shardify convert {place} --out OTHER --dedup {by}"));
     match &snapshot.entry().settings.dedup {
-        Some(_) => error.hint("or keep all records of this run with --dedup none"),
+        Some(_) => error.with_hint("or keep all records of this run with --dedup none"),
         None => error,
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use super::{fingerprints, inputs::Inputs, job::Job, plan::ConvertPlan};
+use super::{fingerprints, inputs::Inputs, job::ConvertJob, plan::ConvertPlan};
 use crate::{
     dataset::DuplicatesRef,
     error::Result,
@@ -38,7 +38,7 @@ pub(super) struct ConvertGates<'a> {
 
 /// What the gates of a run found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct GateResults {
     /// Number of accepted records whose ids are other spellings of erased ones.
     pub(super) similar: u64,
     /// Number of groups that have one side as a whole; `None` if they were not counted.
@@ -52,13 +52,17 @@ impl ConvertPlan {
     ///
     /// # Errors
     /// When what the dataset holds cannot be read, or a condition does not suit the columns.
-    pub(super) fn gates<'a>(&'a self, job: &'a Job<'_>, writer: &Writer) -> Result<ConvertGates<'a>> {
+    pub(super) fn open_gates<'a>(&'a self, job: &'a ConvertJob<'_>, writer: &Writer) -> Result<ConvertGates<'a>> {
         let reads_records = matches!(self.inputs, Inputs::Records(_));
-        let prunes = self.given.names().is_empty();
+        let prunes = self.given.given_names().is_empty();
         let suppress = job.suppress.as_ref().filter(|_| reads_records);
         let fits = self.inputs.give_samples() && self.settings.shard_format == OutputFormat::Parquet;
         Ok(ConvertGates {
-            select: if self.inputs.give_samples() { None } else { self.given.selection.gate(&self.fields, prunes)? },
+            select: if self.inputs.give_samples() {
+                None
+            } else {
+                self.given.selection.select_gate(&self.fields, prunes)?
+            },
             subjects: self.subjects.as_ref().filter(|_| reads_records),
             suppress: suppress.map(|list| SuppressGate {
                 list,
@@ -68,7 +72,7 @@ impl ConvertPlan {
             names: self.naming.gate.as_ref(),
             parts: self.naming.parts.as_ref(),
             fit: fits.then(|| FitGate { columns: self.stored_schema() }),
-            dedup: fingerprints::gate(job, self, writer)?,
+            dedup: fingerprints::dedup_gate(job, self, writer)?,
             sides: self.settings.split.as_ref().map(|sides| SideGate {
                 sides,
                 pseudonymizer: job.pseudonymizer.as_ref(),
@@ -82,19 +86,19 @@ impl ConvertGates<'_> {
     /// Returns the gates in their order: a condition first, so that a record which does not satisfy it counts as
     /// filtered whatever else is the matter with it; duplicates and sides last, since a record that does not stay is
     /// nobody's first and on no side.
-    pub(super) fn list(&self) -> Vec<&dyn Gate> {
-        fn gate(gate: Option<&impl Gate>) -> Option<&dyn Gate> {
+    pub(super) fn ordered_gates(&self) -> Vec<&dyn Gate> {
+        fn as_gate(gate: Option<&impl Gate>) -> Option<&dyn Gate> {
             gate.map(|gate| gate as &dyn Gate)
         }
         let all = [
-            gate(self.select.as_ref()),
-            gate(self.subjects),
-            gate(self.suppress.as_ref()),
-            gate(self.names),
-            gate(self.parts),
-            gate(self.fit.as_ref()),
-            gate(self.dedup.as_ref()),
-            gate(self.sides.as_ref()),
+            as_gate(self.select.as_ref()),
+            as_gate(self.subjects),
+            as_gate(self.suppress.as_ref()),
+            as_gate(self.names),
+            as_gate(self.parts),
+            as_gate(self.fit.as_ref()),
+            as_gate(self.dedup.as_ref()),
+            as_gate(self.sides.as_ref()),
         ];
         all.into_iter().flatten().collect()
     }
@@ -103,12 +107,12 @@ impl ConvertGates<'_> {
     ///
     /// # Errors
     /// When the store fails.
-    pub(super) fn finish(self) -> Result<Found> {
+    pub(super) fn finish(self) -> Result<GateResults> {
         let table = self.dedup.and_then(|gate| gate.table);
         let table = table.map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner).finish());
-        Ok(Found {
+        Ok(GateResults {
             similar: self.suppress.map_or(0, |gate| gate.similar.load(Ordering::Relaxed)),
-            groups: self.sides.and_then(|gate| gate.groups.count()),
+            groups: self.sides.and_then(|gate| gate.groups.group_count()),
             duplicates: table.transpose()?.flatten(),
         })
     }

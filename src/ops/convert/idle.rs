@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use arrow::datatypes::{Field, Fields};
 
-use super::{arguments::arguments, consent, job::Job};
+use super::{arguments::log_arguments, consent, job::ConvertJob};
 use crate::{
     dataset::{Operation, Settings, Snapshot},
     error::{Error, Result},
@@ -25,13 +25,13 @@ const COMMITS: usize = 64;
 ///
 /// # Errors
 /// When they contradict the dataset, or name a column that it does not have.
-pub(super) fn check(job: &Job<'_>, settings: &Settings) -> Result<()> {
+pub(super) fn check_options(job: &ConvertJob<'_>, settings: &Settings) -> Result<()> {
     let Some(snapshot) = job.snapshot else { return Ok(()) };
     let old = &snapshot.entry().settings;
     job.check_settings(old, settings)?;
     check_columns(job, snapshot, settings)?;
     let note = |text: String| job.context.observer.event(Event::Note(text));
-    for (what, then, now) in consent::told(old, settings) {
+    for (what, then, now) in consent::minor_changes(old, settings) {
         let way = match what {
             "target-shard" => "`shardify reshard` cuts its shards anew",
             _ => "for records that it has, convert into another dataset with --out",
@@ -50,7 +50,7 @@ pub(super) fn check(job: &Job<'_>, settings: &Settings) -> Result<()> {
 }
 
 /// Returns an error if an option names a column that the dataset does not have.
-fn check_columns(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Result<()> {
+fn check_columns(job: &ConvertJob<'_>, snapshot: &Snapshot, settings: &Settings) -> Result<()> {
     let options = job.options;
     let types = options.types.iter().map(|field: &Field| field.name().as_str());
     let tested = options.filter.as_ref().map(Filter::columns).unwrap_or_default();
@@ -66,7 +66,7 @@ fn check_columns(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Res
     }
     let mut seen = HashSet::new();
     let mut newest: Option<Fields> = None;
-    for shard in snapshot.shards()?.iter().rev().filter(|shard| seen.insert(shard.version)).take(COMMITS) {
+    for shard in snapshot.live_shards()?.iter().rev().filter(|shard| seen.insert(shard.version)).take(COMMITS) {
         let Some(fields) = job.columns_of(shard, settings.shard_format)? else { return Ok(()) };
         wanted.retain(|column| fields.find(column).is_none() && field_at(&fields, column).is_none());
         if wanted.is_empty() {
@@ -76,15 +76,15 @@ fn check_columns(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Res
     }
     let Some(fields) = newest else { return Ok(()) };
     let names: Vec<&String> = fields.iter().map(|field| field.name()).collect();
-    let error = Error::usage("the dataset has no such column").at(job.dataset.store().location().to_string());
-    Err(schema::hint_columns(error.column(wanted[0]), wanted[0], &names))
+    let error = Error::usage("the dataset has no such column").at_location(job.dataset.store().location().to_string());
+    Err(schema::hint_columns(error.in_column(wanted[0]), wanted[0], &names))
 }
 
 /// Returns the options that no earlier run had, and that this one cannot apply.
-fn without_effect(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Result<Vec<String>> {
+fn without_effect(job: &ConvertJob<'_>, snapshot: &Snapshot, settings: &Settings) -> Result<Vec<String>> {
     let memory = job.context.memory_plan(settings);
-    let all = arguments(job.options, settings, None, memory);
-    let old = arguments(&super::ConvertOptions::default(), &snapshot.entry().settings, None, memory);
+    let all = log_arguments(job.options, settings, None, memory);
+    let old = log_arguments(&super::ConvertOptions::default(), &snapshot.entry().settings, None, memory);
     // The size of row groups is a setting of the dataset, which is told of by itself.
     let is_of_format =
         |name: &str| (name.starts_with("read.") || name.starts_with("write.")) && name != "write.row-group";
@@ -97,7 +97,7 @@ fn without_effect(job: &Job<'_>, snapshot: &Snapshot, settings: &Settings) -> Re
     }
     let mut new = given;
     for version in (1..=snapshot.version().0).rev().take(COMMITS) {
-        let entry = snapshot.dataset().entry(Version(version))?;
+        let entry = snapshot.dataset().read_entry(Version(version))?;
         new.retain(|name| entry.operation != Operation::Convert || entry.arguments.get(*name) != all.get(*name));
         if new.is_empty() {
             break;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
-use super::{columns::GivenTypes, job::Job};
+use super::{columns::GivenTypes, job::ConvertJob};
 use crate::{
     array::records::ArrayOptions,
     dataset::Settings,
@@ -22,9 +22,9 @@ use crate::{
         files::{self, Samples},
         json::JsonOptions,
     },
-    ops::inputs::{Identity, Live},
+    ops::inputs::{Identity, LiveDataset},
     record::key::escape_key,
-    scan::{Input, RecordSource, SniffOptions, SourceFile, classify},
+    scan::{Input, RecordSource, SniffOptions, SourceFile, classify_inputs},
     storage::with_io_threads,
     units::Size,
 };
@@ -51,7 +51,7 @@ impl Inputs {
     }
 
     /// Returns the files to be read.
-    pub(super) fn files(&self) -> Box<dyn Iterator<Item = &SourceFile> + '_> {
+    pub(super) fn source_files(&self) -> Box<dyn Iterator<Item = &SourceFile> + '_> {
         match self {
             Self::Records(sources) => Box::new(sources.iter().map(|source| &source.file)),
             Self::Samples { files, .. } => Box::new(files.iter()),
@@ -67,7 +67,7 @@ impl Inputs {
     }
 
     /// Whether the list of files of samples needs more than a quarter of the memory limit.
-    pub(super) fn has_long_list(&self, job: &Job<'_>) -> bool {
+    pub(super) fn has_long_list(&self, job: &ConvertJob<'_>) -> bool {
         self.check_list(job).is_err()
     }
 
@@ -75,22 +75,22 @@ impl Inputs {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) with the limit that is enough.
-    pub(super) fn check_list(&self, job: &Job<'_>) -> Result<()> {
+    pub(super) fn check_list(&self, job: &ConvertJob<'_>) -> Result<()> {
         let Self::Samples { files, .. } = self else { return Ok(()) };
-        within(job, files.iter(), (UNCUT_SHARE, "a quarter"))
+        check_memory_share(job, files.iter(), (UNCUT_SHARE, "a quarter"))
     }
 
     /// Returns the constants of all records: those of arrays, or those of the datasets among the sources.
-    pub(super) fn constants(&self, live: &[Live]) -> Result<Option<Bytes>> {
+    pub(super) fn shared_constants(&self, live: &[LiveDataset]) -> Result<Option<Bytes>> {
         if !live.is_empty() {
-            let files: Vec<String> = self.files().map(SourceFile::uri).collect();
+            let files: Vec<String> = self.source_files().map(SourceFile::uri).collect();
             let mut all: Option<Bytes> = None;
             for dataset in live {
-                match (&all, dataset.constants(&files)?) {
+                match (&all, dataset.shared_constants(&files)?) {
                     (Some(known), Some(found)) if *known != found => {
                         return Err(Error::input("expected datasets with the same constants, found others")
-                            .at(dataset.place())
-                            .hint("convert them one by one into datasets of their own"));
+                            .at_location(dataset.dataset_location())
+                            .with_hint("convert them one by one into datasets of their own"));
                     }
                     (_, Some(found)) => all = Some(found),
                     (_, None) => {}
@@ -102,7 +102,7 @@ impl Inputs {
         }
         let Self::Records(sources) = self else { return Ok(None) };
         let of_sources = sources.iter().map(|source| (source.file.uri(), source.reader.as_ref()));
-        constants::of_sources(of_sources)?.as_ref().map(constants::encoded).transpose()
+        constants::of_sources(of_sources)?.as_ref().map(constants::encode_constants).transpose()
     }
 }
 
@@ -114,12 +114,12 @@ const UNCUT_SHARE: u64 = 4;
 const OPENED_SHARE: u64 = 8;
 
 /// Fails if a list of files needs more than its share of the memory limit.
-fn within<'a>(
-    job: &Job<'_>,
+fn check_memory_share<'a>(
+    job: &ConvertJob<'_>,
     files: impl ExactSizeIterator<Item = &'a SourceFile>,
     (share, name): (u64, &str),
 ) -> Result<()> {
-    let (count, bytes) = (files.len(), files.map(SourceFile::memory).sum::<u64>());
+    let (count, bytes) = (files.len(), files.map(SourceFile::memory_bytes).sum::<u64>());
     let needed = Size(share.saturating_mul(bytes).next_multiple_of(1 << 20));
     if needed.0 <= job.context.memory.0 {
         return Ok(());
@@ -130,40 +130,40 @@ fn within<'a>(
          {}",
         Size(bytes)
     ))
-    .hint(format!("raise the limit: --memory {}MiB", needed.0 >> 20)))
+    .with_hint(format!("raise the limit: --memory {}MiB", needed.0 >> 20)))
 }
 
 /// Detects the formats of files by their content, given the number of sources of the whole conversion.
 ///
 /// # Errors
 /// When a file cannot be read, or the files have no common reading.
-pub(super) fn open(
-    job: &Job<'_>,
+pub(super) fn detect_formats(
+    job: &ConvertJob<'_>,
     (files, of): (Vec<SourceFile>, usize),
     given: &GivenTypes,
     format: OutputFormat,
 ) -> Result<Input> {
     let options = sniff_options(job, of, given, format);
     let remote = files.iter().any(SourceFile::is_remote);
-    let input = with_io_threads(files.len(), remote, || classify(files, &options))??;
+    let input = with_io_threads(files.len(), remote, || classify_inputs(files, &options))??;
     if let Input::Records(sources) = &input {
-        within(job, sources.iter().map(|source| &source.file), (OPENED_SHARE, "an eighth"))?;
+        check_memory_share(job, sources.iter().map(|source| &source.file), (OPENED_SHARE, "an eighth"))?;
     }
     Ok(input)
 }
 
 /// Returns the detection options for that many sources, with what is known beforehand.
-fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
-    let (pinned, bound, taken) = (given.names(), given.bound_names(), given.selection.taken());
+fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
+    let (pinned, bound, taken) = (given.given_names(), given.bound_names(), given.selection.names_to_read());
     SniffOptions {
         from: job.options.from,
         encoding: job.options.read.encoding(),
         csv: CsvOptions {
             delimiter: job.options.read.delimiter(),
             has_header: job.options.read.has_header(),
-            null: job.options.read.null().map(str::to_owned),
-            tidy: job.options.read.tidy(),
-            repair: job.options.read.tidy() && job.options.on_error != OnError::Fail,
+            null: job.options.read.null_text().map(str::to_owned),
+            tidy: job.options.read.is_tidy(),
+            repair: job.options.read.is_tidy() && job.options.on_error != OnError::Fail,
             pinned: pinned.iter().cloned().collect(),
             bound: bound.iter().cloned().collect(),
             taken: taken.as_ref().map(|taken| taken.iter().cloned().collect()),
@@ -172,13 +172,13 @@ fn sniff_options(job: &Job<'_>, sources: usize, given: &GivenTypes, format: Outp
         json: JsonOptions { pinned, bound, taken: taken.clone(), ..JsonOptions::default() },
         arrays: ArrayOptions {
             coded: format == OutputFormat::Parquet,
-            floats: given.floats(),
-            ..job.options.read.arrays()
+            floats: given.float_widths(),
+            ..job.options.read.array_options()
         },
         binary: given.binary_names(),
         taken,
         hashed: job.options.identity == Identity::Content,
-        open: Arc::new(OpenSources::within(job.context.memory.0)),
+        open: Arc::new(OpenSources::with_memory(job.context.memory.0)),
         keep_going: job.options.on_error != OnError::Fail,
         sources,
         samples: Some(SAMPLES_KEPT),
@@ -213,14 +213,14 @@ pub(super) fn source_facts(
         SourceFacts {
             name: Arc::new(SourceName { name: source.file.name().to_owned(), key, columns, subject }),
             file: source.file.clone(),
-            bytes: source.bytes(),
+            bytes: source.input_bytes(),
             hashes_bytes: source.format.is_text(),
             stores_hashes: settings.shard_format == OutputFormat::Parquet
                 && (source.yields_samples() || settings.hashes_rows(source.format.is_text())),
             by_row: source.format.is_typed(),
             blank_lines: source.reader.facts().blank_lines_before,
             lines_skipped: source.reader.facts().lines_skipped,
-            note: source.reader.facts().note(),
+            note: source.reader.facts().joined_notes(),
         }
     };
     sources.iter().zip(keys).map(facts).collect()

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The context of a conversion.
-pub(super) struct Job<'a> {
+pub(super) struct ConvertJob<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) dataset: &'a Dataset,
     /// Version that the run is planned on; `None` if the dataset is new.
@@ -28,9 +28,9 @@ pub(super) struct Job<'a> {
     pub(super) suppress: Option<SuppressList>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> ConvertJob<'a> {
     /// Returns the tasks of a plan of this run.
-    pub(super) fn tasks<'t>(&'t self, record: &'t PlanRecord) -> Tasks<'t> {
+    pub(super) fn plan_tasks<'t>(&'t self, record: &'t PlanRecord) -> Tasks<'t> {
         Tasks { context: self.context, dataset: self.dataset, record }
     }
 
@@ -52,23 +52,23 @@ impl<'a> Job<'a> {
                 "expected shards of {}, as this dataset has, found {to}",
                 old.shard_format
             ))
-            .at(dataset.store().location().to_string())
-            .hint("name another dataset with --out"));
+            .at_location(dataset.store().location().to_string())
+            .with_hint("name another dataset with --out"));
         }
         let format = options.to.or(old.map(|o| o.shard_format)).unwrap_or(OutputFormat::Parquet);
         let id = if options.id.is_empty() { old.map(|o| o.id.clone()).unwrap_or_default() } else { options.id.clone() };
         let mut settings = Settings {
             shard_format: format,
             codec: options.codec.or(old.map(|o| o.codec)).unwrap_or_else(|| format.default_codec()),
-            target_shard: options.target_shard.or(old.map(|o| o.target_shard)).unwrap_or(Size::mib(128)),
-            row_group: options.write.row_group().or(old.map(|o| o.row_group)).unwrap_or(Size::mib(64)),
+            target_shard: options.target_shard.or(old.map(|o| o.target_shard)).unwrap_or(Size::from_mib(128)),
+            row_group: options.write.row_group().or(old.map(|o| o.row_group)).unwrap_or(Size::from_mib(64)),
             id,
             subject: options.subject.clone().or_else(|| old.and_then(|o| o.subject.clone())),
             subjects_from: match &options.subjects {
-                Some(source) => Some(source.kept()),
+                Some(source) => Some(source.to_recorded()),
                 None => old.and_then(|o| o.subjects_from.clone()),
             },
-            keys: keys::chosen(snapshot, options.key.as_ref())?,
+            keys: keys::choose_key_rule(snapshot, options.key.as_ref())?,
             labels: old.and_then(|o| o.labels.clone()),
             label_types: old.and_then(|o| o.label_types.clone()),
             units: old.map(|o| o.units.clone()).unwrap_or_default(),
@@ -83,22 +83,22 @@ impl<'a> Job<'a> {
             retyped: old.map(|o| o.retyped.clone()).unwrap_or_default(),
             split: None,
             dedup: None,
-            shuffle: shuffle::chosen(snapshot, options.shuffle)?,
+            shuffle: shuffle::choose_seed(snapshot, options.shuffle)?,
             hash_records: options.hash_records || old.is_some_and(|o| o.hash_records),
-            hashes: HashWidth::choose(old.map(|o| o.hashes), options.proofs)
-                .map_err(|error| error.at(dataset.store().location().to_string()))?,
+            hashes: HashWidth::for_dataset(old.map(|o| o.hashes), options.proofs)
+                .map_err(|error| error.at_location(dataset.store().location().to_string()))?,
             private: choose_private(old, options.private, context.id_key.as_ref())
-                .map_err(|error| error.at(dataset.store().location().to_string()))?,
+                .map_err(|error| error.at_location(dataset.store().location().to_string()))?,
         };
-        settings.dedup = dedup::chosen(snapshot, options.dedup.as_ref())?;
-        settings.split = split::chosen(snapshot, options.split.as_ref(), &settings)?;
-        let pseudonymizer = Pseudonymizer::of(&settings, context.id_key.as_ref())?;
+        settings.dedup = dedup::choose_dedup(snapshot, options.dedup.as_ref())?;
+        settings.split = split::choose_sides(snapshot, options.split.as_ref(), &settings)?;
+        let pseudonymizer = Pseudonymizer::from_settings(&settings, context.id_key.as_ref())?;
         check_sizes(&settings)?;
         Ok((Self { context, dataset, snapshot, options, pseudonymizer, suppress }, settings))
     }
 
     /// Returns the version that the run is planned on; 0 if the dataset is new.
-    pub(super) fn base(&self) -> Version {
+    pub(super) fn base_version(&self) -> Version {
         self.snapshot.map_or(Version(0), Snapshot::version)
     }
 
@@ -106,9 +106,9 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     /// When shards of the format cannot have a requested index.
-    pub(super) fn indexes(&self, settings: &Settings) -> Result<Vec<IndexKind>> {
+    pub(super) fn choose_indexes(&self, settings: &Settings) -> Result<Vec<IndexKind>> {
         let old = self.snapshot.map(|s| s.entry().settings.indexes.as_slice());
-        indexes::choose(self.options.index.as_deref(), old, settings.shard_format, settings.codec)
+        indexes::choose_indexes(self.options.index.as_deref(), old, settings.shard_format, settings.codec)
     }
 
     /// Returns an error unless the user has accepted a difference between new data and the dataset.
@@ -120,9 +120,9 @@ impl<'a> Job<'a> {
             return Ok(());
         }
         Err(Error::changed(message())
-            .at(self.dataset.store().location().to_string())
-            .hint("name another dataset with --out")
-            .hint(format!("or accept it with --accept {word}")))
+            .at_location(self.dataset.store().location().to_string())
+            .with_hint("name another dataset with --out")
+            .with_hint(format!("or accept it with --accept {word}")))
     }
 }
 
@@ -132,9 +132,9 @@ fn check_sizes(settings: &Settings) -> Result<()> {
     if target.0 == 0 {
         return Err(Error::usage("expected a --target-shard of at least one byte, found 0"));
     }
-    if row_group > Size::mib(128) {
+    if row_group > Size::from_mib(128) {
         return Err(Error::usage(format!("expected a --write row-group of at most 128 MiB, found {row_group}"))
-            .hint("readers decode a row group at once; larger ones exhaust their memory"));
+            .with_hint("readers decode a row group at once; larger ones exhaust their memory"));
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    job::Job,
+    job::ConvertJob,
     options::{Accept, ConvertOptions, LabelSource, OnSchema},
     side_table::{self, SideTable},
 };
@@ -31,7 +31,7 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::gates::names::EXAMPLES,
-    format::files::{self, Contents, GivenPart, Samples, TreeFile as _},
+    format::files::{self, GivenPart, PartContents, Samples, TreeFile as _},
     ops::Context,
     record::{id_column, json::RowJson},
     scan::{InputFormat, SourceFile, content_hash, names_records},
@@ -77,7 +77,7 @@ pub(super) struct Labels {
     /// The hash of all tables, without a key.
     hash: u64,
     /// JSON of the rows.
-    contents: Contents,
+    contents: PartContents,
     /// The row of each sample, by its key.
     of_sample: HashMap<Box<str>, u32>,
     /// Number of rows that name no sample, and what the first of them name.
@@ -105,11 +105,11 @@ impl Labels {
         let (tables, column) = match &options.labels {
             Some(LabelSource::None) => return Ok(None),
             Some(LabelSource::Table(_)) if options.from.is_some_and(|from| from != InputFormat::FILES) => {
-                return Err(refusal(OPTION));
+                return Err(records_refusal(OPTION));
             }
             Some(LabelSource::Table(text)) => {
                 let (place, column) = place_and_column(context, text);
-                let table = Opened::new(side_table::locate(context, place, OPTION)?, plain_argument(place))?;
+                let table = OpenedTable::new(side_table::locate_table(context, place, OPTION)?, plain_argument(place))?;
                 files.retain(|other| other.uri() != table.table.uri());
                 (vec![table], column)
             }
@@ -123,20 +123,20 @@ impl Labels {
         let types = types_of(&tables, &key, known, options.on_schema)?;
         let mut rows = Rows::new(context.memory.0 / SHARE);
         let (mut places, mut hashes) = (Vec::new(), Vec::new());
-        for Opened { table, shown, hash } in tables {
+        for OpenedTable { table, shown, hash } in tables {
             let folder = shown.rfind('/').map_or("", |slash| &shown[..=slash]);
             places.push(table.uri());
             hashes.extend_from_slice(&hash.to_le_bytes());
-            rows.add(table.with_types(&types), &key, Some(folder).filter(|_| found))?;
+            rows.add_table(table.with_types(&types), &key, Some(folder).filter(|_| found))?;
         }
-        let joined = join(&rows, files, !found)?;
-        let unused = rows.unused(&joined.owners);
+        let joined = join_samples(&rows, files, !found)?;
+        let unused = rows.unused_rows(&joined.owners);
         Ok(Some(Self {
             tables: LabelTables { places, column: key },
             types,
             shown,
             hash: xxh3_64(&hashes),
-            contents: rows.contents(),
+            contents: rows.into_contents(),
             of_sample: joined.of_sample,
             unused,
             found,
@@ -146,7 +146,7 @@ impl Labels {
 
     /// Tells where labels come from, which rows name no sample, and whether the tables differ from those used before;
     /// returns the hash of the tables as the dataset stores it.
-    pub(super) fn tell(&self, job: &Job<'_>) -> String {
+    pub(super) fn tell_origin(&self, job: &ConvertJob<'_>) -> String {
         let note = |text: String| job.context.observer.event(Event::Note(text));
         if self.found {
             note(format!("{}: its rows become the parts `json` of samples; --labels none turns that off", self.shown));
@@ -157,7 +157,7 @@ impl Labels {
         if *unused > 0 {
             let rows =
                 if *unused == 1 { "1 row of the labels names" } else { &format!("{unused} rows of the labels name") };
-            note(format!("{rows} no sample{}", examples(job, names)));
+            note(format!("{rows} no sample{}", list_examples(job, names)));
         }
         let hash = stored_hash(self.hash, job.pseudonymizer.as_ref());
         let old = job.snapshot.and_then(|snapshot| snapshot.entry().settings.labels.clone());
@@ -177,9 +177,14 @@ impl Labels {
     ///
     /// # Errors
     /// When a sample has no row and must have one, or has a part of this extension already.
-    pub(super) fn of_samples(&self, job: &Job<'_>, files: &[SourceFile], samples: &Samples) -> Result<GivenPart> {
+    pub(super) fn of_samples(
+        &self,
+        job: &ConvertJob<'_>,
+        files: &[SourceFile],
+        samples: &Samples,
+    ) -> Result<GivenPart> {
         let (mut without, mut names, mut place) = (0_u64, Vec::new(), String::new());
-        for sample in samples.range(0..samples.len(), files) {
+        for sample in samples.iter_range(0..samples.len(), files) {
             if !self.of_sample.contains_key(sample.key()) {
                 if without == 0 {
                     place = sample.files().next().map_or_else(String::new, SourceFile::uri);
@@ -193,9 +198,9 @@ impl Labels {
                     "expected samples without a part `json`, because the row of the labels becomes this part, found a \
                      file",
                 )
-                .at(file.uri())
-                .hint("leave such files out with --exclude '*.json'")
-                .hint("or keep them and leave the labels out with --labels none"));
+                .at_location(file.uri())
+                .with_hint("leave such files out with --exclude '*.json'")
+                .with_hint("or keep them and leave the labels out with --labels none"));
             }
         }
         if without > 0 && !job.options.accept.contains(&Accept::Labels) {
@@ -205,16 +210,16 @@ impl Labels {
                  samples have none",
                 samples.len()
             ))
-            .at(place)
-            .hint("add rows to the table, or skip files with --exclude")
-            .hint("convert samples without a row, without a label, with --accept labels"));
+            .at_location(place)
+            .with_hint("add rows to the table, or skip files with --exclude")
+            .with_hint("convert samples without a row, without a label, with --accept labels"));
         }
         if without > 0 {
-            let note = format!("samples without a label: {without} of {}{}", samples.len(), examples(job, &names));
+            let note = format!("samples without a label: {without} of {}{}", samples.len(), list_examples(job, &names));
             job.context.observer.event(Event::Note(note));
         }
         let row = |sample: files::SampleFiles<'_, SourceFile>| self.of_sample.get(sample.key()).copied();
-        let numbers = samples.range(0..samples.len(), files).map(row);
+        let numbers = samples.iter_range(0..samples.len(), files).map(row);
         Ok(GivenPart::new(EXTENSION, self.contents.clone(), numbers))
     }
 }
@@ -223,7 +228,7 @@ impl Labels {
 ///
 /// # Errors
 /// [`Kind::Changed`](crate::error::Kind::Changed) without consent.
-pub(super) fn require_known(job: &Job<'_>, settings: &Settings) -> Result<()> {
+pub(super) fn require_known(job: &ConvertJob<'_>, settings: &Settings) -> Result<()> {
     if settings.labels.is_none() || job.options.labels.is_some() {
         return Ok(());
     }
@@ -233,24 +238,24 @@ pub(super) fn require_known(job: &Job<'_>, settings: &Settings) -> Result<()> {
 }
 
 /// Returns the error for labels of records that are not samples of files.
-pub(super) fn refusal(what: &str) -> Error {
+pub(super) fn records_refusal(what: &str) -> Error {
     Error::usage(format!("expected files for {what}, found records"))
-        .hint(format!("leave {what} out; the rows of a table and the samples of an archive have their own labels"))
+        .with_hint(format!("leave {what} out; the rows of a table and the samples of an archive have their own labels"))
 }
 
 /// Returns the labels of a task's samples, given the number of the row of each.
-pub(super) fn of_task(contents: &Contents, rows: impl Iterator<Item = Option<u32>>) -> GivenPart {
+pub(super) fn of_task(contents: &PartContents, rows: impl Iterator<Item = Option<u32>>) -> GivenPart {
     GivenPart::new(EXTENSION, contents.clone(), rows)
 }
 
 /// Returns the contents of the labels that samples have as parts, if they have labels.
-pub(super) fn contents_of(samples: &Samples) -> Option<&Contents> {
+pub(super) fn contents_of(samples: &Samples) -> Option<&PartContents> {
     part_of(samples).map(GivenPart::contents)
 }
 
 /// Returns the labels of samples, if they have labels.
 pub(super) fn part_of(samples: &Samples) -> Option<&GivenPart> {
-    samples.given().iter().find(|part| part.extension() == EXTENSION)
+    samples.given_parts().iter().find(|part| part.extension() == EXTENSION)
 }
 
 impl LabelTables {
@@ -263,22 +268,23 @@ impl LabelTables {
         context: &Context<'_>,
         settings: &Settings,
         pseudonymizer: Option<&Pseudonymizer>,
-    ) -> Result<Contents> {
+    ) -> Result<PartContents> {
         let mut rows = Rows::new(context.memory.0 / SHARE);
         let mut hashes = Vec::new();
         for place in &self.places {
-            let Opened { table, hash, .. } = Opened::new(side_table::locate(context, place, OPTION)?, String::new())?;
+            let OpenedTable { table, hash, .. } =
+                OpenedTable::new(side_table::locate_table(context, place, OPTION)?, String::new())?;
             hashes.extend_from_slice(&hash.to_le_bytes());
             let types = settings.label_types.clone().unwrap_or_default();
-            rows.add(table.with_types(&types), &self.column, None)?;
+            rows.add_table(table.with_types(&types), &self.column, None)?;
         }
         if settings.labels.as_ref() != Some(&stored_hash(xxh3_64(&hashes), pseudonymizer)) {
             let first = self.places.first().cloned().unwrap_or_default();
             return Err(Error::input("expected the labels as they were when the plan was made, found them changed")
-                .at(first)
-                .hint("plan again; what other tasks have written is not used then"));
+                .at_location(first)
+                .with_hint("plan again; what other tasks have written is not used then"));
         }
-        Ok(rows.contents())
+        Ok(rows.into_contents())
     }
 }
 
@@ -287,21 +293,22 @@ impl LabelTables {
 ///
 /// # Errors
 /// When one does not, unless types are widened.
-fn types_of(tables: &[Opened], key: &str, known: &Fields, on_schema: OnSchema) -> Result<Fields> {
+fn types_of(tables: &[OpenedTable], key: &str, known: &Fields, on_schema: OnSchema) -> Result<Fields> {
     let mut all = Fields::empty();
-    for Opened { table, .. } in tables {
+    for OpenedTable { table, .. } in tables {
         let found: Fields = table.fields.iter().filter(|field| field.name() != key).cloned().collect();
-        if let Some((column, then, now)) = bound::conflict(known, &found).filter(|_| on_schema != OnSchema::Union) {
+        if let Some((column, then, now)) = bound::type_conflict(known, &found).filter(|_| on_schema != OnSchema::Union)
+        {
             let message = format!("expected {then}, as labels of this dataset have, found {now}");
             return Err(Error::input(message)
-                .at(table.uri())
-                .column(column)
-                .hint("correct the values in the table, or widen the type of later labels with --on-schema union")
-                .hint("or name another dataset with --out"));
+                .at_location(table.uri())
+                .in_column(column)
+                .with_hint("correct the values in the table, or widen the type of later labels with --on-schema union")
+                .with_hint("or name another dataset with --out"));
         }
         all = unite_lists(&all, &found);
     }
-    Ok(bound::after(known, &all))
+    Ok(bound::types_after_run(known, &all))
 }
 
 /// Describes how the type of a label with values changes.
@@ -313,11 +320,11 @@ fn type_change(then: &Field, now: &Fields) -> Option<String> {
 
 /// Returns the hash of tables as the dataset stores it: keyed if ids are private, since a label may be guessed.
 fn stored_hash(hash: u64, pseudonymizer: Option<&Pseudonymizer>) -> String {
-    format!("{:016x}", pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content(hash)))
+    format!("{:016x}", pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content_hash(hash)))
 }
 
 /// Lists a few names unless ids are private.
-fn examples(job: &Job<'_>, names: &[String]) -> String {
+fn list_examples(job: &ConvertJob<'_>, names: &[String]) -> String {
     if job.pseudonymizer.is_some() || names.is_empty() {
         return String::new();
     }
@@ -339,13 +346,14 @@ fn place_and_column<'a>(context: &Context<'_>, text: &'a str) -> (&'a str, Optio
 
 /// Returns the column that names the samples: the user's, or the first known one.
 fn key_of(table: &SideTable, wanted: Option<&str>) -> Result<String> {
-    let names = table.names();
+    let names = table.column_names();
     let known = || KEYS.iter().find(|key| names.contains(key)).copied();
     match wanted {
         Some(wanted) if names.contains(&wanted) => Ok(wanted.to_owned()),
         Some(wanted) => {
-            let error =
-                Error::usage(format!("the table of {OPTION} has no such column")).at(table.uri()).column(wanted);
+            let error = Error::usage(format!("the table of {OPTION} has no such column"))
+                .at_location(table.uri())
+                .in_column(wanted);
             Err(hint_columns(error, wanted, &names))
         }
         None => known().map(str::to_owned).ok_or_else(|| {
@@ -353,8 +361,8 @@ fn key_of(table: &SideTable, wanted: Option<&str>) -> Result<String> {
                 "expected a column that names the samples, such as {FILE_NAME}, in the table of {OPTION}, found {}",
                 names.join(", ")
             ))
-            .at(table.uri())
-            .hint(format!("name the column: {OPTION} FILE:COLUMN"))
+            .at_location(table.uri())
+            .with_hint(format!("name the column: {OPTION} FILE:COLUMN"))
         }),
     }
 }
@@ -368,7 +376,7 @@ pub(in crate::ops) fn leave_out_metadata(from: Option<InputFormat>, files: &mut 
 }
 
 /// An open table of labels.
-struct Opened {
+struct OpenedTable {
     table: SideTable,
     /// Its path, as the user or the listing names it.
     shown: String,
@@ -376,7 +384,7 @@ struct Opened {
     hash: u64,
 }
 
-impl Opened {
+impl OpenedTable {
     fn new(file: SourceFile, shown: String) -> Result<Self> {
         // A table that changes while it is read has another hash than the next run finds.
         let hash = content_hash(&file)?;
@@ -386,10 +394,10 @@ impl Opened {
 
 /// Takes the metadata of an imagefolder out of a list of files: tables of the right name with a column `file_name`
 /// beside files that cannot be tables.
-fn take_metadata(from: Option<InputFormat>, files: &mut Vec<SourceFile>) -> Result<Vec<Opened>> {
+fn take_metadata(from: Option<InputFormat>, files: &mut Vec<SourceFile>) -> Result<Vec<OpenedTable>> {
     let is_metadata = |name: &str| METADATA.contains(&name.rsplit('/').next().unwrap_or_default());
     let candidates: Vec<usize> = (0..files.len()).into_par_iter().filter(|at| is_metadata(files[*at].name())).collect();
-    let is_plain = |file: &SourceFile| !file.is_store() && file.table().is_none();
+    let is_plain = |file: &SourceFile| !file.is_store() && file.table_file().is_none();
     let other = |file: &SourceFile| is_plain(file) && !is_metadata(file.name());
     let of_samples = match from {
         None => files.iter().any(|file| other(file) && !names_records(file.name())),
@@ -401,9 +409,9 @@ fn take_metadata(from: Option<InputFormat>, files: &mut Vec<SourceFile>) -> Resu
     let mut taken = Vec::new();
     for at in candidates.into_iter().rev() {
         let shown = files[at].name().to_owned();
-        let opened = Opened::new(files[at].clone(), shown)
-            .map_err(|e| e.hint("--labels none does not read it as the labels of the files beside it"))?;
-        if opened.table.names().contains(&FILE_NAME) {
+        let opened = OpenedTable::new(files[at].clone(), shown)
+            .map_err(|e| e.with_hint("--labels none does not read it as the labels of the files beside it"))?;
+        if opened.table.column_names().contains(&FILE_NAME) {
             files.remove(at);
             taken.push(opened);
         }
@@ -430,10 +438,10 @@ impl Rows {
     }
 
     /// Adds the rows of a table; paths in its column are relative to `folder`.
-    fn add(&mut self, table: SideTable, column: &str, folder: Option<&str>) -> Result<()> {
+    fn add_table(&mut self, table: SideTable, column: &str, folder: Option<&str>) -> Result<()> {
         let first = self.texts.len() as u64;
         let uri = table.uri();
-        let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
+        let at = |e: Error| if e.place().source.is_none() { e.at_location(uri.clone()) } else { e };
         table.each_batch(|name| name == column, &mut |batch| self.add_batch(batch, column, folder)).map_err(at)?;
         self.tables.push((table, first));
         Ok(())
@@ -457,7 +465,7 @@ impl Rows {
                     "expected labels that fit an eighth of the memory, found more than {} rows",
                     self.texts.len()
                 ))
-                .hint(format!("raise --memory, or take fewer sources at a time; this row needs {}", Size(bytes)))
+                .with_hint(format!("raise --memory, or take fewer sources at a time; this row needs {}", Size(bytes)))
             })?;
             self.texts.push(text.into_boxed_str());
             self.ends.push(self.json.len());
@@ -479,13 +487,13 @@ impl Rows {
     }
 
     /// Returns the number of rows without an owner, and what the first of them name.
-    fn unused(&self, owners: &[u32]) -> (u64, Vec<String>) {
+    fn unused_rows(&self, owners: &[u32]) -> (u64, Vec<String>) {
         let unused = || owners.iter().zip(&self.texts).filter(|(owner, _)| **owner == NONE);
         (unused().count() as u64, unused().take(EXAMPLES).map(|(_, text)| text.to_string()).collect())
     }
 
-    fn contents(self) -> Contents {
-        Contents::new(self.json, self.ends)
+    fn into_contents(self) -> PartContents {
+        PartContents::new(self.json, self.ends)
     }
 }
 
@@ -500,25 +508,25 @@ struct Joined {
 /// Joins rows with the samples of files, which are sorted by name. A row names the path of a file. If `loose`, it may
 /// also name the key of a sample, the last component of either if only one sample has it, or a longer path that ends
 /// with that of a file.
-fn join(rows: &Rows, files: &[SourceFile], loose: bool) -> Result<Joined> {
-    let samples = files::group(files);
+fn join_samples(rows: &Rows, files: &[SourceFile], loose: bool) -> Result<Joined> {
+    let samples = files::group_samples(files);
     let mut join =
         Join { rows, same: HashMap::new(), joined: Joined { of_sample: HashMap::new(), owners: Vec::new() } };
     join.joined.owners.resize(rows.texts.len(), NONE);
     for (row, text) in (0_u32..).zip(&rows.texts).filter(|(_, text)| !text.is_empty()) {
         join.same.entry(text).or_insert((row, NONE)).1 = row;
     }
-    for (number, sample) in (0_u32..).zip(samples.range(0..samples.len(), files)) {
+    for (number, sample) in (0_u32..).zip(samples.iter_range(0..samples.len(), files)) {
         let names = sample.files().map(|file| file.path());
         for text in names.chain(Some(sample.key()).filter(|_| loose)) {
-            join.assign(text, sample.key(), number)?;
+            join.assign_rows(text, sample.key(), number)?;
         }
     }
     if !loose {
         return Ok(join.joined);
     }
     let whole = join.joined.owners.clone();
-    for (number, sample) in (0_u32..).zip(samples.range(0..samples.len(), files)) {
+    for (number, sample) in (0_u32..).zip(samples.iter_range(0..samples.len(), files)) {
         let last = |path: &'_ str| path.rfind('/').map(|slash| slash + 1);
         let names = sample.files().map(|file| file.path()).chain(Some(sample.key()));
         for text in names.filter_map(|path| Some(&path[last(path)?..])) {
@@ -533,10 +541,10 @@ fn join(rows: &Rows, files: &[SourceFile], loose: bool) -> Result<Joined> {
                     samples.get(owner as usize, files).key(),
                     sample.key()
                 ))
-                .at(rows.table_of(*row))
-                .hint("write more of the path into the table"));
+                .at_location(rows.table_of(*row))
+                .with_hint("write more of the path into the table"));
             }
-            join.assign(text, sample.key(), number)?;
+            join.assign_rows(text, sample.key(), number)?;
         }
     }
     join.longer_paths(files, &samples)?;
@@ -552,19 +560,19 @@ struct Join<'a> {
 
 impl Join<'_> {
     /// Gives a sample the rows with a text, if there are any.
-    fn assign(&mut self, text: &str, key: &str, sample: u32) -> Result<()> {
+    fn assign_rows(&mut self, text: &str, key: &str, sample: u32) -> Result<()> {
         let Some((first, last)) = self.same.get(text).copied() else { return Ok(()) };
         for row in [first, last] {
             self.joined.owners[row as usize] = sample;
             let known = *self.joined.of_sample.entry(key.into()).or_insert(row);
             if known != row {
-                return Err(self.twice(key, known, row));
+                return Err(self.duplicate_error(key, known, row));
             }
         }
         Ok(())
     }
 
-    fn twice(&self, key: &str, one: u32, other: u32) -> Error {
+    fn duplicate_error(&self, key: &str, one: u32, other: u32) -> Error {
         let (one, other) = (one.min(other), one.max(other));
         let (place, table) = (self.rows.place_of(one), self.rows.table_of(one));
         let second = match self.rows.table_of(other) {
@@ -572,8 +580,8 @@ impl Join<'_> {
             another => format!("{} of {another}", self.rows.place_of(other)),
         };
         Error::input(format!("expected one row of the labels for the sample `{key}`, found two: {place} and {second}"))
-            .at(table)
-            .hint("remove one of them; a row may name any file of the sample, or its key")
+            .at_location(table)
+            .with_hint("remove one of them; a row may name any file of the sample, or its key")
     }
 
     /// Joins rows that name a longer path than the listing, such as `data/a.jpg` for the file `a.jpg` of the source
@@ -584,7 +592,7 @@ impl Join<'_> {
             return Ok(());
         }
         let keys: HashMap<&str, u32> =
-            samples.range(0..samples.len(), files).map(files::SampleFiles::key).zip(0..).collect();
+            samples.iter_range(0..samples.len(), files).map(files::SampleFiles::key).zip(0..).collect();
         for (row, text) in self.rows.texts.iter().enumerate() {
             if !is_left_and_longer(self.joined.owners[row], text) {
                 continue;
@@ -595,7 +603,7 @@ impl Join<'_> {
                 files[at].uri().ends_with(&format!("/{text}")).then(|| files[at].key())
             });
             if let Some((key, number)) = ending.and_then(|key| Some((key, *keys.get(key)?))) {
-                self.assign(text, key, number)?;
+                self.assign_rows(text, key, number)?;
             }
         }
         Ok(())

@@ -23,20 +23,20 @@ const LINES: usize = 50;
 const COCO: [&str; 3] = ["\"images\"", "\"annotations\"", "\"categories\""];
 
 /// Returns notes about files that become samples, given the sources that the user named.
-pub(in crate::ops) fn notes(files: &[SourceFile], sources: &[String]) -> Vec<String> {
+pub(in crate::ops) fn layout_notes(files: &[SourceFile], sources: &[String]) -> Vec<String> {
     let sources: Vec<String> = sources.iter().map(|source| shell_word(source).into_owned()).collect();
     let sources = sources.join(" ");
-    [tables(files, &sources), coco(files), bids(files, &sources)].into_iter().flatten().collect()
+    [delimited_note(files, &sources), coco_note(files), bids_note(files, &sources)].into_iter().flatten().collect()
 }
 
 /// Returns a note that files look like delimited text, if they all have endings of text.
-fn tables(files: &[SourceFile], sources: &str) -> Option<String> {
+fn delimited_note(files: &[SourceFile], sources: &str) -> Option<String> {
     let is_text = |file: &SourceFile| ENDINGS.iter().any(|one| last_extension(file).eq_ignore_ascii_case(one));
     if files.is_empty() || !files.iter().all(is_text) {
         return None;
     }
     let looked: Vec<&SourceFile> = files.iter().step_by(files.len().div_ceil(HEADS)).collect();
-    let headers = looked.iter().filter_map(|file| Some((*file, header(&head_of(file)?)?)));
+    let headers = looked.iter().filter_map(|file| Some((*file, parse_header(&head_of(file)?)?)));
     let found: Vec<(&SourceFile, String)> = headers.collect();
     let (file, header) = found.first().filter(|_| found.len() * 2 >= looked.len())?;
     let (path, count) = (shell_word(file.path()), files.len());
@@ -54,7 +54,7 @@ fn last_extension(file: &SourceFile) -> &str {
 }
 
 /// Returns the header of delimited text whose lines all have as many fields; `None` if this is something else.
-fn header(head: &[u8]) -> Option<String> {
+fn parse_header(head: &[u8]) -> Option<String> {
     let text = match std::str::from_utf8(head) {
         Ok(text) => text,
         Err(cut) => std::str::from_utf8(&head[..cut.valid_up_to()]).ok().filter(|_| cut.error_len().is_none())?,
@@ -87,7 +87,7 @@ fn fields(line: &str, delimiter: char) -> Option<usize> {
 }
 
 /// Returns a note that a document has the annotations of the pictures next to it.
-fn coco(files: &[SourceFile]) -> Option<String> {
+fn coco_note(files: &[SourceFile]) -> Option<String> {
     let may_be = |file: &&SourceFile| {
         // Of millions of names, most are told by their ends.
         if !file.name().ends_with(".json") {
@@ -122,7 +122,7 @@ fn coco(files: &[SourceFile]) -> Option<String> {
 }
 
 /// Returns a note about a dataset in BIDS.
-fn bids(files: &[SourceFile], sources: &str) -> Option<String> {
+fn bids_note(files: &[SourceFile], sources: &str) -> Option<String> {
     let is_description =
         |file: &SourceFile| file.name().ends_with(BIDS) && file.name().rsplit('/').next() == Some(BIDS);
     let of_subject = |file: &SourceFile| file.path().starts_with("sub-");
@@ -137,12 +137,12 @@ fn bids(files: &[SourceFile], sources: &str) -> Option<String> {
 }
 
 fn head_of(file: &SourceFile) -> Option<Vec<u8>> {
-    file.head(HEAD).ok().map(|head| head.bytes)
+    file.read_head(HEAD).ok().map(|head| head.bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::header;
+    use super::parse_header;
 
     #[test]
     fn only_lines_of_as_many_fields_below_names_are_a_table() {
@@ -158,8 +158,8 @@ mod tests {
             ("a cat on a red mat\nanother\n", None),
             ("", None),
         ] {
-            assert_eq!(header(text.as_bytes()).as_deref(), columns, "{text:?}");
+            assert_eq!(parse_header(text.as_bytes()).as_deref(), columns, "{text:?}");
         }
-        assert_eq!(header(b"a,b\n\xff,2\n"), None);
+        assert_eq!(parse_header(b"a,b\n\xff,2\n"), None);
     }
 }

@@ -16,14 +16,14 @@ use crate::{
     events::Event,
     exec::gather::OnError,
     ops::{Context, inputs},
-    record::{IGNORED_NAMES, key_rule::KeyRule, named},
-    scan::{self, Found, InputFormat, ScanOptions, SourceFile, TableFormat},
+    record::{IGNORED_NAMES, key_rule::KeyRule, list_names},
+    scan::{self, InputFormat, ScanOptions, ScanResult, SourceFile, TableFormat},
     storage::{Location, plain_argument},
 };
 
 /// Sources and files that are not converted, by the reason why.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize, serde::Deserialize)]
-pub(super) struct Skipped {
+pub(super) struct SkippedCounts {
     /// Files that are not sources: hidden, configuration, or parts of datasets.
     pub(super) ignored: u64,
     /// Sources that have not changed since they were converted.
@@ -45,11 +45,11 @@ pub(super) struct Listing {
     /// Locations that could not be listed; each counts as a rejected record.
     pub(super) faults: Vec<Error>,
     /// Datasets among the sources.
-    pub(super) live: Vec<inputs::Live>,
+    pub(super) live: Vec<inputs::LiveDataset>,
     /// Stored URIs of sources whose old records are to be removed.
     pub(super) replaced: HashSet<String>,
     /// Skipped sources and files.
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedCounts,
     /// Labels of samples; `None` if there are none.
     pub(super) labels: Option<Labels>,
 }
@@ -67,31 +67,31 @@ impl Listing {
     ) -> Result<(Self, Option<SuppressList>)> {
         let keys = options.key.as_ref().or_else(|| snapshot.map(|s| &s.entry().settings.keys));
         let types = snapshot.and_then(|s| s.entry().settings.label_types.clone()).unwrap_or_default();
-        let Inputs { mut found, live, tables, labels } = find(context, (out, keys, &types), options)?;
+        let ListedInputs { mut found, live, tables, labels } = find_inputs(context, (out, keys, &types), options)?;
         if found.folder_links > 0 {
             let count = found.folder_links;
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
             context.observer.event(Event::Note(note));
         }
         if let Some(more) = found.hidden.checked_sub(found.ignored_names.len() as u64).filter(|_| found.hidden > 0) {
-            let names = named(&found.ignored_names, more);
+            let names = list_names(&found.ignored_names, more);
             context
                 .observer
                 .event(Event::Note(format!("ignored files that are hidden or leftovers of a system: {names}")));
         }
         if options.on_error == OnError::Fail && !found.faults.is_empty() {
             let first = found.faults.swap_remove(0);
-            return Err(first.hint("count such places as rejects with --on-error skip or quarantine"));
+            return Err(first.with_hint("count such places as rejects with --on-error skip or quarantine"));
         }
-        let suppress = snapshot.map(SuppressList::of).transpose()?.flatten();
+        let suppress = snapshot.map(SuppressList::from_snapshot).transpose()?.flatten();
         let files = found.files.len();
         let may_come = |file: &SourceFile| suppress.as_ref().is_none_or(|list| !list.has_source(&file.uri()));
         found.files.retain(may_come);
         let mut erased = (files - found.files.len()) as u64;
-        let known = inputs::partition(context, found.files, snapshot, (options.identity, options.on_changed))?;
+        let known = inputs::partition_sources(context, found.files, snapshot, (options.identity, options.on_changed))?;
         let inputs::Partition { mut fresh, mut unchanged, mut changed, moved, mut replaced } = known;
         for table in tables {
-            let known = table.partition(context, snapshot, options.on_changed)?;
+            let known = table.partition_files(context, snapshot, options.on_changed)?;
             unchanged += known.unchanged;
             changed += known.changed;
             replaced.extend(known.replaced);
@@ -100,7 +100,7 @@ impl Listing {
             fresh.extend(come);
         }
         scan::sort_by_name(&mut fresh);
-        let skipped = Skipped { ignored: found.ignored, unchanged, changed, moved, erased };
+        let skipped = SkippedCounts { ignored: found.ignored, unchanged, changed, moved, erased };
         Ok((Self { of: fresh.len(), fresh, faults: found.faults, live, replaced, skipped, labels }, suppress))
     }
 }
@@ -109,11 +109,11 @@ impl Listing {
 pub(super) const STDIN: &str = "-";
 
 /// Everything that the user's sources name.
-struct Inputs {
+struct ListedInputs {
     /// Files that are sources on their own.
-    found: Found,
+    found: ScanResult,
     /// Datasets among them.
-    live: Vec<inputs::Live>,
+    live: Vec<inputs::LiveDataset>,
     /// Delta tables among them, with the files in their folders.
     tables: Vec<TableSource>,
     /// Labels of the files.
@@ -125,7 +125,7 @@ fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u
     let scan::Companions { count, metadata } = scan::ignore_companions(files);
     if let [(_, tool), ..] = &metadata[..] {
         let names: Vec<String> = metadata.iter().take(IGNORED_NAMES).map(|(name, _)| name.clone()).collect();
-        let names = named(&names, (metadata.len() - names.len()) as u64);
+        let names = list_names(&names, (metadata.len() - names.len()) as u64);
         let note = format!("ignored metadata of {tool}, which describe the records next to them: {names}");
         context.observer.event(Event::Note(note));
     }
@@ -133,11 +133,11 @@ fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u
 }
 
 /// Finds the inputs, including standard input, given the rule for keys and the types of labels that the dataset has.
-fn find(
+fn find_inputs(
     context: &Context<'_>,
     (out, keys, types): (&Location, Option<&KeyRule>, &Fields),
     options: &ConvertOptions,
-) -> Result<Inputs> {
+) -> Result<ListedInputs> {
     let scan_options = ScanOptions {
         include: options.include.clone(),
         exclude: options.exclude.clone(),
@@ -145,15 +145,15 @@ fn find(
         memory: context.memory,
     };
     let (streams, named): (Vec<String>, Vec<String>) = options.sources.iter().cloned().partition(|s| s == STDIN);
-    let mut found = Found::default();
+    let mut found = ScanResult::default();
     if !named.is_empty() {
-        found = scan::scan(&named, &context.folder, &context.settings, &scan_options)?;
+        found = scan::scan_sources(&named, &context.folder, &context.settings, &scan_options)?;
     }
     let mut live = Vec::new();
-    let tables = tables::take(context, &mut found, options)?;
+    let tables = tables::take_tables(context, &mut found, options)?;
     for table in found.tables.iter().filter(|table| table.format == TableFormat::Dataset) {
-        let Some(dataset) = inputs::Live::of(context, &table.root)? else { continue };
-        found.ignored += dataset.keep(&mut found.files);
+        let Some(dataset) = inputs::LiveDataset::open_at(context, &table.root)? else { continue };
+        found.ignored += dataset.remove_stale_files(&mut found.files);
         live.push(dataset);
     }
     if !streams.is_empty() {
@@ -162,7 +162,7 @@ fn find(
                 return Err(Error::usage(
                     "expected --from with `-`, because the format of standard input cannot be derived from a name",
                 )
-                .hint("name the format, such as --from csv or --from jsonl"));
+                .with_hint("name the format, such as --from csv or --from jsonl"));
             }
             Some(from) if from == InputFormat::FILES => {
                 return Err(Error::usage("expected records from standard input, found --from files"));
@@ -172,7 +172,7 @@ fn find(
     }
     if let Some(SubjectSource::Table { place, .. }) = &options.subjects {
         // The table of subjects may be in a folder of sources.
-        let table = side_table::locate(context, place, subjects::TABLE)?.uri();
+        let table = side_table::locate_table(context, place, subjects::TABLE)?.uri();
         let files = found.files.len();
         found.files.retain(|file| file.uri() != table);
         found.ignored += (files - found.files.len()) as u64;
@@ -185,16 +185,18 @@ fn find(
         found.ignored += leave_out_companions(context, &mut found.files);
     }
     if found.files.is_empty() && found.faults.is_empty() && tables.is_empty() {
-        if options.sources.iter().any(|source| context.location(source).is_ok_and(|source| source == *out)) {
+        if options.sources.iter().any(|source| context.parse_location(source).is_ok_and(|source| source == *out)) {
             return Err(Error::usage(
                 "expected a source other than the dataset itself, found the same folder for both",
             )
-            .at(out.to_string())
-            .hint("name another dataset with --out; `compact` merges the shards of this one, `reshard` cuts it anew"));
+            .at_location(out.to_string())
+            .with_hint(
+                "name another dataset with --out; `compact` merges the shards of this one, `reshard` cuts it anew",
+            ));
         }
         return Err(Error::usage("expected something to convert, found no files")
-            .at(options.sources.iter().map(|source| plain_argument(source)).collect::<Vec<_>>().join(" "))
-            .hint("name a file or folder, or check --include and --exclude"));
+            .at_location(options.sources.iter().map(|source| plain_argument(source)).collect::<Vec<_>>().join(" "))
+            .with_hint("name a file or folder, or check --include and --exclude"));
     }
-    Ok(Inputs { found, live, tables, labels })
+    Ok(ListedInputs { found, live, tables, labels })
 }

@@ -47,24 +47,26 @@ mod write;
 use std::time::Instant;
 
 pub(super) use self::{
-    advice::remarks,
-    keys::collapsed,
+    advice::reader_remarks,
+    keys::collapsed_note,
     labels::leave_out_metadata,
-    layouts::notes as layout_notes,
+    layouts::layout_notes,
     tables::refuse_tables,
-    trial::{SMALL, Start, Trial, refusal, trial},
+    trial::{FileStart, SMALL, Trial, refusal_of_small, run_trial},
 };
 use self::{
-    job::Job,
-    listing::{Listing, Skipped},
-    plan::{ConvertPlan, Decision, decide},
+    job::ConvertJob,
+    listing::{Listing, SkippedCounts},
+    plan::{ConvertPlan, Decision, decide_plan},
 };
 pub use self::{
-    options::{Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, column_type, condition},
-    planned::plan,
+    options::{
+        Accept, ConvertOptions, LabelSource, OnSchema, SplitChoice, SubjectSource, column_type, parse_condition,
+    },
+    planned::plan_conversion,
     report::{ConvertReport, Estimate},
-    work::Work,
-    write::{Write, WriteSetting, WriteSettings},
+    work::ConvertWork,
+    write::{WriteOption, WriteSetting, WriteSettings},
 };
 use super::Context;
 use crate::{
@@ -81,10 +83,10 @@ use crate::{
 ///
 /// # Errors
 /// Usage, bad input, conflict, storage; nothing is committed then.
-pub fn convert(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<ConvertReport> {
+pub fn convert_sources(context: &Context<'_>, out: &Location, options: &ConvertOptions) -> Result<ConvertReport> {
     let started = Instant::now();
-    let dataset = context.dataset(out)?;
-    let snapshot = dataset.latest()?;
+    let dataset = context.open_dataset(out)?;
+    let snapshot = dataset.newest_snapshot()?;
     let result = convert_onto(context, (out, &dataset, snapshot.as_ref()), options);
     let mut report = super::or_overtaken_since(&dataset, snapshot.as_ref(), result)?;
     report.seconds = started.elapsed().as_secs_f64();
@@ -101,17 +103,17 @@ fn convert_onto(
         super::erase::finish_cut_short(context, snapshot)?;
     }
     let (listing, suppress) = Listing::new(context, (out, snapshot), options)?;
-    let (job, settings) = Job::new(context, (dataset, snapshot), options, suppress)?;
-    advice::tell(&job, &settings);
-    match decide(&job, settings, listing)? {
+    let (job, settings) = ConvertJob::new(context, (dataset, snapshot), options, suppress)?;
+    advice::tell_of_settings(&job, &settings);
+    match decide_plan(&job, settings, listing)? {
         Decision::Nothing { settings, skipped, faults } => end_idle(&job, &settings, skipped, faults),
         Decision::Convert(plan) => {
             advice::tell_of_plan(&job, &plan);
             if options.dry_run {
-                return forecast(job, *plan);
+                return dry_run_report(job, *plan);
             }
-            let (bytes, stored) = (plan.bytes, advice::Stored::of(&plan));
-            let report = execute(&job, *plan).map_err(|error| with_needs(error, bytes))?;
+            let (bytes, stored) = (plan.bytes, advice::Stored::of_plan(&plan));
+            let report = execute_plan(&job, *plan).map_err(|error| with_needs(error, bytes))?;
             advice::tell_of_report(&job, &stored, &report);
             Ok(report)
         }
@@ -123,63 +125,63 @@ fn with_needs(error: Error, bytes: u64) -> Error {
     if !storage::is_full(&error) {
         return error;
     }
-    error.hint(format!(
+    error.with_hint(format!(
         "the inputs of the run have {}; `convert --dry-run` estimates the size of the shards",
         Size(bytes)
     ))
 }
 
 /// Ends a run without new sources; indexes that a killed run left outdated are updated.
-fn end_idle(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Result<ConvertReport> {
-    job.indexes(settings)?;
+fn end_idle(job: &ConvertJob<'_>, settings: &Settings, skipped: SkippedCounts, faults: usize) -> Result<ConvertReport> {
+    job.choose_indexes(settings)?;
     if let Some(snapshot) = job.snapshot.filter(|_| !job.options.dry_run) {
-        version::refresh(snapshot, version::Prepared::default(), job.context.observer)?;
+        version::refresh_indexes(snapshot, version::PreparedIndexes::default(), job.context.observer)?;
     }
     Ok(ConvertReport::new(job, settings, skipped, faults))
 }
 
 /// Returns the report of a plan that is not carried out.
-fn forecast(job: Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
+fn dry_run_report(job: ConvertJob<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
     let mut report = report_of(&job, &plan);
     let estimate = if trial::is_small(&job, &plan) {
-        let (plan, estimate) = trial::whole(job, plan)?;
-        report.columns = plan.columns();
+        let (plan, estimate) = trial::convert_in_memory(job, plan)?;
+        report.columns = plan.column_types();
         estimate
     } else {
-        report.columns = plan.columns();
-        plan.estimate(&job)?
+        report.columns = plan.column_types();
+        plan.estimate_output(&job)?
     };
     report.estimate = Some(estimate);
     Ok(report)
 }
 
 /// Carries out a plan, and commits the result.
-fn execute(job: &Job<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
+fn execute_plan(job: &ConvertJob<'_>, plan: ConvertPlan) -> Result<ConvertReport> {
     if work::may_be_cut(job, &plan)
-        && work::obstacle(job, &plan).is_none()
-        && let Some(record) = planned::begin(job, &plan)?
+        && work::task_obstacle(job, &plan).is_none()
+        && let Some(record) = planned::find_or_store(job, &plan)?
     {
-        return planned::execute(job, plan, record);
+        return planned::execute_tasks(job, plan, record);
     }
-    let why = || work::obstacle(job, &plan).unwrap_or("it is one");
-    plan.inputs.check_list(job).map_err(|e| e.hint(format!("the run is not cut into tasks: {}", why())))?;
+    let why = || work::task_obstacle(job, &plan).unwrap_or("it is one");
+    plan.inputs.check_list(job).map_err(|e| e.with_hint(format!("the run is not cut into tasks: {}", why())))?;
     let transaction = TransactionId::fresh();
-    let naming = ShardNaming::of(&plan.settings, transaction.tag());
+    let naming = ShardNaming::for_dataset(&plan.settings, transaction.short_tag());
     let mut report = report_of(job, &plan);
     job.dataset.test_store()?;
     let publication = Publication::begin(job.dataset, &transaction, Operation::Convert, plan.base)?;
     let (plan, made) = run::carry_out(job, plan, &naming, &transaction.into())?;
-    report.columns = plan.columns();
-    commit::commit(job, &plan, &naming.tag, publication, made, report)
+    report.columns = plan.column_types();
+    commit::commit_run(job, &plan, &naming.tag, publication, made, report)
 }
 
 /// Returns the report of a plan that has not been carried out yet.
-fn report_of(job: &Job<'_>, plan: &ConvertPlan) -> ConvertReport {
+fn report_of(job: &ConvertJob<'_>, plan: &ConvertPlan) -> ConvertReport {
     let mut report = ConvertReport::new(job, &plan.settings, plan.skipped, plan.faults.len());
     report.samples_renamed = plan.naming.checked.renamed;
     report.samples_incomplete = plan.naming.checked.incomplete;
-    report.sources = plan.inputs.files().count() as u64;
-    report.memory_bytes = plan.memory.estimate();
+    report.sources = plan.inputs.source_files().count() as u64;
+    report.memory_bytes = plan.memory.peak_memory();
     report.counts.bytes_in = plan.bytes;
     report
 }

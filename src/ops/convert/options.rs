@@ -73,7 +73,7 @@ pub enum SubjectSource {
 
 impl SubjectSource {
     /// Returns the form that the log records.
-    pub(super) fn kept(&self) -> SubjectsFrom {
+    pub(super) fn to_recorded(&self) -> SubjectsFrom {
         match self {
             Self::Path(pattern) => SubjectsFrom::Path(pattern.clone()),
             Self::Table { .. } => SubjectsFrom::Table,
@@ -127,9 +127,9 @@ impl FromStr for SplitChoice {
 ///
 /// # Errors
 /// When the text is no condition.
-pub fn condition(text: &str) -> Result<Filter> {
+pub fn parse_condition(text: &str) -> Result<Filter> {
     Filter::parse(text, Timestamp::now()).map_err(|error| {
-        error.hint("a condition looks like \"age >= 18 and site in ('A', 'B')\" or \"day >= today() - 30\"")
+        error.with_hint("a condition looks like \"age >= 18 and site in ('A', 'B')\" or \"day >= today() - 30\"")
     })
 }
 

@@ -17,16 +17,16 @@ use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
 
 use super::{
-    arguments::arguments,
+    arguments::log_arguments,
     classes,
     columns::{self, GivenTypes},
     dedup, idle,
     inputs::{self, Inputs},
-    job::Job,
+    job::ConvertJob,
     keys,
     labels::{self, LabelTables, Labels},
-    listing::{Listing, Skipped},
-    select::Selection,
+    listing::{Listing, SkippedCounts},
+    select::ConvertSelection,
     shuffle, split, subjects,
 };
 use crate::{
@@ -45,7 +45,7 @@ use crate::{
     id::Version,
     indexes::version,
     ops::{
-        inputs::Live,
+        inputs::LiveDataset,
         names::{Choices, Naming},
     },
     plan::{memory::MemoryPlan, names::OnMissing},
@@ -67,7 +67,7 @@ pub(super) enum Decision {
         /// Settings of the dataset.
         settings: Box<Settings>,
         /// Skipped sources and files.
-        skipped: Skipped,
+        skipped: SkippedCounts,
         /// Number of locations that could not be listed.
         faults: usize,
     },
@@ -96,7 +96,7 @@ pub(super) struct ConvertPlan {
     /// Locations that could not be listed; each counts as a rejected record.
     pub(super) faults: Vec<Error>,
     /// Skipped sources and files.
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedCounts,
     /// Number of samples of files whose keys are other spellings of erased ones.
     pub(super) similar: u64,
     /// Stored URIs of sources whose old records are to be removed.
@@ -127,42 +127,42 @@ pub(super) struct ConvertPlan {
 ///
 /// # Errors
 /// When the options contradict the sources, the sources contradict each other, or either contradicts the dataset.
-pub(super) fn decide(job: &Job<'_>, settings: Settings, listing: Listing) -> Result<Decision> {
+pub(super) fn decide_plan(job: &ConvertJob<'_>, settings: Settings, listing: Listing) -> Result<Decision> {
     let Listing { fresh, of, faults, live, replaced, skipped, labels } = listing;
-    let label_hash = labels.as_ref().map(|labels| labels.tell(job));
+    let label_hash = labels.as_ref().map(|labels| labels.tell_origin(job));
     if fresh.is_empty() {
         if skipped.unchanged > 0 {
-            idle::check(job, &settings)?;
+            idle::check_options(job, &settings)?;
         }
         return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
-    let split = split::inherited(job, &settings, &live)?;
+    let split = split::inherit_sides(job, &settings, &live)?;
     let label_types = labels.as_ref().map(|labels| labels.types.clone()).or(settings.label_types);
     let settings = Settings { labels: label_hash.or(settings.labels), label_types, split, ..settings };
-    let opened = Opened::new(job, settings, (fresh, of), (labels.as_ref(), &live))?;
-    opened.check(job)?;
-    let skipped = Skipped { erased: skipped.erased + opened.erased, ..skipped };
-    if opened.inputs.files().next().is_none() {
+    let opened = OpenedSources::new(job, settings, (fresh, of), (labels.as_ref(), &live))?;
+    opened.check_dataset(job)?;
+    let skipped = SkippedCounts { erased: skipped.erased + opened.erased, ..skipped };
+    if opened.inputs.source_files().next().is_none() {
         return Ok(Decision::Nothing { settings: Box::new(opened.settings), skipped, faults: faults.len() });
     }
     let labels = labels.map(|labels| labels.tables);
     let listed = Listed { bytes, faults, live, replaced, skipped, labels };
-    Ok(Decision::Convert(Box::new(opened.name(job)?.finish(job, listed)?)))
+    Ok(Decision::Convert(Box::new(opened.choose_names(job)?.finish(job, listed)?)))
 }
 
 /// Results of the listing besides the files.
 struct Listed {
     bytes: u64,
     faults: Vec<Error>,
-    live: Vec<Live>,
+    live: Vec<LiveDataset>,
     replaced: HashSet<String>,
-    skipped: Skipped,
+    skipped: SkippedCounts,
     labels: Option<LabelTables>,
 }
 
 /// Sources with known formats and columns, from which the format of the shards follows.
-struct Opened {
+struct OpenedSources {
     settings: Settings,
     given: GivenTypes,
     subjects: Option<SubjectResolver>,
@@ -173,12 +173,12 @@ struct Opened {
     similar: u64,
 }
 
-impl Opened {
+impl OpenedSources {
     fn new(
-        job: &Job<'_>,
+        job: &ConvertJob<'_>,
         mut settings: Settings,
         (fresh, of): (Vec<SourceFile>, usize),
-        (labels, live): (Option<&Labels>, &[Live]),
+        (labels, live): (Option<&Labels>, &[LiveDataset]),
     ) -> Result<Self> {
         if let Some(old) = job.snapshot {
             job.check_settings(&old.entry().settings, &settings)?;
@@ -187,30 +187,33 @@ impl Opened {
         if settings.types.is_none() {
             settings.types = job.types_of_shards(settings.shard_format)?;
         }
-        let subjects = subjects::resolver(job, &settings)?;
+        let subjects = subjects::subject_resolver(job, &settings)?;
         let given = GivenTypes::read(job, &settings)?;
-        let (inputs, fields, skipped_erased) = match inputs::open(job, (fresh, of), &given, settings.shard_format)? {
-            Input::Records(_) if labels.is_some() => return Err(labels::refusal("--labels")),
-            Input::Records(_) if job.options.key.is_some() => return Err(keys::refusal()),
-            Input::Records(_) if job.options.label_from_folder => return Err(labels::refusal(classes::OPTION)),
-            Input::Records(sources) => {
-                let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
-                let mut sources = with_folder_columns(job, sources);
-                for source in &mut sources {
-                    let open = |fields: Fields, live: &Live| live.opened(&source.file.uri(), &fields);
-                    source.fields = live.iter().fold(source.fields.clone(), open);
+        let (inputs, fields, skipped_erased) =
+            match inputs::detect_formats(job, (fresh, of), &given, settings.shard_format)? {
+                Input::Records(_) if labels.is_some() => return Err(labels::records_refusal("--labels")),
+                Input::Records(_) if job.options.key.is_some() => return Err(keys::records_refusal()),
+                Input::Records(_) if job.options.label_from_folder => {
+                    return Err(labels::records_refusal(classes::OPTION));
                 }
-                let fields = columns_of(job, &settings, &given, &sources)?;
-                (Inputs::Records(sources), fields, subjects::SkippedErased { erased, similar: 0 })
-            }
-            Input::Files(files) => {
-                let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
-                let samples = with_labels(job, &mut settings, (labels, subjects.as_ref()), &files)?;
-                let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
-                let fields = samples.column_names(&files).into_iter().map(part).collect();
-                (Inputs::Samples { samples, files }, fields, skipped_erased)
-            }
-        };
+                Input::Records(sources) => {
+                    let (sources, erased) = subjects::without_erased_sources(job, subjects.as_ref(), sources);
+                    let mut sources = with_folder_columns(job, sources);
+                    for source in &mut sources {
+                        let open = |fields: Fields, live: &LiveDataset| live.source_fields(&source.file.uri(), &fields);
+                        source.fields = live.iter().fold(source.fields.clone(), open);
+                    }
+                    let fields = columns_of(job, &settings, &given, &sources)?;
+                    (Inputs::Records(sources), fields, subjects::SkippedErased { erased, similar: 0 })
+                }
+                Input::Files(files) => {
+                    let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
+                    let samples = with_labels(job, &mut settings, (labels, subjects.as_ref()), &files)?;
+                    let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
+                    let fields = samples.column_names(&files).into_iter().map(part).collect();
+                    (Inputs::Samples { samples, files }, fields, skipped_erased)
+                }
+            };
         if inputs.give_samples() {
             refuse_options_of_rows(job, &given)?;
             if job.options.to.is_none() && job.snapshot.is_none() {
@@ -218,36 +221,36 @@ impl Opened {
                 settings.codec = job.options.codec.unwrap_or(Codec::None);
             }
         }
-        settings.split = sides(job, &settings, &inputs, &given.selection, &fields)?;
-        dedup::check(&settings, &known(&inputs, &fields))?;
+        settings.split = final_sides(job, &settings, &inputs, &given.selection, &fields)?;
+        dedup::check_dedup(&settings, &record_facts(&inputs, &fields))?;
         let subjects::SkippedErased { erased, similar } = skipped_erased;
         Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
     }
 
     /// Checks the sources against the dataset.
-    fn check(&self, job: &Job<'_>) -> Result<()> {
+    fn check_dataset(&self, job: &ConvertJob<'_>) -> Result<()> {
         if let Some(resolver) = &self.subjects {
-            subjects::check(job, resolver, &self.inputs)?;
+            subjects::check_subjects(job, resolver, &self.inputs)?;
         }
         if let (Some(ShardEnds::Parts(_)), Inputs::Records(sources)) = (job.options.ends, &self.inputs)
             && let Some(source) = sources.iter().find(|source| source.packed || source.encoding.is_some())
         {
             return Err(Error::usage("expected inputs of known size for --shards, found a compressed or recoded one")
-                .at(source.file.uri())
-                .hint("use --records-per-shard or --target-shard"));
+                .at_location(source.file.uri())
+                .with_hint("use --records-per-shard or --target-shard"));
         }
         job.check_raw(&self.inputs)?;
         job.check_alike(&self.inputs, &self.fields, &self.settings)
     }
 
     /// Chooses indexes, and how to treat names that they or the format cannot store.
-    fn name(mut self, job: &Job<'_>) -> Result<Named> {
+    fn choose_names(mut self, job: &ConvertJob<'_>) -> Result<Named> {
         self.settings.shard_format.check_codec(self.settings.codec)?;
-        self.settings.indexes = job.indexes(&self.settings)?;
+        self.settings.indexes = job.choose_indexes(&self.settings)?;
         let settings = &self.settings;
-        let memory = job.context.memory_plan(settings).divided(settings.split.as_ref().map_or(1, Sides::count));
+        let memory = job.context.memory_plan(settings).for_sides(settings.split.as_ref().map_or(1, Sides::side_count));
         let shuffles = settings.shuffle.is_some() && matches!(self.inputs, Inputs::Records(_));
-        let memory = if shuffles { memory.shuffled() } else { memory };
+        let memory = if shuffles { memory.for_shuffle() } else { memory };
         let files = match &self.inputs {
             Inputs::Samples { files, samples } => Some((samples, files.as_slice())),
             Inputs::Records(_) => None,
@@ -262,12 +265,12 @@ impl Opened {
     }
 
     /// Returns the check of parts of samples in archives. It needs all samples to be read first.
-    fn parts_of_records(&mut self, job: &Job<'_>, memory: MemoryPlan) -> Result<Option<PartsGate>> {
+    fn parts_of_records(&mut self, job: &ConvertJob<'_>, memory: MemoryPlan) -> Result<Option<PartsGate>> {
         let Inputs::Records(sources) = &self.inputs else { return Ok(None) };
         let observer = job.context.observer;
         observer.event(Event::Phase { name: "reading parts", bytes: None });
         let seen = infer_all(sources, memory, job.context.jobs, observer, &job.context.cancel)?;
-        self.fields = unite_lists(&self.fields, &self.given.unite(&self.settings, &seen, sources));
+        self.fields = unite_lists(&self.fields, &self.given.unite_columns(&self.settings, &seen, sources));
         let names = self.fields.iter().map(|f| f.name().clone());
         let mut all: Vec<String> = names.filter(|name| name != KEY_COLUMN).collect();
         all.sort_unstable();
@@ -277,7 +280,7 @@ impl Opened {
 
 /// Sources whose names are checked.
 struct Named {
-    opened: Opened,
+    opened: OpenedSources,
     memory: MemoryPlan,
     naming: Naming,
     choices: Choices,
@@ -285,31 +288,32 @@ struct Named {
 
 impl Named {
     /// Checks the sizes of samples and the shapes of tensors, and reads constants.
-    fn finish(self, job: &Job<'_>, listed: Listed) -> Result<ConvertPlan> {
+    fn finish(self, job: &ConvertJob<'_>, listed: Listed) -> Result<ConvertPlan> {
         let Self { opened, memory, naming, choices } = self;
-        let Opened { mut settings, given, subjects, inputs, mut fields, similar, .. } = opened;
+        let OpenedSources { mut settings, given, subjects, inputs, mut fields, similar, .. } = opened;
         let Listed { bytes, faults, live, replaced, skipped, labels } = listed;
         match &inputs {
             Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
             Inputs::Records(sources) => {
                 fields = columns::fit_shapes(job, settings.shard_format, fields)?;
-                settings.units = job.units(&settings.units, sources)?;
+                settings.units = job.unite_units(&settings.units, sources)?;
             }
         }
-        version::check(job.dataset, job.snapshot, &settings.indexes)?;
-        if !(inputs.give_samples() && job.options.write.media()) {
-            let is_given = |column: &str| given.prescribed.is_some() || given.names().iter().any(|name| name == column);
-            fields = version::fit(job.dataset, job.snapshot, &settings.indexes, fields, &is_given)?;
+        version::check_indexes(job.dataset, job.snapshot, &settings.indexes)?;
+        if !(inputs.give_samples() && job.options.write.is_hf_media()) {
+            let is_given =
+                |column: &str| given.prescribed.is_some() || given.given_names().iter().any(|name| name == column);
+            fields = version::fit_fields(job.dataset, job.snapshot, &settings.indexes, fields, &is_given)?;
         }
-        let constants = inputs.constants(&live)?;
+        let constants = inputs.shared_constants(&live)?;
         job.check_constants(constants.as_ref())?;
         Ok(ConvertPlan {
-            base: job.base(),
-            arguments: arguments(job.options, &settings, given.prescribed.as_ref(), memory),
+            base: job.base_version(),
+            arguments: log_arguments(job.options, &settings, given.prescribed.as_ref(), memory),
             constants,
-            rows: job.options.write.rows(),
+            rows: job.options.write.row_form(),
             tensor_lists: job.options.write.tensor_lists(),
-            media: job.options.write.media(),
+            media: job.options.write.is_hf_media(),
             settings,
             memory,
             inputs,
@@ -333,7 +337,7 @@ impl Named {
 impl ConvertPlan {
     /// Returns the schema that all records are cast to when they are read: that of the stored records, and columns that
     /// only ids come from.
-    pub(super) fn schema(&self) -> SchemaRef {
+    pub(super) fn input_schema(&self) -> SchemaRef {
         match self.inputs.give_samples() {
             true => schema_of_samples(&self.fields, self.media),
             false => schema_of(&self.given.selection.read(&self.fields)),
@@ -349,7 +353,7 @@ impl ConvertPlan {
     pub(super) fn stored_schema(&self) -> SchemaRef {
         match self.inputs.give_samples() {
             true => schema_of_samples(&self.fields, self.media),
-            false => schema_of(&self.given.selection.stored(&self.fields)),
+            false => schema_of(&self.given.selection.stored_columns(&self.fields)),
         }
     }
 
@@ -379,7 +383,7 @@ impl ConvertPlan {
     }
 
     /// Returns names and types of the columns, for reports.
-    pub(super) fn columns(&self) -> Vec<(String, String)> {
+    pub(super) fn column_types(&self) -> Vec<(String, String)> {
         self.stored_schema().fields().iter().map(|f| (f.name().clone(), schema::file::print_type(f))).collect()
     }
 
@@ -387,7 +391,7 @@ impl ConvertPlan {
     ///
     /// # Errors
     /// When no source has a column that makes ids, or the format cannot store the schema.
-    pub(super) fn encoder(&self, pseudonymizer: Option<&Pseudonymizer>, schema: &SchemaRef) -> Result<Encoder> {
+    pub(super) fn build_encoder(&self, pseudonymizer: Option<&Pseudonymizer>, schema: &SchemaRef) -> Result<Encoder> {
         let stored = self.stored_schema();
         let IdColumns { record, subject } = self.id_columns(schema);
         if let Some(column) = record.iter().chain(&subject).find(|c| field_at(schema.fields(), c).is_none()) {
@@ -396,14 +400,14 @@ impl ConvertPlan {
         }
         let encoder = Encoder::new(self.settings.shard_format, self.settings.codec, &stored, record, subject)?;
         Ok(encoder
-            .storing(stored.fields().len())
-            .hashing(self.settings.hashes)
+            .with_stored_columns(stored.fields().len())
+            .with_hash_width(self.settings.hashes)
             .with_rows(self.rows_as(&stored))
-            .renaming(self.naming.renaming)
+            .with_renaming(self.naming.renaming)
             .with_external_subjects(self.subjects.is_some())
             .checking_sides(&self.settings)
             .noting_members_for(&self.settings.indexes, self.settings.shard_format)
-            .pseudonymizer(pseudonymizer.cloned()))
+            .with_pseudonymizer(pseudonymizer.cloned()))
     }
 
     /// Returns the columns whose types the shards do not store.
@@ -424,13 +428,13 @@ impl ConvertPlan {
 
 /// Groups files into samples and adds their labels and classes.
 fn with_labels(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     settings: &mut Settings,
     (labels, subjects): (Option<&Labels>, Option<&SubjectResolver>),
     files: &[SourceFile],
 ) -> Result<files::Samples> {
-    let samples = files::group(files);
-    keys::check(job.context.observer, &settings.keys, files, &samples)?;
+    let samples = files::group_samples(files);
+    keys::check_keys(job.context.observer, &settings.keys, files, &samples)?;
     let samples = shuffle::in_order(settings, samples, files);
     let label = match labels {
         Some(labels) => Some(labels.of_samples(job, files, &samples)?),
@@ -444,7 +448,12 @@ fn with_labels(
 }
 
 /// Returns the united columns of record sources.
-fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &[RecordSource]) -> Result<Fields> {
+fn columns_of(
+    job: &ConvertJob<'_>,
+    settings: &Settings,
+    given: &GivenTypes,
+    sources: &[RecordSource],
+) -> Result<Fields> {
     let all: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
     let names = columns::names_of(sources, &all);
     columns::check_named_columns(job.options, settings, sources, &names)?;
@@ -452,10 +461,10 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
     let fields: Vec<Fields> = all.iter().map(|fields| given.selection.read(fields)).collect();
     columns::check_same_columns(job.options, sources, &fields)?;
     columns::refuse_conflicts(sources, &fields, &job.options.types)?;
-    given.check(sources)?;
+    given.check_sources(sources)?;
     given.check_bound(job.options, sources, &fields)?;
-    let fields = given.unite(settings, &fields, sources);
-    given.selection.bind(&fields)?;
+    let fields = given.unite_columns(settings, &fields, sources);
+    given.selection.bind_filter(&fields)?;
     let shapeless = fields.iter().find(|field| schema::variable_rank(field).is_some());
     if let Some(field) = shapeless.filter(|_| job.options.write.tensor_lists()) {
         let dims = tensor_dims(field).unwrap_or_default();
@@ -463,8 +472,8 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
             "expected tensors of one shape for --write tensors=lists, found the shape {}",
             print_dims(&dims)
         ))
-        .column(field.name())
-        .hint("leave it out: as bytes, tensors are stored with their shapes"));
+        .in_column(field.name())
+        .with_hint("leave it out: as bytes, tensors are stored with their shapes"));
     }
     Ok(fields)
 }
@@ -472,7 +481,7 @@ fn columns_of(job: &Job<'_>, settings: &Settings, given: &GivenTypes, sources: &
 /// Returns the columns of each source, in which all columns occur that --columns and --where name. Sources whose first
 /// records lack one of them are read in full, if their columns are only known then.
 fn with_named_columns(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     (settings, given): (&Settings, &GivenTypes),
     sources: &[RecordSource],
     (all, names): (Vec<Fields>, &[String]),
@@ -482,7 +491,7 @@ fn with_named_columns(
     let names = prescribed.as_deref().unwrap_or(names);
     let named = columns::named_columns(job.options);
     let missing = |names: &[String], all: &[Fields]| -> Option<String> {
-        let tested = given.selection.tested();
+        let tested = given.selection.tested_columns();
         let is_there = |path: &&str| {
             names.iter().any(|name| name == path) || all.iter().any(|fields| field_at(fields, path).is_some())
         };
@@ -507,62 +516,65 @@ fn with_named_columns(
 }
 
 /// Returns what the records have that their sides, and what they are duplicates by, may follow from.
-fn known<'a>(inputs: &Inputs, fields: &'a Fields) -> split::Known<'a> {
+fn record_facts<'a>(inputs: &Inputs, fields: &'a Fields) -> split::RecordFacts<'a> {
     let are_samples = inputs.give_samples();
-    split::Known { are_samples, have_keys: are_samples || fields.find(KEY_COLUMN).is_some(), fields }
+    split::RecordFacts { are_samples, have_keys: are_samples || fields.find(KEY_COLUMN).is_some(), fields }
 }
 
 /// Returns how the records are divided, now that their columns are known.
-fn sides(
-    job: &Job<'_>,
+fn final_sides(
+    job: &ConvertJob<'_>,
     settings: &Settings,
     inputs: &Inputs,
-    selection: &Selection,
+    selection: &ConvertSelection,
     fields: &Fields,
 ) -> Result<Option<Sides>> {
-    let known = known(inputs, fields);
-    let sides = split::settled(settings, job.options.split.as_ref(), &known)?;
-    let has_column = selection.stored(fields).find(FOLDER_KEY).is_some();
+    let known = record_facts(inputs, fields);
+    let sides = split::settle_sides(settings, job.options.split.as_ref(), &known)?;
+    let has_column = selection.stored_columns(fields).find(FOLDER_KEY).is_some();
     if sides.is_some() && settings.shard_format == OutputFormat::Parquet && has_column {
         return Err(Error::usage(format!(
             "expected no column `{FOLDER_KEY}` beside --split, found one: readers take the name of the folder for it"
         ))
-        .hint("name the columns to keep with --columns, without this one, or leave out such files with --exclude"));
+        .with_hint(
+            "name the columns to keep with --columns, without this one, or leave out such files with --exclude",
+        ));
     }
     Ok(sides)
 }
 
 /// Returns an error if samples were found and an option applies only to rows.
-fn refuse_options_of_rows(job: &Job<'_>, given: &GivenTypes) -> Result<()> {
+fn refuse_options_of_rows(job: &ConvertJob<'_>, given: &GivenTypes) -> Result<()> {
     if given.prescribed.is_some() {
-        return Err(Error::usage("expected rows for --schema, found samples").hint("leave --schema out"));
+        return Err(Error::usage("expected rows for --schema, found samples").with_hint("leave --schema out"));
     }
     if !job.options.columns.is_empty() {
         return Err(Error::usage("expected tables for --columns, found samples")
-            .hint("samples have no columns; leave --columns out, and choose files with --include and --exclude"));
+            .with_hint("samples have no columns; leave --columns out, and choose files with --include and --exclude"));
     }
     if job.options.filter.is_some() {
         return Err(Error::usage("expected tables for --where, found samples")
-            .hint("samples have no columns; leave --where out, and choose files with --include and --exclude"));
+            .with_hint("samples have no columns; leave --where out, and choose files with --include and --exclude"));
     }
     if job.options.read.hive_columns() {
-        return Err(Error::usage("expected tables for --read hive-columns=yes, found samples").hint("leave it out"));
+        return Err(
+            Error::usage("expected tables for --read hive-columns=yes, found samples").with_hint("leave it out")
+        );
     }
     if !job.options.types.is_empty() {
-        return Err(
-            Error::usage("expected tables for --type, found samples").hint("samples have no columns; leave --type out")
-        );
+        return Err(Error::usage("expected tables for --type, found samples")
+            .with_hint("samples have no columns; leave --type out"));
     }
     if !job.options.id.is_empty() || job.options.subject.is_some() {
         return Err(Error::usage("expected tables for --id and --subject, found samples")
-            .hint("the record id of a sample is its key; leave both options out")
-            .hint("give samples subject ids with --subject-from-path or --subject-table"));
+            .with_hint("the record id of a sample is its key; leave both options out")
+            .with_hint("give samples subject ids with --subject-from-path or --subject-table"));
     }
     Ok(())
 }
 
 /// Adds the columns that folders of the sources state, if they are wanted.
-pub(super) fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> Vec<RecordSource> {
+pub(super) fn with_folder_columns(job: &ConvertJob<'_>, sources: Vec<RecordSource>) -> Vec<RecordSource> {
     if job.options.read.hive_columns() {
         return with_partitions(sources);
     }
@@ -580,8 +592,8 @@ pub(super) fn with_folder_columns(job: &Job<'_>, sources: Vec<RecordSource>) -> 
 
 /// Returns an error for a file that does not fit into memory, before anything is written.
 fn check_sizes(files: &[SourceFile], samples: &files::Samples, memory: MemoryPlan) -> Result<()> {
-    for sample in samples.range(0..samples.len(), files) {
-        let bytes = sample.bytes();
+    for sample in samples.iter_range(0..samples.len(), files) {
+        let bytes = sample.total_bytes();
         if bytes > memory.max_record_bytes {
             let uri = sample.files().next().map_or_else(String::new, SourceFile::uri);
             return Err(Error::input(format!(
@@ -589,8 +601,10 @@ fn check_sizes(files: &[SourceFile], samples: &files::Samples, memory: MemoryPla
                 Size(memory.max_record_bytes),
                 Size(bytes)
             ))
-            .at(uri)
-            .hint("a sample may take an eighth of the memory: raise --memory, or leave the file out with --exclude"));
+            .at_location(uri)
+            .with_hint(
+                "a sample may take an eighth of the memory: raise --memory, or leave the file out with --exclude",
+            ));
         }
     }
     Ok(())

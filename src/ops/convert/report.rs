@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{job::Job, listing::Skipped};
+use super::{job::ConvertJob, listing::SkippedCounts};
 use crate::{
     codec::Codec,
     dataset::{Counts, Dataset, NewShard, OutcomeCounts, Settings, Snapshot},
@@ -68,7 +68,7 @@ pub struct ConvertReport {
     pub records_similar: u64,
     /// What each side of a divided dataset got.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub splits: Vec<SplitReport>,
+    pub splits: Vec<SideCounts>,
     /// File with the rejected records, relative to the dataset.
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.
@@ -84,8 +84,8 @@ pub struct ConvertReport {
 
 impl ConvertReport {
     /// Returns the report of a run that has written nothing yet and could not list `faults` locations.
-    pub(super) fn new(job: &Job<'_>, settings: &Settings, skipped: Skipped, faults: usize) -> Self {
-        let report = Self::of(job.dataset, job.snapshot, settings, skipped, faults);
+    pub(super) fn new(job: &ConvertJob<'_>, settings: &Settings, skipped: SkippedCounts, faults: usize) -> Self {
+        let report = Self::before_run(job.dataset, job.snapshot, settings, skipped, faults);
         Self { dry_run: job.options.dry_run, ..report }
     }
 
@@ -103,7 +103,7 @@ impl ConvertReport {
     /// Sets what each side of a divided dataset got.
     pub(super) fn set_splits(&mut self, settings: &Settings, adds: &[NewShard]) {
         let Some(sides) = &settings.split else { return };
-        let of = |name: &str| SplitReport { name: name.to_owned(), ..SplitReport::default() };
+        let of = |name: &str| SideCounts { name: name.to_owned(), ..SideCounts::default() };
         self.splits = sides.shares.names().map(of).collect();
         for shard in adds.iter().map(|shard| &shard.meta) {
             let side = sides.of_path(&shard.path).and_then(|side| self.splits.get_mut(usize::from(side)));
@@ -120,7 +120,7 @@ impl ConvertReport {
     pub(super) fn note_shares(&self, settings: &Settings, groups: Option<usize>, observer: &dyn Observer) {
         let Some(sides) = &settings.split else { return };
         let records: u64 = self.splits.iter().map(|split| split.records).sum();
-        let share = |split: &SplitReport| 100.0 * split.records as f64 / records as f64;
+        let share = |split: &SideCounts| 100.0 * split.records as f64 / records as f64;
         let asked = || sides.shares.shares().map(|share| share * 100.0);
         let is_off = |(asked, found): (f64, f64)| (found - asked).abs() > (asked.min(100.0 - asked) / 5.0).max(2.0);
         if records == 0 || !asked().zip(self.splits.iter().map(share)).any(is_off) {
@@ -138,11 +138,11 @@ impl ConvertReport {
     }
 
     /// Returns the report of a run on a dataset that has written nothing yet.
-    pub(super) fn of(
+    pub(super) fn before_run(
         dataset: &Dataset,
         snapshot: Option<&Snapshot>,
         settings: &Settings,
-        skipped: Skipped,
+        skipped: SkippedCounts,
         faults: usize,
     ) -> Self {
         Self {
@@ -182,7 +182,7 @@ impl ConvertReport {
 
 /// What a side of a divided dataset got.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct SplitReport {
+pub struct SideCounts {
     /// Name of the side.
     pub name: String,
     /// Records.

@@ -6,9 +6,9 @@ use arrow::datatypes::{Field, Fields};
 
 use super::{
     columns::force_binary,
-    gates::Found,
+    gates::GateResults,
     inputs::{Inputs, source_facts},
-    job::Job,
+    job::ConvertJob,
     plan::ConvertPlan,
 };
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Unpublished result of a run.
-pub(super) struct Made {
+pub(super) struct RunOutput {
     /// Shards and segments.
     pub(super) converted: Converted,
     /// Counts of the run.
@@ -45,13 +45,13 @@ pub(super) struct Made {
     /// The file of rejected records.
     pub(super) rejects: Option<Staged>,
     /// What the gates found.
-    pub(super) found: Found,
+    pub(super) found: GateResults,
 }
 
 /// Result of running the pipeline once.
-pub(super) enum Attempt {
+pub(super) enum RunAttempt {
     /// Every value fitted its column.
-    Made(Box<Made>),
+    Made(Box<RunOutput>),
     /// A value did not fit its column.
     Mismatch {
         /// Number of its source.
@@ -68,18 +68,18 @@ pub(super) enum Attempt {
 /// # Errors
 /// When a source cannot be read, a record is bad and rejects are not allowed, or the store fails.
 pub(super) fn carry_out(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     mut plan: ConvertPlan,
     naming: &ShardNaming,
     writer: &Writer,
-) -> Result<(ConvertPlan, Made)> {
+) -> Result<(ConvertPlan, RunOutput)> {
     loop {
         job.context.observer.event(Event::Phase { name: "converting", bytes: Some(plan.bytes) });
-        match run_once(job, &plan, naming, writer).map_err(|error| plan.given.explain(error))? {
-            Attempt::Made(made) => return Ok((plan, *made)),
-            Attempt::Mismatch { source, mismatch, error } => match wider(job, &plan, source, &mismatch)? {
+        match run_once(job, &plan, naming, writer).map_err(|error| plan.given.explain_mismatch(error))? {
+            RunAttempt::Made(made) => return Ok((plan, *made)),
+            RunAttempt::Mismatch { source, mismatch, error } => match widen_types(job, &plan, source, &mismatch)? {
                 Some(fields) => plan = ConvertPlan { fields, ..plan },
-                None => return Err(plan.given.explain(error)),
+                None => return Err(plan.given.explain_mismatch(error)),
             },
         }
     }
@@ -89,13 +89,18 @@ pub(super) fn carry_out(
 ///
 /// # Errors
 /// As [`carry_out`].
-pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, writer: &Writer) -> Result<Attempt> {
+pub(super) fn run_once(
+    job: &ConvertJob<'_>,
+    plan: &ConvertPlan,
+    naming: &ShardNaming,
+    writer: &Writer,
+) -> Result<RunAttempt> {
     let rejects = rejects_file(job, plan, writer)?;
     let part_hashes = part_hashes(job, &plan.inputs);
     let faults = plan.faults.len() as u64;
     let tally = Mutex::new(Tally { records_in: faults, rejected: faults, ..Tally::default() });
     let outputs = Outputs { naming, writer, rejects: rejects.as_ref(), part_hashes: &part_hashes };
-    let result = attempt(job, plan, &outputs, &tally);
+    let result = attempt_run(job, plan, &outputs, &tally);
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (result, tally.mismatch.take()) {
         (Ok((converted, found)), _) => {
@@ -106,16 +111,16 @@ pub(super) fn run_once(job: &Job<'_>, plan: &ConvertPlan, naming: &ShardNaming, 
                 Some(file) if tally.rejected > 0 => Some(file.finish()?),
                 _ => None,
             };
-            Ok(Attempt::Made(Box::new(Made { converted, tally, part_hashes, rejects, found })))
+            Ok(RunAttempt::Made(Box::new(RunOutput { converted, tally, part_hashes, rejects, found })))
         }
-        (Err(error), Some((source, mismatch))) => Ok(Attempt::Mismatch { source, mismatch, error }),
+        (Err(error), Some((source, mismatch))) => Ok(RunAttempt::Mismatch { source, mismatch, error }),
         (Err(error), None) => Err(error),
     }
 }
 
 /// Returns types that hold a value which did not fit; `None` if there are none.
-pub(super) fn wider(
-    job: &Job<'_>,
+pub(super) fn widen_types(
+    job: &ConvertJob<'_>,
     plan: &ConvertPlan,
     source: usize,
     mismatch: &TypeMismatch,
@@ -134,7 +139,7 @@ pub(super) fn wider(
             mismatch.column, mismatch.expected, mismatch.value
         )),
     };
-    let fixed = plan.given.prescribed.is_some() || plan.given.names().contains(&mismatch.column);
+    let fixed = plan.given.prescribed.is_some() || plan.given.given_names().contains(&mismatch.column);
     let note = note.filter(|_| settled || !fixed);
     note.into_iter().for_each(|note| observer.event(Event::Note(format!("{name}: {note}"))));
     if fixed {
@@ -143,15 +148,15 @@ pub(super) fn wider(
     let is_bound = plan.given.is_bound(&mismatch.column);
     observer.event(Event::Phase { name: "inferring types", bytes: None });
     let seen = infer_all(sources, plan.memory, job.context.jobs, observer, &job.context.cancel)?;
-    let unite = |fields: &[Fields]| plan.given.unite(&plan.settings, fields, sources);
+    let unite = |fields: &[Fields]| plan.given.unite_columns(&plan.settings, fields, sources);
     let wider = if settled { unite(&seen) } else { unite(&[unite_lists(&plan.fields, &unite(&seen))]) };
     // What was settled need not widen any type.
     let is_same = wider == plan.fields && !settled;
     // A source states that these are intervals: they are refused rather than turned into text without being asked.
     let is_refused = |field: &Arc<Field>| field.name() == &mismatch.column && is_stored(field);
     if is_same && wider.iter().any(is_refused) {
-        let error = mismatch.error().at(sources[source].file.uri());
-        return Err(error.hint(format!("take the column as text: --type '{}=text'", mismatch.column)));
+        let error = mismatch.error().at_location(sources[source].file.uri());
+        return Err(error.with_hint(format!("take the column as text: --type '{}=text'", mismatch.column)));
     }
     // The sampled types already include everything else: only text can hold this value.
     let wider = match is_same {
@@ -159,9 +164,9 @@ pub(super) fn wider(
         true => schema::force_text(&wider, &mismatch.column),
         false => wider,
     };
-    let is_given = |column: &str| plan.given.names().iter().any(|name| name == column);
-    let fitted = version::fit(job.dataset, job.snapshot, &plan.settings.indexes, wider, &is_given)
-        .map_err(|e| e.at(sources[source].file.uri()))?;
+    let is_given = |column: &str| plan.given.given_names().iter().any(|name| name == column);
+    let fitted = version::fit_fields(job.dataset, job.snapshot, &plan.settings.indexes, wider, &is_given)
+        .map_err(|e| e.at_location(sources[source].file.uri()))?;
     Ok(changed(fitted))
 }
 
@@ -173,18 +178,18 @@ struct Outputs<'a> {
     part_hashes: &'a [AtomicU64],
 }
 
-fn rejects_file(job: &Job<'_>, plan: &ConvertPlan, writer: &Writer) -> Result<Option<RejectsFile>> {
+fn rejects_file(job: &ConvertJob<'_>, plan: &ConvertPlan, writer: &Writer) -> Result<Option<RejectsFile>> {
     if job.options.on_error != OnError::Quarantine {
         return Ok(None);
     }
     let path = format!("{SYSTEM_FOLDER}/rejects/{writer}.jsonl");
     let file = RejectsFile::new(SealingSink::whole(job.dataset.store().as_ref(), &path)?, job.pseudonymizer.clone());
-    plan.faults.iter().try_for_each(|fault| file.fault(1, 1, fault))?;
+    plan.faults.iter().try_for_each(|fault| file.write_fault(1, 1, fault))?;
     Ok(Some(file))
 }
 
 /// Allocates the hash of each file of samples, if they are needed.
-fn part_hashes(job: &Job<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
+fn part_hashes(job: &ConvertJob<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
     match inputs {
         Inputs::Samples { files, .. } if job.options.identity == Identity::Content => {
             files.iter().map(|_| AtomicU64::new(0)).collect()
@@ -194,27 +199,32 @@ fn part_hashes(job: &Job<'_>, inputs: &Inputs) -> Vec<AtomicU64> {
 }
 
 /// Runs the pipeline of a plan; even shards need the number of records first.
-fn attempt(
-    job: &Job<'_>,
+fn attempt_run(
+    job: &ConvertJob<'_>,
     plan: &ConvertPlan,
     outputs: &Outputs<'_>,
     tally: &Mutex<Tally>,
-) -> Result<(Converted, Found)> {
+) -> Result<(Converted, GateResults)> {
     let is_even = matches!(job.options.ends, Some(ShardEnds::Even(_)));
     let shuffles = plan.settings.shuffle.is_some() && matches!(plan.inputs, Inputs::Records(_));
-    let counts = if is_even && !shuffles { Some(counts(job, plan, outputs, tally)?) } else { None };
+    let counts = if is_even && !shuffles { Some(count_sides(job, plan, outputs, tally)?) } else { None };
     let expected: Option<u64> = counts.as_ref().map(|counts| counts.iter().sum());
     let (converted, found) = with_pipeline(job, plan, outputs, |pipeline, input| run(pipeline, input, tally, counts))?;
     tally.lock().unwrap_or_else(PoisonError::into_inner).similar = found.similar;
     if let Some(expected) = expected.filter(|expected| *expected != converted.records) {
         return Err(Error::conflict(format!("expected {expected} records, found {}", converted.records))
-            .hint("the inputs have changed while they were read; run the command again"));
+            .with_hint("the inputs have changed while they were read; run the command again"));
     }
     Ok((converted, found))
 }
 
 /// Counts the records of each side by reading all inputs once before they are converted.
-fn counts(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mutex<Tally>) -> Result<Vec<u64>> {
+fn count_sides(
+    job: &ConvertJob<'_>,
+    plan: &ConvertPlan,
+    outputs: &Outputs<'_>,
+    tally: &Mutex<Tally>,
+) -> Result<Vec<u64>> {
     job.context.observer.event(Event::Phase { name: "counting records", bytes: Some(plan.bytes) });
     let own = Mutex::new(Tally::default());
     let counted = with_pipeline(job, plan, outputs, |pipeline, input| {
@@ -232,12 +242,12 @@ fn counts(job: &Job<'_>, plan: &ConvertPlan, outputs: &Outputs<'_>, tally: &Mute
 
 /// Assembles the pipeline of a plan. Returns what the work of the pipeline gives, and what its gates found.
 fn with_pipeline<T>(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     plan: &ConvertPlan,
     outputs: &Outputs<'_>,
     work: impl FnOnce(&Pipeline<'_>, &PipelineInput<'_>) -> Result<T>,
-) -> Result<(T, Found)> {
-    let schema = plan.schema();
+) -> Result<(T, GateResults)> {
+    let schema = plan.input_schema();
     let read_plan;
     let (facts, input) = match &plan.inputs {
         Inputs::Records(sources) => {
@@ -257,10 +267,10 @@ fn with_pipeline<T>(
             )
         }
     };
-    let encoder = plan.encoder(job.pseudonymizer.as_ref(), &schema)?;
-    let (given, ids) = (plan.given.names(), Arc::new(plan.id_columns(&schema)));
-    let gates = plan.gates(job, outputs.writer)?;
-    let list = gates.list();
+    let encoder = plan.build_encoder(job.pseudonymizer.as_ref(), &schema)?;
+    let (given, ids) = (plan.given.given_names(), Arc::new(plan.id_columns(&schema)));
+    let gates = plan.open_gates(job, outputs.writer)?;
+    let list = gates.ordered_gates();
     let pipeline = Pipeline {
         given: &given,
         store: job.dataset.store(),

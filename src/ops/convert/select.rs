@@ -29,7 +29,7 @@ pub(super) const ALL_COLUMNS: &str = "*";
 
 /// Columns that are read and stored.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Selection {
+pub(super) struct ConvertSelection {
     /// Stored columns, in their order; empty for all.
     stored: Vec<String>,
     /// Columns of ids.
@@ -38,7 +38,7 @@ pub(super) struct Selection {
     filter: Option<Filter>,
 }
 
-impl Selection {
+impl ConvertSelection {
     /// Returns the selection that the settings of a dataset state, with a condition.
     pub(super) fn new(settings: &Settings, filter: Option<Filter>) -> Self {
         let split_by = match settings.split.as_ref().map(|split| &split.by) {
@@ -51,7 +51,7 @@ impl Selection {
     }
 
     /// Returns the columns, or paths, that the condition tests.
-    pub(super) fn tested(&self) -> BTreeSet<&str> {
+    pub(super) fn tested_columns(&self) -> BTreeSet<&str> {
         self.filter.as_ref().map(Filter::columns).unwrap_or_default()
     }
 
@@ -59,7 +59,7 @@ impl Selection {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if it does not suit them.
-    pub(super) fn bind(&self, fields: &Fields) -> Result<Option<BoundFilter>> {
+    pub(super) fn bind_filter(&self, fields: &Fields) -> Result<Option<BoundFilter>> {
         let filter = self.filter.as_ref().filter(|_| !fields.is_empty());
         filter.map(|filter| filter.bind(fields)).transpose()
     }
@@ -68,30 +68,30 @@ impl Selection {
     /// read to know that they do not match.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind).
-    pub(super) fn gate(&self, fields: &Fields, prunes: bool) -> Result<Option<SelectGate>> {
-        let filter = self.bind(fields)?;
+    /// As [`bind_filter`](Self::bind).
+    pub(super) fn select_gate(&self, fields: &Fields, prunes: bool) -> Result<Option<SelectGate>> {
+        let filter = self.bind_filter(fields)?;
         if filter.is_none() && self.stored.is_empty() {
             return Ok(None);
         }
-        Ok(Some(SelectGate { filter, carried: schema_of(&self.carried(fields)), prunes }))
+        Ok(Some(SelectGate { filter, carried: schema_of(&self.encoder_columns(fields)), prunes }))
     }
 
     /// Returns the names of the columns that are read; `None` for all. A path stands for the column that contains it.
-    pub(super) fn taken(&self) -> Option<Vec<String>> {
+    pub(super) fn names_to_read(&self) -> Option<Vec<String>> {
         if self.stored.is_empty() {
             return None;
         }
         let mut taken: BTreeSet<&str> = self.stored.iter().map(String::as_str).collect();
         taken.extend(with_containers(self.ids.iter().map(String::as_str)));
-        taken.extend(with_containers(self.tested().into_iter()));
+        taken.extend(with_containers(self.tested_columns().into_iter()));
         Some(taken.into_iter().map(str::to_owned).collect())
     }
 
     /// Returns the columns that are read: first those that the encoder gets, then those that only the condition needs.
     pub(super) fn read(&self, fields: &Fields) -> Fields {
-        let Some(taken) = self.taken() else { return fields.clone() };
-        let carried = self.carried(fields);
+        let Some(taken) = self.names_to_read() else { return fields.clone() };
+        let carried = self.encoder_columns(fields);
         let known = ByName::new(&carried);
         let others = fields.iter().filter(|field| taken.contains(field.name()) && known.find(field.name()).is_none());
         carried.iter().chain(others).cloned().collect()
@@ -99,7 +99,7 @@ impl Selection {
 
     /// Returns the columns that the encoder gets: first the stored ones, in their order, then those that only ids come
     /// from.
-    fn carried(&self, fields: &Fields) -> Fields {
+    fn encoder_columns(&self, fields: &Fields) -> Fields {
         if self.stored.is_empty() {
             return fields.clone();
         }
@@ -107,11 +107,11 @@ impl Selection {
         let stored: BTreeSet<&str> = self.stored.iter().map(String::as_str).collect();
         let is_other = |name: &str| ids.contains(name) && !stored.contains(name);
         let others = |field: &&Arc<Field>| is_other(field.name());
-        self.stored(fields).iter().chain(fields.iter().filter(others)).cloned().collect()
+        self.stored_columns(fields).iter().chain(fields.iter().filter(others)).cloned().collect()
     }
 
     /// Returns the columns that are stored.
-    pub(super) fn stored(&self, fields: &Fields) -> Fields {
+    pub(super) fn stored_columns(&self, fields: &Fields) -> Fields {
         if self.stored.is_empty() {
             return fields.clone();
         }

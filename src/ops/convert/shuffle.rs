@@ -14,7 +14,7 @@ use crate::{
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset has another seed or none.
-pub(super) fn chosen(snapshot: Option<&Snapshot>, choice: Option<u64>) -> Result<Option<u64>> {
+pub(super) fn choose_seed(snapshot: Option<&Snapshot>, choice: Option<u64>) -> Result<Option<u64>> {
     let Some(snapshot) = snapshot else { return Ok(choice) };
     let old = snapshot.entry().settings.shuffle;
     let message = match (old, choice) {
@@ -24,9 +24,9 @@ pub(super) fn chosen(snapshot: Option<&Snapshot>, choice: Option<u64>) -> Result
         }
         _ => return Ok(old),
     };
-    let error = Error::usage(message).at(snapshot.dataset().store().location().to_string());
-    let error = if old.is_some() { error.hint("leave --shuffle out: later runs shuffle alike") } else { error };
-    Err(error.hint("name another dataset with --out"))
+    let error = Error::usage(message).at_location(snapshot.dataset().store().location().to_string());
+    let error = if old.is_some() { error.with_hint("leave --shuffle out: later runs shuffle alike") } else { error };
+    Err(error.with_hint("name another dataset with --out"))
 }
 
 /// Returns samples of files in the order of a run with these settings.

@@ -2,7 +2,7 @@
 //! joins them.
 
 use crate::{
-    record::key::{cut, extension_of},
+    record::key::{extension_of, key_and_extension},
     scan::SourceFile,
 };
 
@@ -16,19 +16,19 @@ const TARGETS: [&str; 7] = ["mask", "label", "annot", "seg", "target", "gt", "de
 
 /// Returns a note that names the folders and the rule, if most of the first files of one folder have a namesake in
 /// another one, whose path differs in one component. `files` are sorted by name.
-pub(in crate::ops) fn note(files: &[SourceFile]) -> Option<String> {
-    let folders = folders(files);
+pub(in crate::ops) fn namesake_note(files: &[SourceFile]) -> Option<String> {
+    let folders = first_folders(files);
     for (at, (folder, first)) in folders.iter().enumerate() {
         for (other, _) in &folders[at + 1..] {
-            let Some((one, two)) = difference(folder, other) else { continue };
+            let Some((one, two)) = differing_components(folder, other) else { continue };
             let own = files[*first..].iter().take(SAMPLED).take_while(|file| folder_of(file.name()) == *folder);
             let (mut looked, mut pairs) = (0, Vec::new());
             for file in own {
                 looked += 1;
-                pairs.extend(namesake(files, file, folder, other).map(|other| (file, other)));
+                pairs.extend(find_namesake(files, file, folder, other).map(|other| (file, other)));
             }
             let Some((file, namesake)) = pairs.first().filter(|_| pairs.len() * 2 > looked) else { continue };
-            let extension = |file: &SourceFile| extension_of(cut(file.name()).1);
+            let extension = |file: &SourceFile| extension_of(key_and_extension(file.name()).1);
             let same = extension(file) == extension(namesake);
             let names_targets = |name: &str| TARGETS.iter().any(|word| name.to_ascii_lowercase().contains(word));
             // Classes and splits of pictures are numbered alike, too.
@@ -54,7 +54,7 @@ fn folder_of(name: &str) -> &str {
 }
 
 /// Returns the first folders that have files, with their first files.
-fn folders(files: &[SourceFile]) -> Vec<(&str, usize)> {
+fn first_folders(files: &[SourceFile]) -> Vec<(&str, usize)> {
     let mut folders: Vec<(&str, usize)> = Vec::new();
     let mut at = 0;
     while let Some(file) = files.get(at).filter(|_| folders.len() < MAX_FOLDERS) {
@@ -74,7 +74,7 @@ fn folders(files: &[SourceFile]) -> Vec<(&str, usize)> {
 }
 
 /// Returns the components in which two paths differ, if there is one.
-fn difference<'a>(one: &'a str, other: &'a str) -> Option<(&'a str, &'a str)> {
+fn differing_components<'a>(one: &'a str, other: &'a str) -> Option<(&'a str, &'a str)> {
     let (mut of_one, mut of_other) = (one.split('/'), other.split('/'));
     let mut found = None;
     loop {
@@ -88,8 +88,8 @@ fn difference<'a>(one: &'a str, other: &'a str) -> Option<(&'a str, &'a str)> {
 }
 
 /// Returns the file in another folder whose name is the same up to its first dot.
-fn namesake<'a>(files: &'a [SourceFile], file: &SourceFile, folder: &str, other: &str) -> Option<&'a SourceFile> {
-    let (key, _) = cut(file.name());
+fn find_namesake<'a>(files: &'a [SourceFile], file: &SourceFile, folder: &str, other: &str) -> Option<&'a SourceFile> {
+    let (key, _) = key_and_extension(file.name());
     let wanted = format!("{other}{}.", key.get(folder.len()..)?);
     let at = files.partition_point(|file| file.name() < wanted.as_str());
     files.get(at).filter(|file| file.name().starts_with(&wanted))

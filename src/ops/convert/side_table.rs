@@ -15,7 +15,7 @@ use crate::{
     format::Parsed,
     ops::Context,
     record::{Payload, Split},
-    scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify},
+    scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs},
     schema::{is_scalar, schema_of, unite_lists},
     storage::plain_argument,
 };
@@ -34,13 +34,13 @@ pub(super) struct SideTable {
 ///
 /// # Errors
 /// When it does not exist, or there are several files.
-pub(super) fn locate(context: &Context<'_>, place: &str, option: &str) -> Result<SourceFile> {
+pub(super) fn locate_table(context: &Context<'_>, place: &str, option: &str) -> Result<SourceFile> {
     let sources = [place.to_owned()];
-    let found = scan::scan(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
+    let found = scan::scan_sources(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
     match <[SourceFile; 1]>::try_from(found.files) {
         Ok([file]) => Ok(file),
         Err(files) => Err(Error::usage(format!("expected one table for {option}, found {} files", files.len()))
-            .at(plain_argument(place))),
+            .at_location(plain_argument(place))),
     }
 }
 
@@ -51,14 +51,14 @@ impl SideTable {
     /// When it cannot be read, or is no table.
     pub(super) fn open(file: SourceFile, option: &str) -> Result<Self> {
         let uri = file.uri();
-        let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
+        let at = |e: Error| if e.place().source.is_none() { e.at_location(uri.clone()) } else { e };
         let sniffed = SniffOptions { sources: 1, ..SniffOptions::default() };
-        let sources = match classify(vec![file], &sniffed).map_err(at)? {
+        let sources = match classify_inputs(vec![file], &sniffed).map_err(at)? {
             Input::Records(sources) => sources,
             Input::Files(_) => Vec::new(),
         };
         let Some(source) = sources.into_iter().next().filter(|source| !source.yields_samples()) else {
-            return Err(Error::input(format!("expected a table for {option}, found something else")).at(uri));
+            return Err(Error::input(format!("expected a table for {option}, found something else")).at_location(uri));
         };
         let mut table = Self { source, fields: Fields::empty() };
         let mut fields = Fields::empty();
@@ -84,7 +84,7 @@ impl SideTable {
     }
 
     /// Returns the names of its columns.
-    pub(super) fn names(&self) -> Vec<&str> {
+    pub(super) fn column_names(&self) -> Vec<&str> {
         self.fields.iter().map(|field| field.name().as_str()).collect()
     }
 
@@ -115,7 +115,7 @@ impl SideTable {
             };
             if let Some(reject) = block.rejects.first() {
                 return Err(Error::input(format!("expected rows of a table, found an invalid one: {}", reject.reason))
-                    .byte(split.offset + reject.byte));
+                    .at_byte(split.offset + reject.byte));
             }
             match &block.payload {
                 Payload::Rows(batch) => look(batch),
@@ -147,7 +147,7 @@ impl SideTable {
             let records = block.records_in();
             // A record at a time: another cut would not tell on which line the row begins.
             if rows + records > row && records == 1 {
-                let blank = split.bytes().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                let blank = split.content_bytes().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
                 start = Some(split.offset + blank as u64);
             }
             rows += records;
@@ -161,7 +161,7 @@ impl SideTable {
 
     fn each_split(&self, split_bytes: usize, look: &mut dyn FnMut(&Split) -> Result<()>) -> Result<()> {
         let uri = self.uri();
-        let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
+        let at = |e: Error| if e.place().source.is_none() { e.at_location(uri.clone()) } else { e };
         let input = match self.source.reader.facts().reads_own_source {
             true => Box::new(std::io::empty()) as Box<_>,
             false => self.source.open(|_| {}).map_err(at)?,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inputs::Inputs;
 use crate::{
-    dataset::{NewSources, Optional, Pseudonymizer, SourceRow},
+    dataset::{NewSources, OptionalColumns, Pseudonymizer, SourceRow},
     delta::Mark,
     error::Result,
     exec::gather::{SourceTally, Tally},
@@ -24,41 +24,45 @@ pub(super) struct Fresh<'a> {
 }
 
 impl NewSources for Fresh<'_> {
-    fn optional(&self) -> Optional {
+    fn optional_columns(&self) -> OptionalColumns {
         let (arrays, other_firsts) = match self.inputs {
             Inputs::Samples { .. } => (false, false),
             Inputs::Records(sources) => {
                 (sources.iter().any(|source| source.reader.facts().layout.is_some()), !self.tally.firsts.is_empty())
             }
         };
-        Optional { arrays, part_hashes: !self.part_hashes.is_empty(), other_firsts, removed: false }
+        OptionalColumns { arrays, part_hashes: !self.part_hashes.is_empty(), other_firsts, removed: false }
     }
 
-    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
-        self.rows().try_for_each(visit)
+    fn each_row(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+        self.source_rows().try_for_each(visit)
     }
 }
 
 impl Fresh<'_> {
     /// Returns the rows.
-    pub(super) fn rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
+    pub(super) fn source_rows(&self) -> Box<dyn Iterator<Item = SourceRow> + '_> {
         let pseudonymizer = self.pseudonymizer;
         let stored = move |uri: String| match pseudonymizer {
-            Some(pseudonymizer) => pseudonymizer.uri(&uri).into_owned(),
+            Some(pseudonymizer) => pseudonymizer.stored_uri(&uri).into_owned(),
             None => uri,
         };
-        let etag = move |file: &SourceFile| match file.table() {
-            Some(table) => Some(Mark::new(table.version(), &stored(table.place()), table.table_id()).to_string()),
+        let etag = move |file: &SourceFile| match file.table_file() {
+            Some(table) => {
+                Some(Mark::new(table.version(), &stored(table.table_location()), table.table_id()).to_string())
+            }
             None => file.etag().map(str::to_owned),
         };
         let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
             uri: stored(file.uri()),
-            name: pseudonymizer
-                .map_or_else(|| file.name().to_owned(), |pseudonymizer| pseudonymizer.source(file.name()).into_owned()),
+            name: pseudonymizer.map_or_else(
+                || file.name().to_owned(),
+                |pseudonymizer| pseudonymizer.stored_source(file.name()).into_owned(),
+            ),
             bytes: file.bytes(),
             modified: file.modified(),
             etag: etag(file),
-            hash: pseudonymizer.map_or(tally.hash, |pseudonymizer| pseudonymizer.content(tally.hash)),
+            hash: pseudonymizer.map_or(tally.hash, |pseudonymizer| pseudonymizer.content_hash(tally.hash)),
             records: tally.records,
             first_record: tally.first_record,
             other_firsts: Vec::new(),
@@ -83,7 +87,7 @@ impl Fresh<'_> {
                 let hash =
                     self.part_hashes.get(number).map(|hash| hash.load(Ordering::Relaxed)).filter(|hash| *hash != 0);
                 let part_hash =
-                    hash.map(|hash| pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content(hash)));
+                    hash.map(|hash| pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content_hash(hash)));
                 SourceRow { part_hash, ..row(file, &SourceTally::default()) }
             })),
         }

@@ -3,14 +3,14 @@
 use arrow::datatypes::Fields;
 
 use super::{
-    job::Job,
+    job::ConvertJob,
     options::{Accept, SplitChoice},
 };
 use crate::{
     dataset::{Settings, Snapshot},
     error::{Error, Result},
     events::Event,
-    ops::inputs::Live,
+    ops::inputs::LiveDataset,
     record::{
         path::field_at,
         side::{SideBy, Sides},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What the records of a run have that their sides may follow from.
-pub(super) struct Known<'a> {
+pub(super) struct RecordFacts<'a> {
     /// Whether they are samples, which have no columns.
     pub(super) are_samples: bool,
     /// Whether they have keys.
@@ -28,17 +28,17 @@ pub(super) struct Known<'a> {
     pub(super) fields: &'a Fields,
 }
 
-impl Known<'_> {
+impl RecordFacts<'_> {
     /// Finds a column.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if no source has it.
-    pub(super) fn column(&self, name: &str) -> Result<()> {
+    pub(super) fn check_column(&self, name: &str) -> Result<()> {
         if self.fields.is_empty() || field_at(self.fields, name).is_some() {
             return Ok(());
         }
         let columns: Vec<&String> = self.fields.iter().map(|field| field.name()).collect();
-        Err(hint_columns(Error::usage("no source has this column").column(name), name, &columns))
+        Err(hint_columns(Error::usage("no source has this column").in_column(name), name, &columns))
     }
 }
 
@@ -46,7 +46,7 @@ impl Known<'_> {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset has another division.
-pub(super) fn chosen(
+pub(super) fn choose_sides(
     snapshot: Option<&Snapshot>,
     choice: Option<&SplitChoice>,
     settings: &Settings,
@@ -62,7 +62,7 @@ pub(super) fn chosen(
     };
     let sides = Sides { shares: shares.clone(), by, seed: *seed };
     let at = |error: Error| match snapshot {
-        Some(snapshot) => error.at(snapshot.dataset().store().location().to_string()),
+        Some(snapshot) => error.at_location(snapshot.dataset().store().location().to_string()),
         None => error,
     };
     match old.map(|old| &old.split) {
@@ -71,7 +71,7 @@ pub(super) fn chosen(
         Some(None) => {
             let error =
                 Error::usage("expected no --split, because the records of this dataset are not divided, found one");
-            return Err(at(error.hint("name another dataset with --out")));
+            return Err(at(error.with_hint("name another dataset with --out")));
         }
     }
     Ok(Some(sides))
@@ -83,14 +83,18 @@ pub(super) fn chosen(
 /// # Errors
 /// [`Kind::Changed`](crate::error::Kind::Changed) if the records of a source are divided in another way, without
 /// consent.
-pub(super) fn inherited(job: &Job<'_>, settings: &Settings, live: &[Live]) -> Result<Option<Sides>> {
-    let Some((place, sides)) = live.iter().find_map(|source| Some((source.place(), source.split()?))) else {
+pub(super) fn inherit_sides(job: &ConvertJob<'_>, settings: &Settings, live: &[LiveDataset]) -> Result<Option<Sides>> {
+    let Some((place, sides)) = live.iter().find_map(|source| Some((source.dataset_location(), source.split_sides()?)))
+    else {
         return Ok(settings.split.clone());
     };
     let given_up = job.options.accept.contains(&Accept::Settings);
     match &settings.split {
         Some(own) if job.options.split.is_some() || own == sides => Ok(settings.split.clone()),
-        None if job.snapshot.is_none() && !given_up && live.iter().all(|source| source.split() == Some(sides)) => {
+        None if job.snapshot.is_none()
+            && !given_up
+            && live.iter().all(|source| source.split_sides() == Some(sides)) =>
+        {
             job.context.observer.event(Event::Note(format!(
                 "the records are divided as in {place}, {sides}; --accept settings gives the division up"
             )));
@@ -114,7 +118,11 @@ pub(super) fn inherited(job: &Job<'_>, settings: &Settings, live: &[Live]) -> Re
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) that names what is missing.
-pub(super) fn settled(settings: &Settings, choice: Option<&SplitChoice>, known: &Known<'_>) -> Result<Option<Sides>> {
+pub(super) fn settle_sides(
+    settings: &Settings,
+    choice: Option<&SplitChoice>,
+    known: &RecordFacts<'_>,
+) -> Result<Option<Sides>> {
     let Some(mut sides) = settings.split.clone() else { return Ok(None) };
     if known.have_keys && sides.by == SideBy::Content && choice.is_some_and(|choice| choice.by.is_none()) {
         sides.by = SideBy::Id;
@@ -122,19 +130,19 @@ pub(super) fn settled(settings: &Settings, choice: Option<&SplitChoice>, known: 
     match &sides.by {
         SideBy::Subject if !settings.has_subjects() => {
             return Err(Error::usage("expected subjects to split by, found none")
-                .hint("name their column with --subject, or use --subject-from-path or --subject-table"));
+                .with_hint("name their column with --subject, or use --subject-from-path or --subject-table"));
         }
         SideBy::Id if settings.id.is_empty() && !known.have_keys => {
             return Err(Error::usage("expected record ids to split by, found none")
-                .hint("name their columns with --id, or split by content"));
+                .with_hint("name their columns with --id, or split by content"));
         }
         SideBy::Content | SideBy::Column(_) if known.are_samples => {
             return Err(Error::usage(format!("expected samples to be split by subject or id, found {}", sides.by))
-                .hint(
+                .with_hint(
                     "samples have no columns; leave --split-by out, or say id: the parts of a sample have one side",
                 ));
         }
-        SideBy::Column(name) => known.column(name)?,
+        SideBy::Column(name) => known.check_column(name)?,
         _ => {}
     }
     Ok(Some(sides))

@@ -11,7 +11,7 @@ use arrow::{
 
 use super::{
     inputs::Inputs,
-    job::Job,
+    job::ConvertJob,
     options::{Accept, SubjectSource},
     side_table::{self, SideTable},
 };
@@ -19,7 +19,7 @@ use crate::{
     dataset::{IdKind, Settings},
     error::{Error, Result},
     events::Event,
-    exec::gates::subjects::{SubjectResolver, is_erased, missing},
+    exec::gates::subjects::{SubjectResolver, is_erased, missing_subject_error},
     format::files::{Samples, TreeFile as _},
     ops::Context,
     record::{
@@ -53,7 +53,7 @@ pub(super) struct SkippedErased {
 ///
 /// # Errors
 /// When a table cannot be read, or the dataset's subjects come from one and none is given.
-pub(super) fn resolver(job: &Job<'_>, settings: &Settings) -> Result<Option<SubjectResolver>> {
+pub(super) fn subject_resolver(job: &ConvertJob<'_>, settings: &Settings) -> Result<Option<SubjectResolver>> {
     let required = !job.options.accept.contains(&Accept::Subjects);
     let subjects = match (&job.options.subjects, &settings.subjects_from) {
         (Some(SubjectSource::Path(pattern)), _) | (None, Some(SubjectsFrom::Path(pattern))) => {
@@ -75,7 +75,7 @@ pub(super) fn resolver(job: &Job<'_>, settings: &Settings) -> Result<Option<Subj
 
 /// Skips all files of samples that were erased, or whose subjects were.
 pub(super) fn without_erased_files(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     resolver: Option<&SubjectResolver>,
     mut files: Vec<SourceFile>,
 ) -> (Vec<SourceFile>, SkippedErased) {
@@ -106,7 +106,7 @@ pub(super) fn without_erased_files(
 
 /// Skips sources whose subjects were erased; also returns their number.
 pub(super) fn without_erased_sources(
-    job: &Job<'_>,
+    job: &ConvertJob<'_>,
     resolver: Option<&SubjectResolver>,
     mut sources: Vec<RecordSource>,
 ) -> (Vec<RecordSource>, u64) {
@@ -126,7 +126,7 @@ pub(super) fn without_erased_sources(
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) for the first that has none or several.
-pub(super) fn check(job: &Job<'_>, resolver: &SubjectResolver, inputs: &Inputs) -> Result<()> {
+pub(super) fn check_subjects(job: &ConvertJob<'_>, resolver: &SubjectResolver, inputs: &Inputs) -> Result<()> {
     match inputs {
         Inputs::Samples { files, samples } => check_samples(job, resolver, files, samples),
         Inputs::Records(sources) => {
@@ -134,12 +134,12 @@ pub(super) fn check(job: &Job<'_>, resolver: &SubjectResolver, inputs: &Inputs) 
             for source in sources {
                 let file = &source.file;
                 let known = resolver.of_file(file, |matched| match matched {
-                    Some(matched) => rows.note(matched.partial_key, file.name(), file).map(|()| true),
+                    Some(matched) => rows.note_row(matched.partial_key, file.name(), file).map(|()| true),
                     None => Ok(false),
                 })?;
                 // For an archive, the names of its samples may give the subject id.
                 if !known && resolver.required && !source.yields_samples() {
-                    return Err(missing("the records of this source").at(file.uri()));
+                    return Err(missing_subject_error("the records of this source").at_location(file.uri()));
                 }
             }
             Ok(())
@@ -147,15 +147,20 @@ pub(super) fn check(job: &Job<'_>, resolver: &SubjectResolver, inputs: &Inputs) 
     }
 }
 
-fn check_samples(job: &Job<'_>, resolver: &SubjectResolver, files: &[SourceFile], samples: &Samples) -> Result<()> {
+fn check_samples(
+    job: &ConvertJob<'_>,
+    resolver: &SubjectResolver,
+    files: &[SourceFile],
+    samples: &Samples,
+) -> Result<()> {
     let mut rows = PartialKeys::default();
     let (mut without, mut example) = (0_u64, None);
-    for sample in samples.range(0..samples.len(), files) {
+    for sample in samples.iter_range(0..samples.len(), files) {
         let mut known: Option<(String, &SourceFile)> = None;
         for file in sample.files() {
             resolver.of_file(file, |matched| {
                 let Some(matched) = matched else { return Ok(()) };
-                rows.note(matched.partial_key, sample.key(), file)?;
+                rows.note_row(matched.partial_key, sample.key(), file)?;
                 match &known {
                     Some((subject, other)) if subject != matched.subject => Err(Error::input(format!(
                         "expected one subject of the sample `{}`, found `{subject}` of {} and `{}`",
@@ -163,7 +168,7 @@ fn check_samples(job: &Job<'_>, resolver: &SubjectResolver, files: &[SourceFile]
                         other.name(),
                         matched.subject
                     ))
-                    .at(file.uri())),
+                    .at_location(file.uri())),
                     Some(_) => Ok(()),
                     None => {
                         known = Some((matched.subject.to_owned(), file));
@@ -176,7 +181,7 @@ fn check_samples(job: &Job<'_>, resolver: &SubjectResolver, files: &[SourceFile]
             Some((subject, file)) => drop(example.get_or_insert((subject, file))),
             None if resolver.required => {
                 let place = sample.files().next().map_or_else(String::new, SourceFile::uri);
-                return Err(missing(&format!("the sample `{}`", sample.key())).at(place));
+                return Err(missing_subject_error(&format!("the sample `{}`", sample.key())).at_location(place));
             }
             None => without += 1,
         }
@@ -198,15 +203,15 @@ struct PartialKeys {
 }
 
 impl PartialKeys {
-    fn note(&mut self, row: Option<&str>, key: &str, file: &SourceFile) -> Result<()> {
+    fn note_row(&mut self, row: Option<&str>, key: &str, file: &SourceFile) -> Result<()> {
         let Some(row) = row else { return Ok(()) };
         match self.seen.get(row) {
             Some(other) if other != key => Err(Error::input(format!(
                 "expected rows of --subject-table that match one path, found `{row}`, which matches `{other}` and \
                  `{key}`"
             ))
-            .at(file.uri())
-            .hint("write more of the path into the table")),
+            .at_location(file.uri())
+            .with_hint("write more of the path into the table")),
             Some(_) => Ok(()),
             None => {
                 self.seen.insert(row.to_owned(), key.to_owned());
@@ -220,15 +225,15 @@ impl PartialKeys {
 pub(super) const TABLE: &str = "--subject-table";
 
 fn read_table(context: &Context<'_>, place: &str, column: Option<&String>) -> Result<SubjectTable> {
-    let side = SideTable::open(side_table::locate(context, place, TABLE)?, TABLE)?;
+    let side = SideTable::open(side_table::locate_table(context, place, TABLE)?, TABLE)?;
     let uri = side.uri();
-    let at = |e: Error| if e.place().source.is_none() { e.at(uri.clone()) } else { e };
+    let at = |e: Error| if e.place().source.is_none() { e.at_location(uri.clone()) } else { e };
     let (path, subject) = columns_of(&side.fields, column).map_err(at)?;
     let mut table = SubjectTable::default();
     let (mut room, names) = (context.memory.0 / SHARE, [path, subject]);
     side.each_batch(|_| true, &mut |batch| add_rows(&mut table, &mut room, batch, &names))?;
     if table.is_empty() {
-        return Err(Error::input("expected rows in --subject-table, found none").at(uri));
+        return Err(Error::input("expected rows in --subject-table, found none").at_location(uri));
     }
     Ok(table)
 }
@@ -248,7 +253,7 @@ fn add_rows(table: &mut SubjectTable, room: &mut u64, batch: &RecordBatch, names
                 "expected a --subject-table that fits an eighth of the memory, found more than {} rows",
                 table.len()
             ))
-            .hint(format!("raise --memory, or take fewer sources at a time; {} a row", Size(ROW_BYTES)))
+            .with_hint(format!("raise --memory, or take fewer sources at a time; {} a row", Size(ROW_BYTES)))
         })?;
         table.insert(path, subject)?;
     }
@@ -267,14 +272,14 @@ fn columns_of(fields: &Fields, column: Option<&String>) -> Result<(String, Strin
     let subject = match column {
         Some(column) => names.iter().find(|name| *name == column).copied().ok_or_else(|| {
             Error::usage("the table of --subject-table has no such column")
-                .column(column.clone())
-                .hint(format!("its columns are {all}"))
+                .in_column(column.clone())
+                .with_hint(format!("its columns are {all}"))
         })?,
         None => best(&SUBJECTS, None)
             .or_else(|| if names.len() == 2 { names.last().copied() } else { None })
             .ok_or_else(|| {
                 Error::usage(format!("expected a column `subject` in --subject-table, found {all}"))
-                    .hint("name the column with --subject")
+                    .with_hint("name the column with --subject")
             })?,
     };
     let path = best(&PATHS, Some(subject)).or_else(|| names.iter().find(|name| **name != subject).copied());

@@ -18,7 +18,7 @@ use crate::{
         Context,
         inputs::{OnChanged, Partition},
     },
-    scan::{self, Found, InputFormat, SourceFile, Table, TableFormat},
+    scan::{self, FoundTable, InputFormat, ScanResult, SourceFile, TableFormat},
     storage::{self, Location},
 };
 
@@ -35,14 +35,18 @@ pub(super) struct TableSource {
 ///
 /// # Errors
 /// If a source is a part of a table, options choose parts of one, or a log is damaged or not supported.
-pub(super) fn take(context: &Context<'_>, found: &mut Found, options: &ConvertOptions) -> Result<Vec<TableSource>> {
+pub(super) fn take_tables(
+    context: &Context<'_>,
+    found: &mut ScanResult,
+    options: &ConvertOptions,
+) -> Result<Vec<TableSource>> {
     refuse_tables(found)?;
     let roots: Vec<Location> =
         found.tables.iter().filter(|table| is_whole(table)).map(|table| table.root.clone()).collect();
     let Some(first) = roots.first() else {
         return match options.read.as_of() {
             Some(_) => Err(Error::usage("expected a Delta table for --read as-of, found none")
-                .hint("name the folder that contains its _delta_log")),
+                .with_hint("name the folder that contains its _delta_log")),
             None => Ok(Vec::new()),
         };
     };
@@ -50,19 +54,18 @@ pub(super) fn take(context: &Context<'_>, found: &mut Found, options: &ConvertOp
         return Err(Error::usage(
             "expected a whole Delta table, whose log decides which files are live, found --include or --exclude",
         )
-        .at(first.to_string())
-        .hint("convert the table alone, without these options"));
+        .at_location(first.to_string())
+        .with_hint("convert the table alone, without these options"));
     }
     if let Some(from) = options.from.filter(|from| *from != InputFormat::PARQUET) {
-        return Err(
-            Error::usage(format!("expected no --from with a Delta table, found {}", from.name())).at(first.to_string())
-        );
+        return Err(Error::usage(format!("expected no --from with a Delta table, found {}", from.name()))
+            .at_location(first.to_string()));
     }
     roots.into_iter().map(|root| TableSource::open(context, root, found, options)).collect()
 }
 
 /// Whether all files of a Delta table are among the sources.
-fn is_whole(table: &Table) -> bool {
+fn is_whole(table: &FoundTable) -> bool {
     table.format == TableFormat::Delta && table.whole
 }
 
@@ -70,14 +73,14 @@ fn is_whole(table: &Table) -> bool {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the first of them.
-pub(in crate::ops) fn refuse_tables(found: &Found) -> Result<()> {
+pub(in crate::ops) fn refuse_tables(found: &ScanResult) -> Result<()> {
     scan::refuse_foreign(found.tables.iter().filter(|table| !is_whole(table)), &found.files)
 }
 
 impl TableSource {
-    fn open(context: &Context<'_>, root: Location, found: &mut Found, options: &ConvertOptions) -> Result<Self> {
-        let table = delta::Table::open(storage::open(&root, &context.settings)?)?;
-        let snapshot = table.snapshot(options.read.as_of())?;
+    fn open(context: &Context<'_>, root: Location, found: &mut ScanResult, options: &ConvertOptions) -> Result<Self> {
+        let table = delta::Table::open(storage::open_store(&root, &context.settings)?)?;
+        let snapshot = table.read_snapshot(options.read.as_of())?;
         let prefix = format!("{}/", root.to_string().trim_end_matches('/'));
         let files = std::mem::take(&mut found.files);
         let (own, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.uri().starts_with(&prefix));
@@ -97,27 +100,29 @@ impl TableSource {
     ///
     /// # Errors
     /// If rows were removed and `on_changed` is `Fail`, or a data file is missing.
-    pub(super) fn partition(
+    pub(super) fn partition_files(
         self,
         context: &Context<'_>,
         snapshot: Option<&Snapshot>,
         on_changed: OnChanged,
     ) -> Result<Partition> {
         let live = self.snapshot.files().len() as u64;
-        let Some(known) = snapshot.map(|snapshot| Known::of(context, snapshot, &self)).transpose()? else {
-            return self.whole(HashSet::new());
+        let Some(known) =
+            snapshot.map(|snapshot| ConvertedTable::from_snapshot(context, snapshot, &self)).transpose()?
+        else {
+            return self.partition_all(HashSet::new());
         };
         let reason = match known.version {
-            None if known.rows.is_empty() => return self.whole(HashSet::new()),
+            None if known.rows.is_empty() => return self.partition_all(HashSet::new()),
             None => "another table, or plain files, at this place".to_owned(),
             Some(since) if self.snapshot.version() <= since => {
                 return Ok(Partition { unchanged: live, ..Partition::default() });
             }
-            Some(since) => match self.table.changes(since, &self.snapshot)? {
+            Some(since) => match self.table.changes_since(since, &self.snapshot)? {
                 None => format!("its version v{since}, and the log no longer says what changed after it"),
                 Some(changes) => {
                     let removed_in = changes.removed_in.filter(|_| on_changed != OnChanged::Append);
-                    match (removed_in, changes.added.keys().find(|path| self.listed(path).is_none())) {
+                    match (removed_in, changes.added.keys().find(|path| self.listed_uri(path).is_none())) {
                         (Some(version), _) => {
                             format!("its version v{since}, and v{version} removed or changed rows of it")
                         }
@@ -125,58 +130,58 @@ impl TableSource {
                         (None, Some(path)) => {
                             format!("its version v{since}, and `{path}`, which was added later, is gone")
                         }
-                        (None, None) => return self.added(changes.added),
+                        (None, None) => return self.partition_added(changes.added),
                     }
                 }
             },
         };
         match on_changed {
             OnChanged::Skip => Ok(Partition { changed: live, ..Partition::default() }),
-            OnChanged::Replace => self.whole(known.rows),
-            OnChanged::Fail | OnChanged::Append => Err(self.changed(&known, &reason, on_changed)),
+            OnChanged::Replace => self.partition_all(known.rows),
+            OnChanged::Fail | OnChanged::Append => Err(self.changed_error(&known, &reason, on_changed)),
         }
     }
 
-    fn changed(&self, known: &Known, reason: &str, on_changed: OnChanged) -> Error {
+    fn changed_error(&self, known: &ConvertedTable, reason: &str, on_changed: OnChanged) -> Error {
         let converted = known.converted_by;
         let error = Error::changed(format!("this table changed: {converted} converted {reason}"))
-            .at(self.root.to_string())
-            .hint("replace all of its old records with those it has now: --on-changed replace");
+            .at_location(self.root.to_string())
+            .with_hint("replace all of its old records with those it has now: --on-changed replace");
         let error = match on_changed {
             OnChanged::Append => error,
-            _ => error.hint("keep the old records, and add the new ones: --on-changed append"),
+            _ => error.with_hint("keep the old records, and add the new ones: --on-changed append"),
         };
-        error.hint("leave it out with --on-changed skip")
+        error.with_hint("leave it out with --on-changed skip")
     }
 
     /// Returns all live files as fresh ones; records of sources with the stored URIs `replaced` are removed.
-    fn whole(mut self, replaced: HashSet<String>) -> Result<Partition> {
+    fn partition_all(mut self, replaced: HashSet<String>) -> Result<Partition> {
         let files = self.snapshot.files().clone();
-        let fresh = self.resolve(files)?;
+        let fresh = self.resolve_files(files)?;
         Ok(Partition { fresh, replaced, ..Partition::default() })
     }
 
     /// Returns the added files as fresh ones.
-    fn added(mut self, added: BTreeMap<String, DataFile>) -> Result<Partition> {
+    fn partition_added(mut self, added: BTreeMap<String, DataFile>) -> Result<Partition> {
         let files = self.snapshot.files();
         let unchanged = files.keys().filter(|path| !added.contains_key(*path)).count() as u64;
-        let fresh = self.resolve(added)?;
+        let fresh = self.resolve_files(added)?;
         Ok(Partition { fresh, unchanged, ..Partition::default() })
     }
 
     /// Returns the URI of a data file, if it was listed.
-    fn listed(&self, path: &str) -> Option<String> {
+    fn listed_uri(&self, path: &str) -> Option<String> {
         Some(self.root.join(path).to_string()).filter(|uri| self.listed.contains_key(uri))
     }
 
     /// Returns the listed files with what the log says of them.
-    fn resolve(&mut self, files: BTreeMap<String, DataFile>) -> Result<Vec<SourceFile>> {
+    fn resolve_files(&mut self, files: BTreeMap<String, DataFile>) -> Result<Vec<SourceFile>> {
         let mut out = Vec::with_capacity(files.len());
         for (path, file) in files {
-            let listed = self.listed(&path).and_then(|uri| self.listed.remove(&uri)).ok_or_else(|| {
+            let listed = self.listed_uri(&path).and_then(|uri| self.listed.remove(&uri)).ok_or_else(|| {
                 Error::input("expected a data file that the log of the Delta table names, found none")
-                    .at(self.root.join(&path).to_string())
-                    .hint(
+                    .at_location(self.root.join(&path).to_string())
+                    .with_hint(
                         "the table was copied in part, or vacuumed: restore the file, or convert another version \
                      with --read as-of",
                     )
@@ -188,7 +193,7 @@ impl TableSource {
 }
 
 /// What the dataset records about a table.
-struct Known {
+struct ConvertedTable {
     /// Version of the table up to which it was converted; `None` if it never was.
     version: Option<u64>,
     /// Newest version of the dataset that converted anything of it.
@@ -197,12 +202,12 @@ struct Known {
     rows: HashSet<String>,
 }
 
-impl Known {
-    fn of(context: &Context<'_>, snapshot: &Snapshot, table: &TableSource) -> Result<Self> {
-        let pseudonymizer = Pseudonymizer::of(&snapshot.entry().settings, context.id_key.as_ref())?;
+impl ConvertedTable {
+    fn from_snapshot(context: &Context<'_>, snapshot: &Snapshot, table: &TableSource) -> Result<Self> {
+        let pseudonymizer = Pseudonymizer::from_settings(&snapshot.entry().settings, context.id_key.as_ref())?;
         let root = table.root.to_string();
         let stored =
-            pseudonymizer.as_ref().map_or_else(|| root.clone().into(), |pseudonymizer| pseudonymizer.uri(&root));
+            pseudonymizer.as_ref().map_or_else(|| root.clone().into(), |pseudonymizer| pseudonymizer.stored_uri(&root));
         let own = Mark::new(0, &stored, table.snapshot.table_id()).table;
         let prefix = format!("{}/", root.trim_end_matches('/'));
         let mut known = Self { version: None, converted_by: Version(0), rows: HashSet::new() };

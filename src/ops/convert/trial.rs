@@ -9,10 +9,10 @@ use std::{
 
 use super::{
     inputs::Inputs,
-    job::Job,
-    listing::{Listing, STDIN, Skipped},
+    job::ConvertJob,
+    listing::{Listing, STDIN, SkippedCounts},
     options::ConvertOptions,
-    plan::{ConvertPlan, Decision, decide},
+    plan::{ConvertPlan, Decision, decide_plan},
     report::Estimate,
     run,
 };
@@ -34,7 +34,7 @@ pub(in crate::ops) const SMALL: u64 = 1 << 20;
 
 /// The start of a file.
 #[derive(Debug, Clone)]
-pub(in crate::ops) struct Start {
+pub(in crate::ops) struct FileStart {
     /// The file.
     pub(in crate::ops) file: SourceFile,
     /// About how many of its stored bytes are converted, if it holds records; files that are parts of samples are read
@@ -63,24 +63,24 @@ pub(in crate::ops) struct Trial {
 ///
 /// # Errors
 /// As `convert`; if the sample has no records, or is too large to be held in memory.
-pub(in crate::ops) fn trial(
+pub(in crate::ops) fn run_trial(
     context: &Context<'_>,
-    (sample, of): (&[Start], usize),
+    (sample, of): (&[FileStart], usize),
     options: &ConvertOptions,
 ) -> Result<Trial> {
     let started = Instant::now();
-    let dataset = Dataset::new(Arc::new(RemoteStore::memory()?));
-    let (job, settings) = Job::new(context, (&dataset, None), options, None)?;
+    let dataset = Dataset::new(Arc::new(RemoteStore::in_memory()?));
+    let (job, settings) = ConvertJob::new(context, (&dataset, None), options, None)?;
     let files = sample.iter().map(|start| start.file.clone()).collect();
-    let Decision::Convert(mut plan) = decide(&job, settings, listing(files, of))? else {
+    let Decision::Convert(mut plan) = decide_plan(&job, settings, fresh_listing(files, of))? else {
         return Err(Error::input("expected files in the sample, found none"));
     };
-    plan.bytes = limit(&mut plan.inputs, sample)?;
+    plan.bytes = limit_sources(&mut plan.inputs, sample)?;
     context.cancel.check()?;
     let opening = started.elapsed();
     let started = Instant::now();
     let transaction = TransactionId::fresh();
-    let naming = ShardNaming::of(&plan.settings, transaction.tag());
+    let naming = ShardNaming::for_dataset(&plan.settings, transaction.short_tag());
     let (plan, made) = run::carry_out(&job, *plan, &naming, &transaction.into())?;
     let converting = started.elapsed();
     let read = match &plan.inputs {
@@ -97,17 +97,21 @@ pub(in crate::ops) fn trial(
         return Err(Error::input("expected records in the sample, found none"));
     }
     let written = made.converted.shards.iter().map(|finished| finished.shard.meta.bytes).sum();
-    let (target, memory) = (plan.settings.target_shard.0, plan.memory.estimate());
+    let (target, memory) = (plan.settings.target_shard.0, plan.memory.peak_memory());
     Ok(Trial { opening, converting, read, written, target, memory })
 }
 
 /// Returns why `convert` refuses small files, as [`is_small`] says; `None` if it does not, or if they are not small.
-pub(in crate::ops) fn refusal(context: &Context<'_>, files: &[SourceFile], options: &ConvertOptions) -> Option<Error> {
+pub(in crate::ops) fn refusal_of_small(
+    context: &Context<'_>,
+    files: &[SourceFile],
+    options: &ConvertOptions,
+) -> Option<Error> {
     let attempt = || -> Result<()> {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory()?));
-        let (job, settings) = Job::new(context, (&dataset, None), options, None)?;
-        match decide(&job, settings, listing(files.to_vec(), files.len()))? {
-            Decision::Convert(plan) if is_small(&job, &plan) => whole(job, *plan).map(drop),
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory()?));
+        let (job, settings) = ConvertJob::new(context, (&dataset, None), options, None)?;
+        match decide_plan(&job, settings, fresh_listing(files.to_vec(), files.len()))? {
+            Decision::Convert(plan) if is_small(&job, &plan) => convert_in_memory(job, *plan).map(drop),
             _ => Ok(()),
         }
     };
@@ -115,14 +119,14 @@ pub(in crate::ops) fn refusal(context: &Context<'_>, files: &[SourceFile], optio
 }
 
 /// Returns the listing of files that are all new.
-fn listing(fresh: Vec<SourceFile>, of: usize) -> Listing {
+fn fresh_listing(fresh: Vec<SourceFile>, of: usize) -> Listing {
     Listing {
         fresh,
         of,
         faults: Vec::new(),
         live: Vec::new(),
         replaced: std::collections::HashSet::new(),
-        skipped: Skipped::default(),
+        skipped: SkippedCounts::default(),
         labels: None,
     }
 }
@@ -132,12 +136,12 @@ const FEW: usize = 16_384;
 
 /// Whether a dry run converts all inputs into memory: they are local, few, of few bytes, and of formats whose records
 /// are no larger than what is stored of them.
-pub(super) fn is_small(job: &Job<'_>, plan: &ConvertPlan) -> bool {
+pub(super) fn is_small(job: &ConvertJob<'_>, plan: &ConvertPlan) -> bool {
     let is_plain = |source: &RecordSource| !source.packed && (source.format.is_text() || source.yields_samples());
     plan.bytes <= SMALL
-        && plan.inputs.files().take(FEW + 1).count() <= FEW
+        && plan.inputs.source_files().take(FEW + 1).count() <= FEW
         && !job.options.sources.iter().any(|source| source == STDIN)
-        && plan.inputs.files().all(|file| !file.is_remote())
+        && plan.inputs.source_files().all(|file| !file.is_remote())
         && match &plan.inputs {
             Inputs::Records(sources) => sources.iter().all(is_plain),
             Inputs::Samples { .. } => true,
@@ -148,11 +152,11 @@ pub(super) fn is_small(job: &Job<'_>, plan: &ConvertPlan) -> bool {
 ///
 /// # Errors
 /// As `convert`.
-pub(super) fn whole(job: Job<'_>, plan: ConvertPlan) -> Result<(ConvertPlan, Estimate)> {
-    let dataset = Dataset::new(Arc::new(RemoteStore::memory()?));
-    let job = Job { dataset: &dataset, ..job };
+pub(super) fn convert_in_memory(job: ConvertJob<'_>, plan: ConvertPlan) -> Result<(ConvertPlan, Estimate)> {
+    let dataset = Dataset::new(Arc::new(RemoteStore::in_memory()?));
+    let job = ConvertJob { dataset: &dataset, ..job };
     let transaction = TransactionId::fresh();
-    let naming = ShardNaming::of(&plan.settings, transaction.tag());
+    let naming = ShardNaming::for_dataset(&plan.settings, transaction.short_tag());
     let (plan, made) = run::carry_out(&job, plan, &naming, &transaction.into())?;
     let estimate = Estimate {
         records: made.converted.records,
@@ -166,7 +170,7 @@ pub(super) fn whole(job: Job<'_>, plan: ConvertPlan) -> Result<(ConvertPlan, Est
 }
 
 /// Limits sources of records to their starts; returns the bytes to be read.
-fn limit(inputs: &mut Inputs, sample: &[Start]) -> Result<u64> {
+fn limit_sources(inputs: &mut Inputs, sample: &[FileStart]) -> Result<u64> {
     match inputs {
         Inputs::Samples { files, .. } => {
             let bytes = files.iter().map(SourceFile::bytes).sum();
@@ -181,7 +185,7 @@ fn limit(inputs: &mut Inputs, sample: &[Start]) -> Result<u64> {
                 let most = most.get(source.file.name()).copied().filter(|most| *most < source.file.bytes());
                 source.first = most.map(|most| Arc::new(First::new(most)));
             }
-            Ok(sources.iter().map(RecordSource::bytes).sum())
+            Ok(sources.iter().map(RecordSource::input_bytes).sum())
         }
     }
 }

@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
-use super::{job::Job, options::Accept};
+use super::{job::ConvertJob, options::Accept};
 use crate::{
     error::{Error, Result},
     scan::RecordSource,
 };
 
-impl Job<'_> {
+impl ConvertJob<'_> {
     /// Returns the units of the dataset's columns with those of the sources; a column keeps the one that it has.
     ///
     /// # Errors
     /// [`Kind::Changed`](crate::error::Kind::Changed) if a source states another unit, without consent.
-    pub(super) fn units(
+    pub(super) fn unite_units(
         &self,
         known: &BTreeMap<String, String>,
         sources: &[RecordSource],
@@ -51,9 +51,11 @@ impl Job<'_> {
         }
         let message = format!("expected the unit `{expected}`, as {whose} has, found `{found}`");
         Err(Error::changed(message)
-            .at(source.file.uri())
-            .column(column)
-            .hint("convert sources of other units into a dataset of their own with --out, or change their values first")
-            .hint("or, if both mean the same, accept it with --accept units"))
+            .at_location(source.file.uri())
+            .in_column(column)
+            .with_hint(
+                "convert sources of other units into a dataset of their own with --out, or change their values first",
+            )
+            .with_hint("or, if both mean the same, accept it with --accept units"))
     }
 }

@@ -11,11 +11,11 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    commit::revisions,
+    commit::source_revisions,
     inputs::{Inputs, keys_of},
-    job::Job,
+    job::ConvertJob,
     labels::{self, LabelTables},
-    listing::{STDIN, Skipped},
+    listing::{STDIN, SkippedCounts},
     options::{ConvertOptions, LabelSource, SubjectSource},
     plan::ConvertPlan,
 };
@@ -32,7 +32,7 @@ use crate::{
     ops::{names::Choices, planned::Planned as _, tasks as ops_tasks},
     plan::tasks,
     record::{PartSizes, SourcePart},
-    scan::{RecordSource, Scouted, SourceFile, scout},
+    scan::{RecordSource, Scouted, SourceFile, scout_parts},
     schema::{self, schema_of, wire},
     storage::plain_argument,
     units::Size,
@@ -40,7 +40,7 @@ use crate::{
 
 /// What all tasks of a plan share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Work {
+pub struct ConvertWork {
     /// The user's options; the sources are without secrets.
     pub(super) options: ConvertOptions,
     /// Settings of the dataset after the run.
@@ -69,7 +69,7 @@ pub struct Work {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) faults: Vec<Fault>,
     /// Skipped sources and files.
-    pub(super) skipped: Skipped,
+    pub(super) skipped: SkippedCounts,
     /// Number of samples of files whose keys are other spellings of erased ones.
     pub(super) similar: u64,
     /// Number of samples whose names are changed.
@@ -92,22 +92,22 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    fn of(error: &Error) -> Self {
+    fn from_error(error: &Error) -> Self {
         Self { place: error.place().source.clone(), message: error.message().to_owned() }
     }
 
     /// Returns the error.
-    pub(super) fn error(&self) -> Error {
+    pub(super) fn to_error(&self) -> Error {
         let error = Error::input(self.message.clone());
         match &self.place {
-            Some(place) => error.at(place.clone()),
+            Some(place) => error.at_location(place.clone()),
             None => error,
         }
     }
 }
 
-impl Work {
-    fn of(job: &Job<'_>, plan: &ConvertPlan) -> Self {
+impl ConvertWork {
+    fn from_plan(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Self {
         let sources = job.options.sources.iter().map(|source| plain_argument(source)).collect();
         let labels = match &job.options.labels {
             Some(LabelSource::Table(place)) => Some(LabelSource::Table(plain_argument(place))),
@@ -123,22 +123,22 @@ impl Work {
             of_samples: plan.inputs.give_samples(),
             choices: plan.choices,
             parts: plan.naming.parts.clone(),
-            sources: plan.inputs.files().count() as u64,
+            sources: plan.inputs.source_files().count() as u64,
             bytes: plan.bytes,
-            faults: plan.faults.iter().map(Fault::of).collect(),
+            faults: plan.faults.iter().map(Fault::from_error).collect(),
             skipped: plan.skipped,
             similar: plan.similar,
             renamed: plan.naming.checked.renamed,
             incomplete: plan.naming.checked.incomplete,
             labels: plan.labels.clone(),
-            revisions: revisions(job),
+            revisions: source_revisions(job),
         }
     }
 
     /// Returns names and types of the columns, for reports.
-    pub(super) fn columns(&self) -> Vec<(String, String)> {
+    pub(super) fn column_types(&self) -> Vec<(String, String)> {
         let schema = match self.of_samples {
-            true => schema_of_samples(&self.fields, self.options.write.media()),
+            true => schema_of_samples(&self.fields, self.options.write.is_hf_media()),
             false => schema_of(&self.fields),
         };
         schema.fields().iter().map(|field| (field.name().clone(), schema::file::print_type(field))).collect()
@@ -146,7 +146,7 @@ impl Work {
 }
 
 /// Returns why a run cannot be cut into tasks; `None` if it can.
-pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str> {
+pub(super) fn task_obstacle(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Option<&'static str> {
     if job.options.sources.iter().any(|source| source == STDIN) {
         Some("standard input can be read only once")
     } else if job.options.ends.is_some() {
@@ -155,7 +155,7 @@ pub(super) fn obstacle(job: &Job<'_>, plan: &ConvertPlan) -> Option<&'static str
         Some("duplicates are found among all records, and a task sees only its own (--dedup)")
     } else if has_signed_subjects(job.options) {
         Some("the URL of the table of subjects has secrets, and a plan would state them")
-    } else if plan.inputs.files().any(|file| file.table().is_some()) {
+    } else if plan.inputs.source_files().any(|file| file.table_file().is_some()) {
         Some("the log of a Delta table decides what is read, and a plan does not store that")
     } else if plan.settings.shuffle.is_some() && matches!(plan.inputs, Inputs::Records(_)) {
         Some("--shuffle mixes the records of all tables and archives, and each task has shards of its own")
@@ -193,7 +193,7 @@ pub(super) struct ScoutedPart {
 }
 
 /// Returns the stored bytes of a task: less where the list of files is so long that each task should have a short one.
-fn task_size(job: &Job<'_>, plan: &ConvertPlan) -> Size {
+fn task_size(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Size {
     let usual = || match plan.inputs.has_long_list(job) {
         true => tasks::SHORT_TASK_SIZE,
         false => tasks::DEFAULT_TASK_SIZE,
@@ -202,12 +202,12 @@ fn task_size(job: &Job<'_>, plan: &ConvertPlan) -> Size {
 }
 
 /// Whether the sources of a plan may be more than one task.
-pub(super) fn may_be_cut(job: &Job<'_>, plan: &ConvertPlan) -> bool {
-    tasks::count(plan.inputs.files().map(|file| (file.bytes(), 1)), task_size(job, plan)) > 1
+pub(super) fn may_be_cut(job: &ConvertJob<'_>, plan: &ConvertPlan) -> bool {
+    tasks::task_count(plan.inputs.source_files().map(|file| (file.bytes(), 1)), task_size(job, plan)) > 1
 }
 
 /// Cuts large sources into parts. Those of text are read once for that.
-fn pieces(job: &Job<'_>, plan: &ConvertPlan) -> Result<Vec<Piece>> {
+fn cut_pieces(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Result<Vec<Piece>> {
     let Inputs::Records(sources) = &plan.inputs else { return Ok(Vec::new()) };
     let task_bytes = task_size(job, plan).0;
     let sizes = |source: &RecordSource| PartSizes {
@@ -216,13 +216,13 @@ fn pieces(job: &Job<'_>, plan: &ConvertPlan) -> Result<Vec<Piece>> {
         split_bytes: usize::try_from(plan.memory.split_bytes).unwrap_or(usize::MAX),
         max_record_bytes: usize::try_from(plan.memory.max_record_bytes).unwrap_or(usize::MAX),
     };
-    let large: u64 = sources.iter().filter(|s| sizes(s).count() > 1).map(|source| source.file.bytes()).sum();
+    let large: u64 = sources.iter().filter(|s| sizes(s).part_count() > 1).map(|source| source.file.bytes()).sum();
     if large > 0 {
         job.context.observer.event(Event::Phase { name: "cutting large sources", bytes: Some(large) });
     }
     let scouted = |(number, source): (usize, &RecordSource)| -> Result<Vec<Piece>> {
         job.context.cancel.check()?;
-        Ok(match scout(source, &sizes(source))? {
+        Ok(match scout_parts(source, &sizes(source))? {
             None => vec![Piece { source: number, part: None }],
             Some(Scouted { parts, hash }) => {
                 job.context.observer.event(Event::Read { bytes: source.file.bytes(), records: 0 });
@@ -236,7 +236,7 @@ fn pieces(job: &Job<'_>, plan: &ConvertPlan) -> Result<Vec<Piece>> {
 }
 
 /// Cuts the sources of a plan into tasks.
-fn tasks_of(job: &Job<'_>, plan: &ConvertPlan, pieces: &[Piece]) -> Vec<PlanTask> {
+fn tasks_of(job: &ConvertJob<'_>, plan: &ConvertPlan, pieces: &[Piece]) -> Vec<PlanTask> {
     let units: Vec<(u64, u64)> = match &plan.inputs {
         Inputs::Records(sources) => {
             let bytes = |piece: &Piece| match &piece.part {
@@ -246,17 +246,17 @@ fn tasks_of(job: &Job<'_>, plan: &ConvertPlan, pieces: &[Piece]) -> Vec<PlanTask
             pieces.iter().map(|piece| (bytes(piece), 1)).collect()
         }
         Inputs::Samples { files, samples } => {
-            let unit = |sample: SampleFiles<'_, SourceFile>| (sample.bytes(), sample.files().count() as u64);
-            samples.range(0..samples.len(), files).map(unit).collect()
+            let unit = |sample: SampleFiles<'_, SourceFile>| (sample.total_bytes(), sample.files().count() as u64);
+            samples.iter_range(0..samples.len(), files).map(unit).collect()
         }
     };
     let mut planned = Vec::new();
-    ops_tasks::cut(&mut planned, &units, task_size(job, plan));
+    ops_tasks::add_tasks(&mut planned, &units, task_size(job, plan));
     planned
 }
 
 /// Returns the rows of the table of sources.
-fn rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item = PlannedSource> + 'a> {
+fn planned_rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item = PlannedSource> + 'a> {
     match &plan.inputs {
         Inputs::Records(sources) => {
             let keys = plan.keys.clone().unwrap_or_else(|| keys_of(sources));
@@ -268,7 +268,7 @@ fn rows<'a>(plan: &'a ConvertPlan, pieces: &'a [Piece]) -> Box<dyn Iterator<Item
         }
         Inputs::Samples { files, samples } => Box::new((0..samples.len()).flat_map(move |number| {
             let mut reject = plan.naming.checked.rejected.get(&number).cloned();
-            let mut label = labels::part_of(samples).and_then(|part| part.number(number));
+            let mut label = labels::part_of(samples).and_then(|part| part.content_number(number));
             samples.get(number, files).files().map(move |file| PlannedSource {
                 reject: reject.take(),
                 label: label.take(),
@@ -287,16 +287,20 @@ struct Signature<'a> {
 
 impl<'a> Signature<'a> {
     /// Begins with what all sources share.
-    fn new(job: &Job<'_>, plan: &'a ConvertPlan, work: &Work) -> Result<Self> {
-        let shared = Work { fields: Fields::empty(), ..work.clone() };
-        let hasher = RefCell::new(ops_tasks::signature(job.snapshot, &shared.encoded()?));
+    fn new(job: &ConvertJob<'_>, plan: &'a ConvertPlan, work: &ConvertWork) -> Result<Self> {
+        let shared = ConvertWork { fields: Fields::empty(), ..work.clone() };
+        let hasher = RefCell::new(ops_tasks::signature_hasher(job.snapshot, &shared.to_value()?));
         Ok(Self { hasher, constants: plan.constants.as_deref().unwrap_or_default() })
     }
 
     /// Returns the rows of the sources, which are added as they pass; the first piece of a source stands for all.
-    fn passing<'r>(&'r self, plan: &'r ConvertPlan, pieces: &'r [Piece]) -> impl Iterator<Item = PlannedSource> + 'r {
+    fn hashed_rows<'r>(
+        &'r self,
+        plan: &'r ConvertPlan,
+        pieces: &'r [Piece],
+    ) -> impl Iterator<Item = PlannedSource> + 'r {
         let mut last = None;
-        rows(plan, pieces)
+        planned_rows(plan, pieces)
             .enumerate()
             .inspect(move |(number, row)| {
                 let source = pieces.get(*number).map(|piece| piece.source);
@@ -314,20 +318,20 @@ impl<'a> Signature<'a> {
     }
 
     /// Returns the hash of whole sources.
-    fn of(job: &Job<'_>, plan: &ConvertPlan, work: &Work) -> Result<String> {
+    fn hash_sources(job: &ConvertJob<'_>, plan: &ConvertPlan, work: &ConvertWork) -> Result<String> {
         let whole: Vec<Piece> = match &plan.inputs {
             Inputs::Records(sources) => (0..sources.len()).map(|source| Piece { source, part: None }).collect(),
             Inputs::Samples { .. } => Vec::new(),
         };
         let signature = Signature::new(job, plan, work)?;
-        signature.passing(plan, &whole).for_each(drop);
+        signature.hashed_rows(plan, &whole).for_each(drop);
         Ok(signature.finish())
     }
 
     /// Returns the hash of what a stored plan says.
-    fn of_stored(job: &Job<'_>, record: &PlanRecord) -> Result<String> {
-        let shared = Work { fields: Fields::empty(), ..Work::read(record)? };
-        let mut hasher = ops_tasks::signature(job.snapshot, &shared.encoded()?);
+    fn of_stored(job: &ConvertJob<'_>, record: &PlanRecord) -> Result<String> {
+        let shared = ConvertWork { fields: Fields::empty(), ..ConvertWork::read(record)? };
+        let mut hasher = ops_tasks::signature_hasher(job.snapshot, &shared.to_value()?);
         let mut last = PlannedSource::default();
         for rows in ops_tasks::rows_of(job.dataset, record) {
             for row in rows? {
@@ -349,16 +353,17 @@ impl<'a> Signature<'a> {
 ///
 /// # Errors
 /// When a source cannot be read, or the store fails.
-pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Result<Option<PlanRecord>> {
-    let work = Work::of(job, plan);
+pub(super) fn find_or_publish(job: &ConvertJob<'_>, plan: &ConvertPlan, at_least: usize) -> Result<Option<PlanRecord>> {
+    let work = ConvertWork::from_plan(job, plan);
     // Without plans there is none to continue, and one pass over the sources is enough.
-    if ops_tasks::any(job.dataset)?
-        && let Some(found) =
-            ops_tasks::find(job.dataset, &Signature::of(job, plan, &work)?, |found| Signature::of_stored(job, found))?
+    if ops_tasks::has_plans(job.dataset)?
+        && let Some(found) = ops_tasks::find_plan(job.dataset, &Signature::hash_sources(job, plan, &work)?, |found| {
+            Signature::of_stored(job, found)
+        })?
     {
         return Ok(Some(found));
     }
-    let pieces = pieces(job, plan)?;
+    let pieces = cut_pieces(job, plan)?;
     let tasks = tasks_of(job, plan, &pieces);
     if tasks.len() < at_least {
         return Ok(None);
@@ -370,23 +375,28 @@ pub(super) fn publish(job: &Job<'_>, plan: &ConvertPlan, at_least: usize) -> Res
         signature: Box::new(|| signature.finish()),
         tasks,
         constants: plan.constants.as_deref(),
-        work: work.encoded()?,
+        work: work.to_value()?,
     };
-    publish_plan(job.dataset, new, signature.passing(plan, &pieces)).map(Some)
+    publish_plan(job.dataset, new, signature.hashed_rows(plan, &pieces)).map(Some)
 }
 
 /// Publishes the plan that follows one whose types did not hold all values.
 ///
 /// # Errors
 /// If the Delta log of the dataset has a column with another type; if the store fails.
-pub(super) fn publish_wider(dataset: &Dataset, record: &PlanRecord, work: &Work, fields: Fields) -> Result<PlanRecord> {
+pub(super) fn publish_wider(
+    dataset: &Dataset,
+    record: &PlanRecord,
+    work: &ConvertWork,
+    fields: Fields,
+) -> Result<PlanRecord> {
     let is_given =
         |column: &str| work.options.schema.is_some() || work.options.types.iter().any(|field| field.name() == column);
-    let fields = if work.of_samples && work.options.write.media() {
+    let fields = if work.of_samples && work.options.write.is_hf_media() {
         fields
     } else {
-        let newest = dataset.latest()?;
-        version::fit(dataset, newest.as_ref(), &work.settings.indexes, fields, &is_given)?
+        let newest = dataset.newest_snapshot()?;
+        version::fit_fields(dataset, newest.as_ref(), &work.settings.indexes, fields, &is_given)?
     };
-    publish_plan_like(dataset, record, Work { fields, ..work.clone() }.encoded()?)
+    publish_plan_like(dataset, record, ConvertWork { fields, ..work.clone() }.to_value()?)
 }

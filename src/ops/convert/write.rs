@@ -3,24 +3,24 @@
 use crate::{
     error::Result,
     exec::encode::RowsAs,
-    settings::{Given, Setting, Settings, Table, Values},
+    settings::{Given, Setting, SettingValues, Settings, Table},
     units::Size,
 };
 
 /// The settings of `--write`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Write;
+pub struct WriteOption;
 
 /// A setting that was given.
-pub type WriteSetting = Given<Write>;
+pub type WriteSetting = Given<WriteOption>;
 
 /// The settings of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
-pub struct WriteSettings(Settings<Write>);
+pub struct WriteSettings(Settings<WriteOption>);
 
 impl std::ops::Deref for WriteSettings {
-    type Target = Settings<Write>;
+    type Target = Settings<WriteOption>;
 
     fn deref(&self) -> &Self::Target {
         &self.0
@@ -33,26 +33,26 @@ impl FromIterator<WriteSetting> for WriteSettings {
     }
 }
 
-impl Table for Write {
+impl Table for WriteOption {
     const SETTINGS: &'static [Setting] = &[
         Setting {
             key: "row-group",
-            values: Values::Text {
+            values: SettingValues::Text {
                 name: "SIZE",
                 help: "Parquet: uncompressed size of a row group, at most 128MiB; 64MiB by default",
-                check: |text| size(text).map(drop),
+                check: |text| parse_size(text).map(drop),
             },
         },
         Setting {
             key: "media",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("bytes", "Parquet: images and audio of samples are one binary column per extension"),
                 ("hf", "Parquet: they are structs of bytes and path, as in Hugging Face datasets"),
             ]),
         },
         Setting {
             key: "rows",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("auto", "Tar: rows with a column __key__ become the samples they came from, other rows JSON"),
                 ("json", "Tar: a row is one member KEY.json with all columns"),
                 ("parts", "Tar: a row is one member KEY.COLUMN for each column that is not null"),
@@ -60,7 +60,7 @@ impl Table for Write {
         },
         Setting {
             key: "tensors",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("bytes", "TFRecord: a tensor is its bytes, beside its shape and type"),
                 ("lists", "TFRecord: a tensor is a list of numbers"),
             ]),
@@ -71,25 +71,25 @@ impl Table for Write {
 impl WriteSettings {
     /// Returns the uncompressed bytes of a row group; `None` for those of the dataset.
     pub fn row_group(&self) -> Option<Size> {
-        self.value("row-group", size)
+        self.parse_value("row-group", parse_size)
     }
 
     /// Returns the form of rows in tar; `None` derives it from their columns.
-    pub fn rows(&self) -> Option<RowsAs> {
-        self.word("rows")
+    pub fn row_form(&self) -> Option<RowsAs> {
+        self.parse_word("rows")
     }
 
     /// Whether pictures and recordings are stored in Parquet as Hugging Face does.
-    pub fn media(&self) -> bool {
-        self.is("media", "hf")
+    pub fn is_hf_media(&self) -> bool {
+        self.is_set_to("media", "hf")
     }
 
     /// Whether tensors in TFRecord are lists of numbers rather than bytes.
     pub fn tensor_lists(&self) -> bool {
-        self.is("tensors", "lists")
+        self.is_set_to("tensors", "lists")
     }
 }
 
-fn size(text: &str) -> Result<Size> {
+fn parse_size(text: &str) -> Result<Size> {
     text.parse()
 }

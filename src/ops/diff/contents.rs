@@ -21,7 +21,7 @@ pub(super) struct WantedRows(HashMap<Arc<str>, NumberSet>);
 
 impl WantedRows {
     /// Adds a row of a shard.
-    pub(super) fn add(&mut self, shard: &Arc<str>, ordinal: u64) {
+    pub(super) fn add_row(&mut self, shard: &Arc<str>, ordinal: u64) {
         match self.0.get_mut(shard) {
             Some(rows) => rows.insert(ordinal),
             None => self.0.entry(Arc::clone(shard)).or_default().insert(ordinal),
@@ -32,19 +32,19 @@ impl WantedRows {
     ///
     /// # Errors
     /// When the shard cannot be opened.
-    pub(super) fn of(&self, snapshot: &Snapshot, shard: &str) -> Result<Contents> {
+    pub(super) fn open_contents(&self, snapshot: &Snapshot, shard: &str) -> Result<Contents> {
         let Some(rows) = self.0.get(shard) else { return Ok(Contents(Box::new(std::iter::empty()), None)) };
-        let ranges: Vec<Range<u64>> = rows.ranges().into_iter().map(|(first, count)| first..first + count).collect();
+        let ranges: Vec<Range<u64>> = rows.to_ranges().into_iter().map(|(first, count)| first..first + count).collect();
         let dataset = snapshot.dataset();
-        let bytes = snapshot.shards()?.iter().find(|known| known.path == shard).map_or(0, |known| known.bytes);
+        let bytes = snapshot.live_shards()?.iter().find(|known| known.path == shard).map_or(0, |known| known.bytes);
         let place = dataset.store().location().join(shard).to_string();
-        let file = parquet::open(dataset.object(shard, bytes), &place)?.with_rows(&ranges);
+        let file = parquet::open(dataset.object_at(shard, bytes), &place)?.with_rows(&ranges);
         let all = file.row_groups();
         let (raw, rows) = all.iter().fold((0, 0), |sum, group| (sum.0 + group.uncompressed_bytes, sum.1 + group.rows));
         let row_bytes = (raw / rows.max(1)).max(1);
         let batch_rows = usize::try_from(BATCH_BYTES / row_bytes).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS);
         let mut ordinals = ranges.into_iter().flatten();
-        let contents = file.batches(batch_rows).flat_map(move |batch| {
+        let contents = file.into_batches(batch_rows).flat_map(move |batch| {
             let taken = batch.and_then(|batch| {
                 let schema = batch.schema();
                 let names = schema.fields().iter().map(|field| field.name().as_str());
@@ -71,7 +71,7 @@ impl Contents {
     ///
     /// # Errors
     /// When the row cannot be read.
-    pub(super) fn at(&mut self, ordinal: u64) -> Result<Option<u128>> {
+    pub(super) fn content_at(&mut self, ordinal: u64) -> Result<Option<u128>> {
         if self.1.is_none() {
             self.1 = self.0.next().transpose()?;
         }

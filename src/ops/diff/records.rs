@@ -23,13 +23,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Change, Context, Only, RecordChanges, Wants, contents::WantedRows};
 use crate::{
-    dataset::{Run, SidecarRow, Snapshot, numbered, stream_sidecar},
+    dataset::{Run, SidecarRow, Snapshot, numbered_rows, stream_sidecar},
     error::{Error, Result},
     events::Cancel,
     format::OutputFormat,
     ops::export::shown_hash,
     record::BATCH_ROWS,
-    storage::{Location, Scratch, scratch},
+    storage::{Location, Scratch, create_scratch},
 };
 
 /// Divisor of the memory limit for rows: sorting and writing need some memory, too.
@@ -70,7 +70,7 @@ pub struct RecordPlace {
 }
 
 /// Finds changes among records that one version alone has, and corrects the counts by ids that both versions have.
-pub(super) fn changes(
+pub(super) fn find_changes(
     context: &Context<'_>,
     first: &Snapshot,
     second: &Snapshot,
@@ -82,24 +82,24 @@ pub(super) fn changes(
     if sides.iter().any(|(_, ranges)| ranges.is_empty()) {
         // Nothing to match: the remaining rows are not read unless they are wanted.
         for (side, (snapshot, ranges)) in (0..).zip(sides) {
-            let side = Side { snapshot, ranges, second: side == 1, wanted: &WantedRows::default() };
-            side.read(&context.cancel, &mut |row| visit(row.change()))?;
+            let side = DiffSide { snapshot, ranges, second: side == 1, wanted: &WantedRows::default() };
+            side.read(&context.cancel, &mut |row| visit(row.into_change()))?;
         }
         return Ok(());
     }
     let mut wanted = [WantedRows::default(), WantedRows::default()];
-    let mut matcher = matched(context, sides, &wanted)?;
+    let mut matcher = read_sides(context, sides, &wanted)?;
     if matcher.unknown && first.entry().settings.shard_format == OutputFormat::Parquet {
         matcher.finish(&context.cancel, &mut |same| {
             if same.iter().any(|row| row.second)
                 && same.iter().any(|row| !row.second)
                 && same.iter().any(Row::is_unknown)
             {
-                same.iter().for_each(|row| wanted[usize::from(row.second)].add(&row.shard, row.ordinal));
+                same.iter().for_each(|row| wanted[usize::from(row.second)].add_row(&row.shard, row.ordinal));
             }
             Ok(())
         })?;
-        matcher = matched(context, sides, &wanted)?;
+        matcher = read_sides(context, sides, &wanted)?;
     }
     let mut wants = Wants::More;
     let mut visit_change = |change: RecordChange| {
@@ -116,7 +116,7 @@ pub(super) fn changes(
         }
         Ok(())
     };
-    matcher.finish(&context.cancel, &mut |same| pair(same, &mut visit_change))?;
+    matcher.finish(&context.cancel, &mut |same| pair_rows(same, &mut visit_change))?;
     let again = counts.records_changed + counts.records_rewritten;
     counts.records_added -= again;
     counts.records_removed -= again;
@@ -124,7 +124,7 @@ pub(super) fn changes(
 }
 
 /// Returns the rows of both sides, to be matched.
-fn matched(
+fn read_sides(
     context: &Context<'_>,
     sides: [(&Snapshot, &Vec<(u64, u64)>); 2],
     wanted: &[WantedRows; 2],
@@ -132,8 +132,8 @@ fn matched(
     let budget = usize::try_from(context.memory.0 / MEMORY_SHARE).unwrap_or(usize::MAX);
     let mut matcher = Matcher::new(sides[0].0.dataset().store().location().clone(), budget, 0);
     for (second, ((snapshot, ranges), wanted)) in [false, true].into_iter().zip(sides.into_iter().zip(wanted)) {
-        let side = Side { snapshot, ranges, second, wanted };
-        side.read(&context.cancel, &mut |row| matcher.add(row).map(|()| Wants::More))?;
+        let side = DiffSide { snapshot, ranges, second, wanted };
+        side.read(&context.cancel, &mut |row| matcher.add_row(row).map(|()| Wants::More))?;
     }
     Ok(matcher)
 }
@@ -154,12 +154,12 @@ struct Row {
 }
 
 /// Returns a stored content hash as the sidecar states it.
-fn stated(hash: Option<NonZeroU64>) -> u64 {
+fn stored_hash(hash: Option<NonZeroU64>) -> u64 {
     hash.map_or(0, NonZeroU64::get)
 }
 
 impl Row {
-    fn place(&self) -> RecordPlace {
+    fn record_place(&self) -> RecordPlace {
         RecordPlace { shard: self.shard.to_string(), ordinal: self.ordinal, hash: shown_hash(self.hash) }
     }
 
@@ -167,20 +167,20 @@ impl Row {
         self.content == 0
     }
 
-    fn change(self) -> RecordChange {
-        let place = Some(self.place());
+    fn into_change(self) -> RecordChange {
+        let place = Some(self.record_place());
         let (change, before, after) =
             if self.second { (Change::Added, None, place) } else { (Change::Removed, place, None) };
         RecordChange { change, record_id: self.record_id, subject_id: self.subject_id, before, after }
     }
 
-    fn bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         ROW_BYTES + self.record_id.len() + self.subject_id.as_ref().map_or(0, String::len)
     }
 }
 
 /// What one version alone has.
-struct Side<'a> {
+struct DiffSide<'a> {
     snapshot: &'a Snapshot,
     /// Numbers of its records.
     ranges: &'a [(u64, u64)],
@@ -189,7 +189,7 @@ struct Side<'a> {
     wanted: &'a WantedRows,
 }
 
-impl Side<'_> {
+impl DiffSide<'_> {
     fn overlaps(&self, from: u64, until: u64) -> bool {
         let next = self.ranges.partition_point(|range| range.1 <= from);
         self.ranges.get(next).is_some_and(|range| range.0 < until)
@@ -209,7 +209,7 @@ impl Side<'_> {
             (first, in_set, *shard)
         });
         for (shard, runs) in shards {
-            if runs.iter().any(|run: &&Run| self.overlaps(run.first, run.end()))
+            if runs.iter().any(|run: &&Run| self.overlaps(run.first, run.end_record()))
                 && self.read_shard(shard, &runs, cancel, visit)? == Wants::Count
             {
                 break;
@@ -228,8 +228,8 @@ impl Side<'_> {
         let (snapshot, second) = (self.snapshot, self.second);
         let store = snapshot.dataset().store();
         let name: Arc<str> = shard.into();
-        let mut numbers = numbered(store, runs, snapshot.runs()?)?;
-        let mut contents = self.wanted.of(snapshot, shard)?;
+        let mut numbers = numbered_rows(store, runs, snapshot.run_table()?)?;
+        let mut contents = self.wanted.open_contents(snapshot, shard)?;
         let mut ordinal = 0;
         let Some(sidecar) = runs.first().map(|run| run.sidecar()) else { return Ok(Wants::More) };
         for batch in stream_sidecar(store, &sidecar, BATCH_ROWS)? {
@@ -237,10 +237,10 @@ impl Side<'_> {
             for row in batch? {
                 let known = numbers.next().transpose()?.flatten();
                 if known.is_some_and(|known| self.overlaps(known.record, known.record + 1)) {
-                    let record_id = snapshot.shown_id(row.id())?;
+                    let record_id = snapshot.shown_id(row.id_or_origin())?;
                     let SidecarRow { subject_id, hash, .. } = row;
                     let subject_id = subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?;
-                    let content = contents.at(ordinal)?.unwrap_or_else(|| stated(hash).into());
+                    let content = contents.content_at(ordinal)?.unwrap_or_else(|| stored_hash(hash).into());
                     let shard = Arc::clone(&name);
                     if visit(Row { record_id, content, second, shard, ordinal, subject_id, hash })? == Wants::Count {
                         return Ok(Wants::Count);
@@ -281,26 +281,26 @@ impl Matcher {
         }
     }
 
-    fn add(&mut self, row: Row) -> Result<()> {
+    fn add_row(&mut self, row: Row) -> Result<()> {
         self.unknown |= row.is_unknown();
         if !self.files.is_empty() {
-            return self.deal(&row);
+            return self.spill_row(&row);
         }
-        self.bytes += row.bytes();
+        self.bytes += row.memory_bytes();
         self.rows.push(row);
         if self.bytes > self.budget && self.level < LEVELS {
             for _ in 0..1 << FILE_BITS {
-                let file = scratch(&self.location)?;
-                let sink: Box<dyn Write + Send> = Box::new(file.create()?);
+                let file = create_scratch(&self.location)?;
+                let sink: Box<dyn Write + Send> = Box::new(file.create_writer()?);
                 self.files.push((file, sink));
             }
             let rows = std::mem::take(&mut self.rows);
-            rows.iter().try_for_each(|row| self.deal(row))?;
+            rows.iter().try_for_each(|row| self.spill_row(row))?;
         }
         Ok(())
     }
 
-    fn deal(&mut self, row: &Row) -> Result<()> {
+    fn spill_row(&mut self, row: &Row) -> Result<()> {
         let hash = xxh3_64(row.record_id.as_bytes()) >> (FILE_BITS * self.level);
         let file = usize::try_from(hash & ((1 << FILE_BITS) - 1)).unwrap_or(0);
         if self.shards.last() != Some(&row.shard) {
@@ -308,7 +308,7 @@ impl Matcher {
         }
         let shard = self.shards.len() as u64 - 1;
         if let Some((_, sink)) = self.files.get_mut(file) {
-            encode(row, shard, sink.as_mut())?;
+            encode_row(row, shard, sink.as_mut())?;
         }
         Ok(())
     }
@@ -325,9 +325,9 @@ impl Matcher {
             sink.flush()?;
             drop(sink);
             let mut part = Self::new(self.location.clone(), self.budget, self.level + 1);
-            let mut input = BufReader::new(file.open()?);
-            while let Some(row) = decode(&mut input, &self.shards)? {
-                part.add(row)?;
+            let mut input = BufReader::new(file.open_reader()?);
+            while let Some(row) = decode_row(&mut input, &self.shards)? {
+                part.add_row(row)?;
             }
             part.finish(cancel, visit)?;
         }
@@ -337,14 +337,14 @@ impl Matcher {
 
 /// Pairs the rows of one id: first those of equal content, then the others in order; unpaired rows were added or
 /// removed.
-fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Result<()> {
+fn pair_rows(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Result<()> {
     let (mut first, mut second): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| !row.second);
     let change = |change, before: &Row, after: &Row| RecordChange {
         change,
         record_id: after.record_id.clone(),
         subject_id: after.subject_id.clone(),
-        before: Some(before.place()),
-        after: Some(after.place()),
+        before: Some(before.record_place()),
+        after: Some(after.record_place()),
     };
     // Both are sorted by content.
     let mut unlike = Vec::new();
@@ -363,17 +363,23 @@ fn pair(rows: &[Row], visit: &mut dyn FnMut(RecordChange) -> Result<()>) -> Resu
     for (before, after) in unlike.iter().zip(&second) {
         visit(change(Change::Changed, before, after))?;
     }
-    unlike[pairs..].iter().chain(&second[pairs..]).try_for_each(|row| visit((*row).clone().change()))
+    unlike[pairs..].iter().chain(&second[pairs..]).try_for_each(|row| visit((*row).clone().into_change()))
 }
 
 /// Encodes a row for a file: numbers little-endian, texts after their lengths; the length `u64::MAX` stands for an
 /// absent subject.
-fn encode(row: &Row, shard: u64, out: &mut dyn Write) -> Result<()> {
+fn encode_row(row: &Row, shard: u64, out: &mut dyn Write) -> Result<()> {
     let length = |text: Option<&String>| text.map_or(u64::MAX, |text| text.len() as u64);
     let subject = row.subject_id.as_ref();
     out.write_all(&row.content.to_le_bytes())?;
-    let numbers =
-        [u64::from(row.second), stated(row.hash), shard, row.ordinal, length(Some(&row.record_id)), length(subject)];
+    let numbers = [
+        u64::from(row.second),
+        stored_hash(row.hash),
+        shard,
+        row.ordinal,
+        length(Some(&row.record_id)),
+        length(subject),
+    ];
     for number in numbers {
         out.write_all(&number.to_le_bytes())?;
     }
@@ -382,7 +388,7 @@ fn encode(row: &Row, shard: u64, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn decode(input: &mut impl BufRead, shards: &[Arc<str>]) -> Result<Option<Row>> {
+fn decode_row(input: &mut impl BufRead, shards: &[Arc<str>]) -> Result<Option<Row>> {
     if input.fill_buf()?.is_empty() {
         return Ok(None);
     }
@@ -430,12 +436,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let location = Location::parse(&folder.path().to_string_lossy(), folder.path()).unwrap();
         let mut matcher = Matcher::new(location, budget, 0);
-        rows.into_iter().for_each(|row| matcher.add(row).unwrap());
+        rows.into_iter().for_each(|row| matcher.add_row(row).unwrap());
         let mut out = Vec::new();
         let cancel = Cancel::default();
         matcher
             .finish(&cancel, &mut |same| {
-                pair(same, &mut |c| {
+                pair_rows(same, &mut |c| {
                     out.push((c.change, c.record_id));
                     Ok(())
                 })

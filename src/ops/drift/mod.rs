@@ -21,10 +21,10 @@ use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use self::profile::{Bins, Column, Counted, Sampled, columns_of};
+use self::profile::{Bins, Counted, DriftColumn, Sampled, columns_of};
 use super::{
     Context,
-    columns::{Facts, Roots, Sample, Table, each_live_length, row_count, spread, tables},
+    columns::{ColumnSample, Facts, Roots, Table, each_live_length, row_count, sampled_ranges, shard_tables},
 };
 use crate::{
     dataset::{ShardMeta, Snapshot},
@@ -32,7 +32,7 @@ use crate::{
     events::Event,
     format::OutputFormat,
     id::Version,
-    plan::drift::psi,
+    plan::drift::population_stability,
     record::BATCH_ROWS,
 };
 
@@ -126,17 +126,22 @@ pub struct DriftReport {
 ///
 /// # Errors
 /// When a shard cannot be read.
-pub fn drift(context: &Context<'_>, older: &Snapshot, newer: &Snapshot, thresholds: Thresholds) -> Result<DriftReport> {
+pub fn measure_drift(
+    context: &Context<'_>,
+    older: &Snapshot,
+    newer: &Snapshot,
+    thresholds: Thresholds,
+) -> Result<DriftReport> {
     let comparison = Comparison { context, older, newer };
-    super::or_overtaken([older, newer], comparison.report(thresholds))
+    super::or_overtaken([older, newer], comparison.build_report(thresholds))
 }
 
 /// The two sides of a column: older and newer.
 type Sides = [Counted; 2];
 
-fn judge(
-    column: Column,
-    bins: &BTreeMap<Column, Bins>,
+fn judge_column(
+    column: DriftColumn,
+    bins: &BTreeMap<DriftColumn, Bins>,
     sides: &Sides,
     records: [u64; 2],
     thresholds: Thresholds,
@@ -147,7 +152,7 @@ fn judge(
         0 => 0.0,
         all => all.saturating_sub(sides[side].values) as f64 / all as f64,
     };
-    let psi = psi(&sides[0].bins, &sides[1].bins);
+    let psi = population_stability(&sides[0].bins, &sides[1].bins);
     let (before, after) = (nulls(0), nulls(1));
     let gone = sides[0].values > 0 && sides[1].values == 0 && records[1] > 0;
     let mut beyond = Vec::new();
@@ -163,7 +168,7 @@ fn judge(
     }
     let counts = sides[0].bins.iter().zip(&sides[1].bins).enumerate();
     let bins = counts.map(|(i, (before, after))| {
-        let (up_to, value) = bins.label(i);
+        let (up_to, value) = bins.bin_label(i);
         BinDrift { up_to, value, before: *before, after: *after }
     });
     ColumnDrift {
@@ -179,8 +184,8 @@ fn judge(
 
 /// Returns the columns that now have values of a kind of which they had none before, while they had values of another
 /// kind.
-fn of_another_kind(counted: &BTreeMap<Column, Sides>) -> HashSet<(String, &'static str)> {
-    let had_others = |column: &Column| {
+fn of_another_kind(counted: &BTreeMap<DriftColumn, Sides>) -> HashSet<(String, &'static str)> {
+    let had_others = |column: &DriftColumn| {
         let mut others = counted.iter().filter(|(other, _)| other.name == column.name && other.kind != column.kind);
         others.any(|(_, sides)| sides[0].values > 0)
     };
@@ -196,15 +201,16 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn report(&self, thresholds: Thresholds) -> Result<DriftReport> {
+    fn build_report(&self, thresholds: Thresholds) -> Result<DriftReport> {
         let (before, after) = (self.older.entry().totals.records, self.newer.entry().totals.records);
-        let (sample, rows) = self.sample()?;
-        let bins: BTreeMap<Column, Bins> = sample.into_iter().map(|(column, sample)| (column, sample.bins())).collect();
-        let counted = self.count(&bins)?;
+        let (sample, rows) = self.sample_columns()?;
+        let bins: BTreeMap<DriftColumn, Bins> =
+            sample.into_iter().map(|(column, sample)| (column, sample.into_bins())).collect();
+        let counted = self.count_bins(&bins)?;
         let changed = of_another_kind(&counted);
         let mut columns: Vec<ColumnDrift> = counted
             .into_iter()
-            .map(|(column, sides)| judge(column, &bins, &sides, [before, after], thresholds))
+            .map(|(column, sides)| judge_column(column, &bins, &sides, [before, after], thresholds))
             .collect();
         for column in columns.iter_mut().filter(|column| changed.contains(&(column.column.clone(), column.kind))) {
             column.beyond.push("type");
@@ -238,30 +244,30 @@ impl Comparison<'_> {
     }
 
     /// Samples the columns of the older version; also returns the number of sampled rows.
-    fn sample(&self) -> Result<(BTreeMap<Column, Sampled>, u64)> {
+    fn sample_columns(&self) -> Result<(BTreeMap<DriftColumn, Sampled>, u64)> {
         self.context.observer.event(Event::Phase { name: "sampling", bytes: None });
-        let shards = self.older.shards()?;
-        let tables = tables(self.older, shards)?;
-        let add = |batch: &RecordBatch, own: &mut BTreeMap<Column, Sampled>| {
+        let shards = self.older.live_shards()?;
+        let tables = shard_tables(self.older, shards)?;
+        let add = |batch: &RecordBatch, own: &mut BTreeMap<DriftColumn, Sampled>| {
             for values in columns_of(batch)? {
-                own.entry(values.column.clone()).or_default().add(&values);
+                own.entry(values.column.clone()).or_default().add_values(&values);
             }
             Ok(())
         };
-        let mut all = BTreeMap::<Column, Sampled>::new();
-        let mut merge = |own: BTreeMap<Column, Sampled>| {
+        let mut all = BTreeMap::<DriftColumn, Sampled>::new();
+        let mut merge = |own: BTreeMap<DriftColumn, Sampled>| {
             own.into_iter().for_each(|(column, sampled)| all.entry(column).or_default().merge(sampled));
         };
         if self.older.entry().settings.shard_format == OutputFormat::Parquet {
             let facts = Facts::read(self.context, &tables)?;
-            let sample = Sample::new(self.context, &tables, &facts);
+            let sample = ColumnSample::new(self.context, &tables, &facts);
             sample.read(Roots::Small, &add, &mut merge)?;
             sample.read(Roots::Large, &add, &mut merge)?;
-            return Ok((all, sample.rows(false)));
+            return Ok((all, sample.rows_to_read(false)));
         }
         let live: Vec<Vec<Range<u64>>> =
             shards.iter().zip(&tables).map(|(shard, table)| table.live_rows(shard.records)).collect();
-        let read = spread(&live, u64::MAX).into_par_iter().map(|(shard, ranges)| {
+        let read = sampled_ranges(&live, u64::MAX).into_par_iter().map(|(shard, ranges)| {
             self.context.cancel.check()?;
             let mut own = BTreeMap::new();
             let store = self.older.dataset().store();
@@ -275,10 +281,10 @@ impl Comparison<'_> {
     }
 
     /// Counts the values of both versions in bins; a shard that both have is read once.
-    fn count(&self, bins: &BTreeMap<Column, Bins>) -> Result<BTreeMap<Column, Sides>> {
+    fn count_bins(&self, bins: &BTreeMap<DriftColumn, Bins>) -> Result<BTreeMap<DriftColumn, Sides>> {
         let of = |snapshot: &Snapshot| -> Result<BTreeMap<String, (ShardMeta, Table)>> {
-            let shards = snapshot.shards()?;
-            let tables = tables(snapshot, shards)?;
+            let shards = snapshot.live_shards()?;
+            let tables = shard_tables(snapshot, shards)?;
             Ok(shards.iter().zip(tables).map(|(shard, table)| (shard.path.clone(), (shard.clone(), table))).collect())
         };
         let (before, after) = (of(self.older)?, of(self.newer)?);
@@ -297,15 +303,15 @@ impl Comparison<'_> {
         }
         let bytes = jobs.iter().map(|(_, shard, ..)| shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "comparing", bytes: Some(bytes) });
-        let counted = std::sync::Mutex::new(BTreeMap::<Column, Sides>::new());
+        let counted = std::sync::Mutex::new(BTreeMap::<DriftColumn, Sides>::new());
         let lock = || counted.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let none = Bins::default();
         jobs.into_par_iter().try_for_each(|(snapshot, shard, table, on)| {
-            let mut own: BTreeMap<Column, Counted> = BTreeMap::new();
-            self.batches(snapshot, shard, table, &mut |batch| {
+            let mut own: BTreeMap<DriftColumn, Counted> = BTreeMap::new();
+            self.visit_batches(snapshot, shard, table, &mut |batch| {
                 for values in columns_of(batch)? {
                     let bins = bins.get(&values.column).unwrap_or(&none);
-                    own.entry(values.column.clone()).or_insert_with(|| Counted::new(bins)).add(bins, &values);
+                    own.entry(values.column.clone()).or_insert_with(|| Counted::new(bins)).count_values(bins, &values);
                 }
                 Ok(())
             })?;
@@ -324,7 +330,7 @@ impl Comparison<'_> {
     }
 
     /// Reads the live records of a shard, or their sizes for tar and TFRecord.
-    fn batches(
+    fn visit_batches(
         &self,
         snapshot: &Snapshot,
         shard: &ShardMeta,
@@ -343,7 +349,7 @@ impl Comparison<'_> {
             let store = snapshot.dataset().store();
             return each_live_length(store, shard, &live, &mut |lengths| visit(&sizes_of(lengths)?));
         }
-        table.open()?.with_rows(&live).batches(BATCH_ROWS).try_for_each(|batch| visit(&batch?))
+        table.open_parquet()?.with_rows(&live).into_batches(BATCH_ROWS).try_for_each(|batch| visit(&batch?))
     }
 }
 

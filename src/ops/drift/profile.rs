@@ -11,8 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     error::Result,
-    ops::columns::{Class, as_number, flat_columns, lengths},
-    plan::drift::{MAX_VALUE_BINS, bin, edges},
+    ops::columns::{Class, as_number, flat_columns, value_lengths},
+    plan::drift::{MAX_VALUE_BINS, bin_edges, bin_index},
 };
 
 /// Name of the column of record sizes.
@@ -22,14 +22,14 @@ const MAX_TEXT_BYTES: usize = 96;
 
 /// Kinds of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Kind {
+pub(super) enum DriftKind {
     Number,
     Category,
     List,
     Size,
 }
 
-impl Kind {
+impl DriftKind {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Number => "number",
@@ -42,14 +42,14 @@ impl Kind {
 
 /// Identifies a column: one that changed from numbers to text counts as two.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Column {
+pub(super) struct DriftColumn {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: DriftKind,
 }
 
 /// A column of a batch.
 pub(super) struct Values {
-    pub(super) column: Column,
+    pub(super) column: DriftColumn,
     nulls: u64,
     /// Numbers, texts or bytes to be binned; all null where values have no bins.
     binned: ArrayRef,
@@ -62,15 +62,15 @@ pub(super) fn columns_of(batch: &RecordBatch) -> Result<Vec<Values>> {
 }
 
 fn values_of(name: String, values: &ArrayRef) -> Result<Values> {
-    let (kind, binned) = match Class::of(values.data_type()) {
-        Class::Number if name == RECORD_BYTES => (Kind::Size, as_number(values)?),
-        Class::Number | Class::Time => (Kind::Number, as_number(values)?),
-        Class::List => (Kind::List, lengths(values)?),
-        Class::Text | Class::Boolean => (Kind::Category, cast(values, &DataType::LargeUtf8)?),
-        Class::Bytes => (Kind::Category, cast(values, &DataType::LargeBinary)?),
-        Class::Other => (Kind::Category, arrow::array::new_null_array(&DataType::LargeUtf8, values.len())),
+    let (kind, binned) = match Class::from_data_type(values.data_type()) {
+        Class::Number if name == RECORD_BYTES => (DriftKind::Size, as_number(values)?),
+        Class::Number | Class::Time => (DriftKind::Number, as_number(values)?),
+        Class::List => (DriftKind::List, value_lengths(values)?),
+        Class::Text | Class::Boolean => (DriftKind::Category, cast(values, &DataType::LargeUtf8)?),
+        Class::Bytes => (DriftKind::Category, cast(values, &DataType::LargeBinary)?),
+        Class::Other => (DriftKind::Category, arrow::array::new_null_array(&DataType::LargeUtf8, values.len())),
     };
-    Ok(Values { column: Column { name, kind }, nulls: values.logical_null_count() as u64, binned })
+    Ok(Values { column: DriftColumn { name, kind }, nulls: values.logical_null_count() as u64, binned })
 }
 
 /// A value that is not null.
@@ -80,7 +80,7 @@ enum Value<'a> {
 }
 
 /// Passes each value that is not null to `visit`.
-fn each(array: &ArrayRef, visit: &mut dyn FnMut(Value<'_>)) {
+fn each_value(array: &ArrayRef, visit: &mut dyn FnMut(Value<'_>)) {
     match array.data_type() {
         DataType::Float64 => {
             let values: &Float64Array = array.as_primitive();
@@ -97,7 +97,7 @@ fn each(array: &ArrayRef, visit: &mut dyn FnMut(Value<'_>)) {
 }
 
 /// Returns a text in the form used in samples and bins.
-fn key(text: &[u8]) -> Vec<u8> {
+fn text_key(text: &[u8]) -> Vec<u8> {
     if text.len() <= MAX_TEXT_BYTES {
         return text.to_vec();
     }
@@ -115,11 +115,11 @@ pub(super) struct Sampled {
 
 impl Sampled {
     /// Adds values; NaN has no place among the bounds of bins.
-    pub(super) fn add(&mut self, values: &Values) {
-        each(&values.binned, &mut |value| match value {
+    pub(super) fn add_values(&mut self, values: &Values) {
+        each_value(&values.binned, &mut |value| match value {
             Value::Number(number) if number.is_nan() => {}
             Value::Number(number) => self.numbers.push(if number == 0.0 { 0.0 } else { number }),
-            Value::Text(text) => *self.texts.entry(key(text)).or_default() += 1,
+            Value::Text(text) => *self.texts.entry(text_key(text)).or_default() += 1,
         });
     }
 
@@ -131,7 +131,7 @@ impl Sampled {
     }
 
     /// Makes bins from the sample.
-    pub(super) fn bins(mut self) -> Bins {
+    pub(super) fn into_bins(mut self) -> Bins {
         self.numbers.sort_by(f64::total_cmp);
         let mut texts: Vec<(Vec<u8>, u64)> = self.texts.into_iter().collect();
         // The most frequent first; the order of the map decides between equally frequent ones.
@@ -139,7 +139,7 @@ impl Sampled {
         texts.truncate(MAX_VALUE_BINS);
         let texts: Vec<Vec<u8>> = texts.into_iter().map(|(text, _)| text).collect();
         let places = (0..).zip(&texts).map(|(i, text)| (text.clone(), i)).collect();
-        Bins { edges: edges(&self.numbers), texts, places }
+        Bins { edges: bin_edges(&self.numbers), texts, places }
     }
 }
 
@@ -158,13 +158,16 @@ impl Bins {
     }
 
     fn of_text(&self, text: &[u8]) -> usize {
-        let known =
-            if text.len() <= MAX_TEXT_BYTES { self.places.get(text) } else { self.places.get(key(text).as_slice()) };
+        let known = if text.len() <= MAX_TEXT_BYTES {
+            self.places.get(text)
+        } else {
+            self.places.get(text_key(text).as_slice())
+        };
         known.copied().unwrap_or(self.texts.len())
     }
 
     /// Returns the upper bound of a bin of numbers, or the value of a bin of texts.
-    pub(super) fn label(&self, bin: usize) -> (Option<f64>, Option<String>) {
+    pub(super) fn bin_label(&self, bin: usize) -> (Option<f64>, Option<String>) {
         (self.edges.get(bin).copied(), self.texts.get(bin).map(|text| String::from_utf8_lossy(text).into_owned()))
     }
 }
@@ -183,12 +186,12 @@ impl Counted {
         Self { values: 0, bins: vec![0; bins.len()] }
     }
 
-    pub(super) fn add(&mut self, bins: &Bins, values: &Values) {
+    pub(super) fn count_values(&mut self, bins: &Bins, values: &Values) {
         self.values += values.binned.len() as u64 - values.nulls;
-        each(&values.binned, &mut |value| {
+        each_value(&values.binned, &mut |value| {
             let bin = match value {
                 Value::Number(number) if number.is_nan() => bins.edges.len(),
-                Value::Number(number) => bin(&bins.edges, number),
+                Value::Number(number) => bin_index(&bins.edges, number),
                 Value::Text(text) => bins.of_text(text),
             };
             if let Some(count) = self.bins.get_mut(bin) {
@@ -218,8 +221,8 @@ mod tests {
 
     fn bins_of(values: &Values) -> Bins {
         let mut sampled = Sampled::default();
-        sampled.add(values);
-        sampled.bins()
+        sampled.add_values(values);
+        sampled.into_bins()
     }
 
     #[test]
@@ -229,7 +232,7 @@ mod tests {
         let bins = bins_of(&texts);
         assert_eq!(bins.texts.len(), MAX_VALUE_BINS);
         let mut counted = Counted::new(&bins);
-        counted.add(&bins, &texts);
+        counted.count_values(&bins, &texts);
         assert_eq!((counted.values, counted.bins.iter().sum::<u64>()), (200, 200));
         assert_eq!(counted.bins.len(), MAX_VALUE_BINS + 1);
     }
@@ -240,7 +243,7 @@ mod tests {
         let bins = bins_of(&values);
         assert_eq!(bins.edges, [0.0, 1.0]);
         let mut counted = Counted::new(&bins);
-        counted.add(&bins, &values);
+        counted.count_values(&bins, &values);
         assert_eq!((counted.values, counted.bins), (4, vec![2, 1, 1]));
     }
 }

@@ -6,7 +6,7 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-use super::{Attempt, kinds::NameKind};
+use super::{ErasureAttempt, kinds::NameKind};
 use crate::{
     dataset::{IdQuery, Suppressed, SuppressedKind, content_text},
     format::OutputFormat,
@@ -17,25 +17,25 @@ use crate::{
 /// A text of the list of erased ids, and its kind.
 type Text<'a> = (SuppressedKind, Cow<'a, str>);
 
-impl Attempt<'_> {
+impl ErasureAttempt<'_> {
     /// Returns the ids and contents to be blocked.
-    pub(super) fn suppressed(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
-        let queries = self.queries();
+    pub(super) fn entries_to_block(&self, gone: &HashSet<String>) -> Vec<Suppressed> {
+        let queries = self.id_queries();
         let has_subjects = self.newest.entry().settings.has_subjects();
         let mut rows: HashMap<Text<'_>, (Option<&str>, u64)> = HashMap::new();
         // Content hashes in sidecars of other formats are not those of the sources' bytes.
         let has_contents = self.newest.entry().settings.shard_format == OutputFormat::Parquet;
-        let forms: Vec<String> = queries.iter().map(|query| normal_form(query.id())).collect();
+        let forms: Vec<String> = queries.iter().map(|query| normal_form(query.plain_id())).collect();
         let forms: Vec<IdQuery<'_>> =
             forms.iter().map(|form| IdQuery::new(self.pseudonymizer.as_ref(), form)).collect();
         for ((query, form), hits) in queries.iter().zip(&forms).zip(&self.hits) {
             for hit in hits {
-                let name = NameKind::of(hit);
+                let name = NameKind::from_hit(hit);
                 let (text, source) = match name {
                     NameKind::Source => (hit.record_id.as_str(), Some(hit.source.as_str())),
-                    NameKind::Record | NameKind::Subject => (query.text(), None),
+                    NameKind::Record | NameKind::Subject => (query.hashed_text(), None),
                 };
-                let mut kind = name.suppressed(has_subjects);
+                let mut kind = name.suppressed_kind(has_subjects);
                 if kind == SuppressedKind::Origin
                     && has_contents
                     && let Some(hash) = hit.hash
@@ -45,8 +45,8 @@ impl Attempt<'_> {
                     rows.entry((SuppressedKind::Content, content)).or_insert((source, 1));
                 }
                 rows.entry((kind, text.into())).or_insert((source, 0)).1 += 1;
-                if let Some(similar) = kind.similar() {
-                    rows.entry((similar, form.text().into())).or_insert((None, 0)).1 += 1;
+                if let Some(similar) = kind.to_similar() {
+                    rows.entry((similar, form.hashed_text().into())).or_insert((None, 0)).1 += 1;
                 }
             }
         }
@@ -57,21 +57,21 @@ impl Attempt<'_> {
                 (NameKind::Source, Some(number)) => {
                     (format!("{}#{number}", row.source).into(), Some(row.source.as_str()))
                 }
-                _ => (query.text().into(), None),
+                _ => (query.hashed_text().into(), None),
             };
-            let kind = name.suppressed(has_subjects);
+            let kind = name.suppressed_kind(has_subjects);
             rows.entry((kind, text)).or_insert((source, 0)).1 += 1;
-            if let Some(similar) = kind.similar() {
-                rows.entry((similar, forms[left_out.id].text().into())).or_insert((None, 0)).1 += 1;
+            if let Some(similar) = kind.to_similar() {
+                rows.entry((similar, forms[left_out.id].hashed_text().into())).or_insert((None, 0)).1 += 1;
             }
-            let was = row.record_id.as_deref().map(|stored| (SuppressedKind::Was, self.stored(stored).into()));
+            let was = row.record_id.as_deref().map(|stored| (SuppressedKind::Was, self.hashed_part(stored).into()));
             was.into_iter().for_each(|was| {
                 rows.entry(was).or_insert((None, 1));
             });
         }
-        for hit in self.hits() {
+        for hit in self.all_hits() {
             // Records about other subjects may have the same record id, so it blocks nothing.
-            rows.entry((SuppressedKind::Was, self.stored(&hit.record_id).into())).or_insert((None, 1));
+            rows.entry((SuppressedKind::Was, self.hashed_part(&hit.record_id).into())).or_insert((None, 1));
         }
         for uri in gone {
             rows.entry((SuppressedKind::Source, uri.into())).or_insert((None, 0));

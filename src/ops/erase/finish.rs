@@ -25,7 +25,7 @@ pub(super) struct Readable {
 }
 
 impl Readable {
-    pub(super) fn of(newest: &Snapshot) -> Self {
+    pub(super) fn from_snapshot(newest: &Snapshot) -> Self {
         Self { from: newest.readable_from(), tags: newest.tags().clone(), newest: newest.version() }
     }
 }
@@ -42,7 +42,7 @@ pub(super) struct Finished {
 ///
 /// # Errors
 /// When an order is missing or damaged, or the store fails.
-pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finished>> {
+pub(super) fn finish_all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finished>> {
     let dataset = newest.dataset();
     let mut finished = Vec::new();
     let Some(erasures) = &newest.entry().erasures else { return Ok(finished) };
@@ -50,9 +50,9 @@ pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finish
         if unfinished.is_finished(dataset.store().as_ref())? {
             continue;
         }
-        let order = unfinished.order(dataset)?;
-        let words = Words::hidden(erasures.salt()?, &order.words);
-        let done = one(context, dataset, unfinished, order, &words)?;
+        let order = unfinished.read_order(dataset)?;
+        let words = Words::from_hashed(erasures.parse_salt()?, &order.words);
+        let done = finish_one(context, dataset, unfinished, order, &words)?;
         context.observer.event(Event::Note(format!(
             "finished the interrupted erasure of {}; objects deleted: {}",
             unfinished.version,
@@ -67,7 +67,7 @@ pub(super) fn all(context: &Context<'_>, newest: &Snapshot) -> Result<Vec<Finish
 ///
 /// # Errors
 /// When the store fails.
-pub(super) fn one(
+pub(super) fn finish_one(
     context: &Context<'_>,
     dataset: &Dataset,
     unfinished: &Unfinished,
@@ -102,16 +102,16 @@ pub(super) fn one(
     receipt.root_after = dataset.root_of(receipt.version_after)?;
     receipt.root_before = dataset.root_of(receipt.version_before)?;
     if receipt.all_versions {
-        receipt.objects_unreferenced = unreferenced(context, dataset);
+        receipt.objects_unreferenced = count_unreferenced(context, dataset);
     }
     let path = receipt.write(dataset.store().as_ref(), &unfinished.transaction)?;
     Ok(Finished { path, receipt })
 }
 
 /// Returns the number of objects that no version refers to; `None` if the dataset cannot be listed.
-pub(super) fn unreferenced(context: &Context<'_>, dataset: &Dataset) -> Option<u64> {
+pub(super) fn count_unreferenced(context: &Context<'_>, dataset: &Dataset) -> Option<u64> {
     let all = Retention { cutoff: jiff::Timestamp::MAX, ..Retention::default() };
-    match crate::dataset::unreferenced(dataset, &all) {
+    match crate::dataset::find_unreferenced(dataset, &all) {
         // Objects with which runs describe themselves contain no records; the lease of this run is among them.
         Ok(found) => {
             let may_hold = |object: &&DeletableObject| !object.committed && object.kind != ObjectKind::Intent;

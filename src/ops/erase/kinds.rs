@@ -28,7 +28,7 @@ pub enum NameKind {
 
 impl NameKind {
     /// Returns the kind in which a hit matched.
-    pub(in crate::ops) fn of(hit: &Hit) -> Self {
+    pub(in crate::ops) fn from_hit(hit: &Hit) -> Self {
         match hit.kind {
             IdKind::Subject => Self::Subject,
             IdKind::Record if is_origin(hit) => Self::Source,
@@ -54,7 +54,7 @@ impl NameKind {
         }
     }
 
-    fn option(self) -> &'static str {
+    fn option_name(self) -> &'static str {
         match self {
             Self::Record => "--record",
             Self::Subject => "--subject",
@@ -64,7 +64,7 @@ impl NameKind {
 
     /// Returns the kind under which the id is blocked. If a dataset has no subjects, its record ids may identify
     /// people, too.
-    pub(super) fn suppressed(self, has_subjects: bool) -> SuppressedKind {
+    pub(super) fn suppressed_kind(self, has_subjects: bool) -> SuppressedKind {
         match self {
             Self::Source => SuppressedKind::Origin,
             Self::Record if has_subjects => SuppressedKind::Record,
@@ -85,7 +85,7 @@ pub struct EraseId {
 
 impl EraseId {
     /// Returns an id of any kind.
-    pub fn any(id: impl Into<String>) -> Self {
+    pub fn with_any_kind(id: impl Into<String>) -> Self {
         Self { id: id.into(), kind: None }
     }
 
@@ -93,7 +93,7 @@ impl EraseId {
     pub(super) fn erased_before(&self, list: &SuppressList) -> Option<(Version, u64)> {
         use SuppressedKind::{Id, Origin, Place, Record, Subject, Was};
         match self.kind {
-            None => list.find(&self.id),
+            None => list.find_erased(&self.id),
             Some(NameKind::Record) => list.find_as(&self.id, &[Id, Record, Was]),
             Some(NameKind::Subject) => list.find_as(&self.id, &[Id, Subject]),
             Some(NameKind::Source) => list.find_as(&self.id, &[Origin, Place, Was]),
@@ -104,23 +104,23 @@ impl EraseId {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if several kinds match different records.
-    pub(super) fn meant(&self, hits: &mut Vec<Hit>) -> Result<()> {
+    pub(super) fn disambiguate_hits(&self, hits: &mut Vec<Hit>) -> Result<()> {
         if let Some(kind) = self.kind {
-            hits.retain(|hit| NameKind::of(hit) == kind);
+            hits.retain(|hit| NameKind::from_hit(hit) == kind);
             return Ok(());
         }
         let mut kinds: BTreeMap<NameKind, BTreeSet<u64>> = BTreeMap::new();
         for hit in hits.iter() {
-            kinds.entry(NameKind::of(hit)).or_default().insert(hit.record);
+            kinds.entry(NameKind::from_hit(hit)).or_default().insert(hit.record);
         }
         let all: BTreeSet<u64> = kinds.values().flatten().copied().collect();
         let sources = kinds.get(&NameKind::Source).map_or(0, BTreeSet::len);
         // A subject may have the id of one of its own records, which is then among the subject's records.
         if kinds.values().all(|records| *records != all) && !all.is_empty() || sources > 1 {
             let counts: Vec<String> = kinds.iter().map(|(kind, records)| is_of(*kind, records.len())).collect();
-            let options: Vec<String> = kinds.keys().map(|kind| format!("{} {}", kind.option(), self.id)).collect();
+            let options: Vec<String> = kinds.keys().map(|kind| format!("{} {}", kind.option_name(), self.id)).collect();
             return Err(Error::usage(format!("`{}` is {}: which is meant?", self.id, counts.join(" and ")))
-                .hint(format!("say {}; `manifest --find` shows the records", options.join(" or "))));
+                .with_hint(format!("say {}; `manifest --find` shows the records", options.join(" or "))));
         }
         Ok(())
     }
@@ -132,9 +132,9 @@ fn is_of(kind: NameKind, records: usize) -> String {
 }
 
 /// Counts the records that carry an id, by its kind.
-pub(super) fn counts(hits: &[Hit]) -> BTreeMap<NameKind, u64> {
+pub(super) fn count_by_kind(hits: &[Hit]) -> BTreeMap<NameKind, u64> {
     let mut out = BTreeMap::new();
-    hits.iter().for_each(|hit| *out.entry(NameKind::of(hit)).or_default() += 1);
+    hits.iter().for_each(|hit| *out.entry(NameKind::from_hit(hit)).or_default() += 1);
     out
 }
 
@@ -176,7 +176,7 @@ mod tests {
         let (record, subject) = (|n| hit(IdKind::Record, n), |n| hit(IdKind::Subject, n));
         let meant = |kind, hits: Vec<Hit>| {
             let mut hits = hits;
-            EraseId { id: "8".into(), kind }.meant(&mut hits).map(|()| hits.len())
+            EraseId { id: "8".into(), kind }.disambiguate_hits(&mut hits).map(|()| hits.len())
         };
         assert_eq!(meant(None, vec![record(1), record(2)]).unwrap(), 2);
         assert_eq!(meant(None, vec![subject(1), subject(2), record(2)]).unwrap(), 3);

@@ -24,7 +24,7 @@ use self::{
     kinds::is_origin,
     receipt::{Receipt, ShardReceipt},
     rejects::Words,
-    work::{Wanted, Work, is_overtaken},
+    work::{ErasureWork, RewriteTargets, is_overtaken},
 };
 pub use self::{
     kinds::{EraseId, NameKind},
@@ -34,17 +34,17 @@ pub use self::{
 use super::{Context, rewrite};
 use crate::{
     dataset::{
-        Attempts, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, Hit, IdKind, IdQuery, LeftOut, NumberSet,
-        Operation, Pseudonymizer, Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList, TaggedVersions,
-        Unfinished, Word, attempts, commit_erasure, delete_void_plans, each_left_out, folder_of, indexes, leases,
-        leases::Lease, leftovers, lookup, pseudonymizer_of, receipt_path, reindex, relist, replaced_objects, shards_of,
-        stored_hash, token_of, tombstones,
+        Attempts, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, HashedText, Hit, IdKind, IdQuery, LeftOut,
+        NumberSet, Operation, Pseudonymizer, Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList,
+        TaggedVersions, Unfinished, attempts, commit_erasure, delete_void_plans, each_left_out, find_leftovers,
+        folder_of, indexes_to_search, leases, leases::Lease, lookup_hits, pseudonymizer_of, read_tombstones,
+        receipt_path, replaced_objects, rewrite_segment, rewrite_source_list, shards_of, stored_hash, token_of,
     },
     error::{Effect, Error, Kind, Result},
     events::Event,
     exec::erase::{AffectedShard, Eraser},
     id::{IdHash, TransactionId, Version},
-    indexes::version::{Prepared, refresh},
+    indexes::version::{PreparedIndexes, refresh_indexes},
     storage::{Location, Lock},
 };
 
@@ -71,9 +71,9 @@ pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>)
     let Some(newest) = newest else { return Ok(()) };
     if newest.entry().erasures.as_ref().is_some_and(|erasures| !erasures.unfinished.is_empty()) {
         // Readers of the Delta log must not find objects in it that are deleted below.
-        refresh(newest, Prepared::default(), context.observer)?;
+        refresh_indexes(newest, PreparedIndexes::default(), context.observer)?;
     }
-    finish::all(context, newest)?;
+    finish::finish_all(context, newest)?;
     if newest.entry().erasures.is_some() {
         // Tasks of plans that were made before an erasure may have written the erased records.
         delete_void_plans(newest.dataset())?;
@@ -86,34 +86,36 @@ pub(super) fn finish_cut_short(context: &Context<'_>, newest: Option<&Snapshot>)
 /// # Errors
 /// When there is no dataset, an id is ambiguous, an affected shard is damaged, other runs keep committing, or the store
 /// fails.
-pub fn erase(context: &Context<'_>, location: &Location, options: &EraseOptions) -> Result<EraseReport> {
+pub fn erase_records(context: &Context<'_>, location: &Location, options: &EraseOptions) -> Result<EraseReport> {
     let started = Instant::now();
     let mut ids: Vec<EraseId> = Vec::new();
     let mut seen = HashSet::new();
     ids.extend(options.ids.iter().filter(|id| seen.insert(*id)).cloned());
     if ids.is_empty() || ids.iter().any(|id| id.id.is_empty()) {
-        return Err(Error::usage("expected ids to erase, found none").hint("name them, or a file of them with --ids"));
+        return Err(
+            Error::usage("expected ids to erase, found none").with_hint("name them, or a file of them with --ids")
+        );
     }
-    let dataset = context.dataset(location)?;
-    let newest = dataset.open()?;
+    let dataset = context.open_dataset(location)?;
+    let newest = dataset.open_newest()?;
     let mut report = if options.dry_run {
-        Attempt::new(context, &dataset, &ids, options, newest)?.plan()?
+        ErasureAttempt::new(context, &dataset, &ids, options, newest)?.plan_report()?
     } else {
-        let _lock = lock(context, &dataset)?;
+        let _lock = acquire_lock(context, &dataset)?;
         finish_cut_short(context, Some(&newest))?;
-        Session { context, dataset: &dataset, ids: &ids, options }.run()?
+        ErasureSession { context, dataset: &dataset, ids: &ids, options }.run()?
     };
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
 
 /// Waits until no other erasure runs on this machine: two at a time would only delay each other.
-fn lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
+fn acquire_lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
     let begun = Instant::now();
     loop {
-        match dataset.store().lock("erase") {
+        match dataset.store().acquire_lock("erase") {
             Err(e) if e.kind() == Kind::Conflict && begun.elapsed() < LOCK_TIMEOUT => {
-                attempts::pause(PATIENT_ATTEMPTS);
+                attempts::pause_before(PATIENT_ATTEMPTS);
                 context.cancel.check()?;
             }
             taken => return taken,
@@ -126,28 +128,34 @@ fn lock(context: &Context<'_>, dataset: &Dataset) -> Result<Lock> {
 fn after_commit(error: Error) -> Error {
     let error = match error.kind() {
         Kind::Conflict => Error::storage("the erasure is committed, but the objects it replaced are not deleted yet")
-            .cause(error)
-            .hint("the next command that writes to the dataset deletes it and writes the receipt"),
+            .with_cause(error)
+            .with_hint("the next command that writes to the dataset deletes it and writes the receipt"),
         _ => error,
     };
     error.with_effect(Effect::Certain)
 }
 
 /// An erasure with all its attempts.
-struct Session<'a> {
+struct ErasureSession<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
     ids: &'a [EraseId],
     options: &'a EraseOptions,
 }
 
-impl Session<'_> {
+impl ErasureSession<'_> {
     fn run(&self) -> Result<EraseReport> {
         loop {
             let transaction = TransactionId::fresh();
-            let newest = self.dataset.open()?;
+            let newest = self.dataset.open_newest()?;
             let begun_on = newest.version();
-            let lease = Lease::take(self.dataset, &transaction, Operation::Erase, self.oldest(&newest), leases::LEASE)?;
+            let lease = Lease::acquire(
+                self.dataset,
+                &transaction,
+                Operation::Erase,
+                self.oldest_searched(&newest),
+                leases::LEASE,
+            )?;
             match self.until_committed(&transaction, &lease) {
                 // The objects it wrote may be deleted by now: it has to start afresh, under another transaction id.
                 Err(e) if e.kind() == Kind::Conflict && self.dataset.is_abandoned(&transaction, begun_on)? => {
@@ -155,38 +163,38 @@ impl Session<'_> {
                 }
                 result => return result,
             }
-            attempts::pause(PATIENT_ATTEMPTS);
+            attempts::pause_before(PATIENT_ATTEMPTS);
             self.context.cancel.check()?;
         }
     }
 
     /// Returns the oldest version that is searched.
-    fn oldest(&self, newest: &Snapshot) -> Version {
+    fn oldest_searched(&self, newest: &Snapshot) -> Version {
         if self.options.all_versions { newest.readable_from().max(Version(1)) } else { newest.version() }
     }
 
     fn until_committed(&self, transaction: &TransactionId, lease: &Lease) -> Result<EraseReport> {
-        let mut work: Option<Work<'_>> = None;
+        let mut work: Option<ErasureWork<'_>> = None;
         let mut last = Error::internal("an erasure was never attempted");
-        for attempt in Attempts::most(REPLANS) {
+        for attempt in Attempts::at_most(REPLANS) {
             self.context.cancel.check()?;
-            let newest = self.dataset.open()?;
-            let seen = finish::Readable::of(&newest);
+            let newest = self.dataset.open_newest()?;
+            let seen = finish::Readable::from_snapshot(&newest);
             let begun = Instant::now();
-            let (oldest, lost) = (self.oldest(&newest), (attempt + 1).saturating_sub(PATIENT_ATTEMPTS));
+            let (oldest, lost) = (self.oldest_searched(&newest), (attempt + 1).saturating_sub(PATIENT_ATTEMPTS));
             lease.renew(oldest, lost)?;
             let ask_for_delay = || match lost == 0 && begun.elapsed() >= LONG_ATTEMPT {
                 true => lease.renew(oldest, 1),
                 false => Ok(()),
             };
-            let done = Attempt::new(self.context, self.dataset, self.ids, self.options, newest)
+            let done = ErasureAttempt::new(self.context, self.dataset, self.ids, self.options, newest)
                 .and_then(|run| run.run(transaction, &mut work, &ask_for_delay));
             match done {
                 Err(e) if is_overtaken(self.dataset, &e, &seen) => {
                     if work.as_ref().is_some_and(|work| work.is_abandoned()) {
                         work.into_iter().for_each(|work| work.give_up());
                         // Whatever the cause of the error, the run has to start afresh.
-                        return Err(super::overtaken(self.dataset).cause(e));
+                        return Err(super::overtaken_error(self.dataset).with_cause(e));
                     }
                     let attempt = attempt + 1;
                     let note = format!("other runs were faster than attempt {attempt} of {REPLANS} to erase: {e}");
@@ -210,7 +218,7 @@ impl Session<'_> {
 }
 
 /// One attempt.
-struct Attempt<'a> {
+struct ErasureAttempt<'a> {
     context: &'a Context<'a>,
     dataset: &'a Dataset,
     newest: Snapshot,
@@ -233,7 +241,7 @@ struct Attempt<'a> {
     before: Vec<Option<(Version, u64)>>,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> ErasureAttempt<'a> {
     fn new(
         context: &'a Context<'a>,
         dataset: &'a Dataset,
@@ -242,17 +250,17 @@ impl<'a> Attempt<'a> {
         newest: Snapshot,
     ) -> Result<Self> {
         let pseudonymizer = pseudonymizer_of(&newest)?;
-        let suppressed = SuppressList::of(&newest)?;
+        let suppressed = SuppressList::from_snapshot(&newest)?;
         let before = ids.iter().map(|id| suppressed.as_ref().and_then(|list| id.erased_before(list))).collect();
         let salt = match &newest.entry().erasures {
-            Some(erasures) => erasures.salt()?,
+            Some(erasures) => erasures.parse_salt()?,
             None => Salt::fresh(),
         };
-        let (segments, sources) = indexes(&newest, options.all_versions)?;
-        let tagged = TaggedVersions::of(&newest, options.all_versions)?;
-        let queries = queries(ids, pseudonymizer.as_ref());
-        let mut hits = lookup(&newest, &tagged, &segments, &queries, options.all_versions)?;
-        ids.iter().zip(&mut hits).try_for_each(|(id, hits)| id.meant(hits))?;
+        let (segments, sources) = indexes_to_search(&newest, options.all_versions)?;
+        let tagged = TaggedVersions::for_erasure(&newest, options.all_versions)?;
+        let queries = queries_for_ids(ids, pseudonymizer.as_ref());
+        let mut hits = lookup_hits(&newest, &tagged, &segments, &queries, options.all_versions)?;
+        ids.iter().zip(&mut hits).try_for_each(|(id, hits)| id.disambiguate_hits(hits))?;
         let mut left_out = Vec::new();
         let not_searched = each_left_out(&newest, &queries, newest.version(), &mut |found| {
             if ids[found.id].kind.is_none_or(|kind| kind == NameKind::of_left_out(&found)) {
@@ -283,21 +291,22 @@ impl<'a> Attempt<'a> {
     }
 
     /// Returns the ids as the dataset stores them.
-    fn queries(&self) -> Vec<IdQuery<'_>> {
-        queries(self.ids, self.pseudonymizer.as_ref())
+    fn id_queries(&self) -> Vec<IdQuery<'_>> {
+        queries_for_ids(self.ids, self.pseudonymizer.as_ref())
     }
 
-    fn hits(&self) -> impl Iterator<Item = &Hit> {
+    fn all_hits(&self) -> impl Iterator<Item = &Hit> {
         self.hits.iter().flatten()
     }
 
     /// Returns the report of a plan.
-    fn plan(&self) -> Result<EraseReport> {
-        let mut report = self.report();
+    fn plan_report(&self) -> Result<EraseReport> {
+        let mut report = self.build_report();
         let affected_shards = self.affected_shards()?;
         report.shards_rewritten = affected_shards.len() as u64;
         self.sources_to_drop(&mut report)?;
-        report.shards = affected_shards.iter().map(|(affected, live)| ShardReceipt::planned(affected, *live)).collect();
+        report.shards =
+            affected_shards.iter().map(|(affected, live)| ShardReceipt::from_affected(affected, *live)).collect();
         Ok(report)
     }
 
@@ -306,17 +315,17 @@ impl<'a> Attempt<'a> {
     fn run(
         &self,
         transaction: &TransactionId,
-        work: &mut Option<Work<'a>>,
+        work: &mut Option<ErasureWork<'a>>,
         ask_for_delay: &dyn Fn() -> Result<()>,
     ) -> Result<EraseReport> {
-        let mut report = self.report();
+        let mut report = self.build_report();
         let affected_shards = self.affected_shards()?;
         report.shards_rewritten = affected_shards.len() as u64;
         let gone = self.sources_to_drop(&mut report)?;
         if affected_shards.is_empty() && !self.has_new_left_out() {
             let known = report.ids.iter().any(|id| id.erased_in.is_some());
             if known {
-                refresh(&self.newest, Prepared::default(), self.context.observer)?;
+                refresh_indexes(&self.newest, PreparedIndexes::default(), self.context.observer)?;
             }
             // Tables of duplicates may name ids in other ways, such as within names of sources.
             if known || (self.options.all_versions && !self.newest.entry().duplicates.is_empty()) {
@@ -327,13 +336,13 @@ impl<'a> Attempt<'a> {
         self.dataset.test_store()?;
         let mut writing = match work.take() {
             Some(work) => work,
-            None => Work::begin(self.dataset, transaction, self.newest.version())?,
+            None => ErasureWork::begin(self.dataset, transaction, self.newest.version())?,
         };
         let done = self.write(&affected_shards, &gone, &mut report, &mut writing).and_then(|(erasure, order)| {
             self.context.cancel.check()?;
             ask_for_delay()?;
             let attempt = || commit_erasure(self.dataset, &erasure, self.newest.version());
-            Ok((writing.attempt(attempt)?, erasure.unfinished, order))
+            Ok((writing.attempt_commit(attempt)?, erasure.unfinished, order))
         });
         let (snapshot, unfinished, order) = match done {
             Ok(done) => done,
@@ -343,16 +352,16 @@ impl<'a> Attempt<'a> {
             }
         };
         report.version = snapshot.version();
-        refresh(&snapshot, Prepared::default(), self.context.observer)?;
+        refresh_indexes(&snapshot, PreparedIndexes::default(), self.context.observer)?;
         // The commit records the remaining work: another attempt would find nothing to erase.
-        self.finish(&unfinished.of_version(snapshot.version()), order, &mut report)
+        self.finish_erasure(&unfinished.of_version(snapshot.version()), order, &mut report)
             .and_then(|()| super::inputs::tell_left_out(self.context, &snapshot))
             .map_err(after_commit)?;
         Ok(report)
     }
 
-    fn report(&self) -> EraseReport {
-        let numbers: BTreeSet<u64> = self.hits().map(|hit| hit.record).collect();
+    fn build_report(&self) -> EraseReport {
+        let numbers: BTreeSet<u64> = self.all_hits().map(|hit| hit.record).collect();
         let mut left_out: HashMap<usize, HashSet<_>> = HashMap::new();
         for LeftOut { id, version, row, .. } in &self.left_out {
             left_out.entry(*id).or_default().insert((*version, &row.source, row.row));
@@ -369,13 +378,13 @@ impl<'a> Attempt<'a> {
                 IdReport {
                     id: id.id.clone(),
                     records: records.len() as u64,
-                    carried_as: kinds::counts(hits),
+                    carried_as: kinds::count_by_kind(hits),
                     left_out: left_out.get(&at).map_or(0, |rows| rows.len() as u64),
                     erased_in,
                 }
             })
             .collect();
-        let oldest = self.hits().map(|hit| hit.since).min().map(|since| since.max(self.newest.readable_from()));
+        let oldest = self.all_hits().map(|hit| hit.since).min().map(|since| since.max(self.newest.readable_from()));
         let kept_in = oldest
             .filter(|oldest| !self.options.all_versions && *oldest <= self.newest.version())
             .map(|oldest| (oldest, self.newest.version()));
@@ -417,20 +426,20 @@ impl<'a> Attempt<'a> {
     fn affected_shards(&self) -> Result<Vec<(AffectedShard, bool)>> {
         let mut ordinals: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
         let mut versions: BTreeMap<String, Version> = BTreeMap::new();
-        for place in self.hits().flat_map(|hit| &hit.places) {
+        for place in self.all_hits().flat_map(|hit| &hit.places) {
             ordinals.entry(place.shard.clone()).or_default().insert(place.ordinal);
             // A readable version that contains the shard.
             let oldest = || place.from.max(Version(self.newest.readable_from().0.max(1)));
             versions.insert(place.shard.clone(), self.tagged.version_of(&place.shard).unwrap_or_else(oldest));
         }
         let facts = shards_of(&self.newest, &versions)?;
-        let live: HashSet<&str> = self.newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        let live: HashSet<&str> = self.newest.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
         let mut folders: BTreeMap<String, Vec<(ShardMeta, Vec<u64>)>> = BTreeMap::new();
         for (path, shard) in facts {
             let rows = ordinals.remove(&path).unwrap_or_default().into_iter().collect();
             folders.entry(folder_of(&path).to_owned()).or_default().push((shard, rows));
         }
-        let runs = self.tagged.runs();
+        let runs = self.tagged.run_table();
         let mut out = Vec::new();
         for (_, shards) in folders {
             for (shard, ordinals) in shards {
@@ -449,22 +458,22 @@ impl<'a> Attempt<'a> {
         affected_shards: &[(AffectedShard, bool)],
         gone: &HashSet<String>,
         report: &mut EraseReport,
-        work: &mut Work<'_>,
+        work: &mut ErasureWork<'_>,
     ) -> Result<(Erasure, ErasureOrder)> {
         self.discard_outdated(affected_shards, gone, work)?;
-        let fresh = work.name(affected_shards);
+        let fresh = work.name_shards(affected_shards);
         let erased_ids: Vec<String> = self.erased_ids()?;
         let settings = &self.newest.entry().settings;
         let eraser = Eraser {
-            rewriter: rewrite::rewriter(self.context, &self.newest),
-            runs: self.tagged.runs(),
-            hashes: ContentHashes::of(&self.newest),
+            rewriter: rewrite::new_rewriter(self.context, &self.newest),
+            runs: self.tagged.run_table(),
+            hashes: ContentHashes::from_snapshot(&self.newest),
             erased_ids: &erased_ids,
         };
         let total = fresh.iter().map(|affected| affected.shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "erasing", bytes: Some(total) });
         let rewritten = rewrite::write(self.context, (self.dataset, settings), &eraser, &fresh)?;
-        work.publish(&fresh, rewritten)?;
+        work.publish_shards(&fresh, rewritten)?;
         work.verify_rewritten(&eraser)?;
         let (mut rewrites, mut places) = (Vec::new(), Vec::new());
         for (affected, live) in affected_shards {
@@ -474,18 +483,18 @@ impl<'a> Attempt<'a> {
             places.extend(done.places.iter().cloned());
             rewrites.push(Rewrite { was: affected.shard.clone(), live: *live, now: done.now.clone() });
         }
-        report.shards = rewrites.iter().map(ShardReceipt::of).collect();
+        report.shards = rewrites.iter().map(ShardReceipt::from_rewrite).collect();
         self.adopted_that_name(&rewrites, report)?;
-        let counts = counts(&rewrites)?;
+        let counts = newest_counts(&rewrites)?;
         // The report counts erased records itself, including those of older versions.
         report.counts = Counts { records_erased: 0, ..counts };
         let reindexed = self.reindex(gone, work)?;
         report.sources_erased = gone.len() as u64;
         let mut numbers = NumberSet::default();
-        self.hits().for_each(|hit| {
+        self.all_hits().for_each(|hit| {
             numbers.insert(hit.record);
         });
-        let mut numbers = numbers.ranges();
+        let mut numbers = numbers.to_ranges();
         if numbers.is_empty() {
             // Records that were left out have no numbers; the reason and the version are on record.
             numbers.push((self.newest.entry().next_record, 0));
@@ -493,10 +502,10 @@ impl<'a> Attempt<'a> {
         let order = self.remaining_work(&rewrites, &reindexed, erased_ids, report)?;
         let unfinished = work.keep_order(&order)?;
         let erasure = Erasure {
-            id: work.transaction().clone(),
+            id: work.transaction_id().clone(),
             begun_on: work.begun_on,
             attempts: work.attempts_to_commit(),
-            arguments: self.arguments(),
+            arguments: self.entry_arguments(),
             counts,
             all_versions: self.options.all_versions,
             reason: self.options.reason.clone(),
@@ -504,11 +513,11 @@ impl<'a> Attempt<'a> {
             places,
             reindexed,
             known: self.segments.iter().map(|segment| segment.path.clone()).collect(),
-            ids: self.queries().iter().map(|query| (query.hash, query.text().to_owned())).collect(),
-            origins: self.queries().iter().filter_map(|query| query.source_of_origin()).collect(),
+            ids: self.id_queries().iter().map(|query| (query.hash, query.hashed_text().to_owned())).collect(),
+            origins: self.id_queries().iter().filter_map(|query| query.source_of_origin()).collect(),
             numbers,
             salt: self.salt,
-            suppressed: self.suppressed(gone),
+            suppressed: self.entries_to_block(gone),
             unfinished,
         };
         Ok((erasure, order))
@@ -524,14 +533,17 @@ impl<'a> Attempt<'a> {
         report: &EraseReport,
     ) -> Result<ErasureOrder> {
         let receipt =
-            Receipt::new(&self.queries(), &self.salt, report, self.newest.entry(), self.options).to_value()?;
+            Receipt::new(&self.id_queries(), &self.salt, report, self.newest.entry(), self.options).to_value()?;
         if !self.options.all_versions {
             return Ok(ErasureOrder { delete: Vec::new(), words: Vec::new(), receipt });
         }
         let shards = rewrites.iter().map(|rewrite| &rewrite.was);
-        let delete =
-            replaced_objects(self.dataset, shards, reindexed.iter().map(|one| (one.was(), one.was_buckets())))?;
-        let words = erased_ids.iter().map(|id| Word::of(&self.salt, id)).collect();
+        let delete = replaced_objects(
+            self.dataset,
+            shards,
+            reindexed.iter().map(|one| (one.replaced_path(), one.was_buckets())),
+        )?;
+        let words = erased_ids.iter().map(|id| HashedText::from_text(&self.salt, id)).collect();
         Ok(ErasureOrder { delete, words, receipt })
     }
 
@@ -539,24 +551,24 @@ impl<'a> Attempt<'a> {
     /// known.
     fn erased_ids(&self) -> Result<Vec<String>> {
         let mut all: BTreeSet<String> = self.ids.iter().map(|id| id.id.clone()).collect();
-        all.extend(self.queries().iter().map(|query| query.text().to_owned()));
-        for hit in self.hits().filter(|hit| !is_origin(hit)) {
+        all.extend(self.id_queries().iter().map(|query| query.hashed_text().to_owned()));
+        for hit in self.all_hits().filter(|hit| !is_origin(hit)) {
             all.insert(self.newest.shown_id(hit.record_id.clone())?);
-            all.insert(self.stored(&hit.record_id).to_owned());
+            all.insert(self.hashed_part(&hit.record_id).to_owned());
         }
         for stored in self.left_out.iter().filter_map(|left_out| left_out.row.record_id.as_ref()) {
             all.insert(self.newest.shown_id(stored.clone())?);
-            all.insert(self.stored(stored).to_owned());
+            all.insert(self.hashed_part(stored).to_owned());
         }
         Ok(all.into_iter().collect())
     }
 
     /// Returns the part of a stored id that is hashed.
-    fn stored<'t>(&self, stored: &'t str) -> &'t str {
+    fn hashed_part<'t>(&self, stored: &'t str) -> &'t str {
         if self.pseudonymizer.is_some() { token_of(stored) } else { stored }
     }
 
-    fn arguments(&self) -> BTreeMap<String, String> {
+    fn entry_arguments(&self) -> BTreeMap<String, String> {
         let mut out = BTreeMap::new();
         if self.options.all_versions {
             out.insert("all-versions".to_owned(), "true".to_owned());
@@ -572,12 +584,12 @@ impl<'a> Attempt<'a> {
         &self,
         affected_shards: &[(AffectedShard, bool)],
         gone: &HashSet<String>,
-        work: &mut Work<'_>,
+        work: &mut ErasureWork<'_>,
     ) -> Result<()> {
         let segments = self.segments.iter().map(|segment| segment.path.as_str());
         let lists = self.sources.iter().map(|list| list.path.as_str()).filter(|_| !gone.is_empty());
-        let wanted = Wanted {
-            records: self.hits().map(|hit| hit.record).collect(),
+        let wanted = RewriteTargets {
+            records: self.all_hits().map(|hit| hit.record).collect(),
             next_record: self.newest.entry().next_record,
             sources: gone.clone(),
         };
@@ -586,31 +598,31 @@ impl<'a> Attempt<'a> {
     }
 
     /// Rewrites segments and lists of sources that name erased records.
-    fn reindex(&self, gone: &HashSet<String>, work: &mut Work<'_>) -> Result<Vec<Reindexed>> {
-        let erased: HashSet<u64> = self.hits().map(|hit| hit.record).collect();
+    fn reindex(&self, gone: &HashSet<String>, work: &mut ErasureWork<'_>) -> Result<Vec<Reindexed>> {
+        let erased: HashSet<u64> = self.all_hits().map(|hit| hit.record).collect();
         let settings = &self.newest.entry().settings;
         let hashes = |kind: IdKind| -> Vec<IdHash> {
             let id = |hit: &Hit| match kind {
                 IdKind::Record => Some(stored_hash(settings, &hit.record_id)),
                 IdKind::Subject => hit.subject_id.as_deref().map(|stored| stored_hash(settings, stored)),
             };
-            self.hits().filter_map(id).collect()
+            self.all_hits().filter_map(id).collect()
         };
         let (records, subjects) = (hashes(IdKind::Record), hashes(IdKind::Subject));
-        let transaction = work.transaction().clone();
-        let mut out = work.examine(
+        let transaction = work.transaction_id().clone();
+        let mut out = work.reindex_objects(
             &self.segments,
             |segment| segment.path.as_str(),
             |segment, number| {
                 let hashes = if segment.kind == IdKind::Record { &records } else { &subjects };
-                reindex(self.dataset, segment, &erased, hashes, (&transaction, number))
+                rewrite_segment(self.dataset, segment, &erased, hashes, (&transaction, number))
             },
         )?;
         if !gone.is_empty() {
-            out.extend(work.examine(
+            out.extend(work.reindex_objects(
                 &self.sources,
                 |list| list.path.as_str(),
-                |list, number| relist(self.dataset, list, gone, (&transaction, number)),
+                |list, number| rewrite_source_list(self.dataset, list, gone, (&transaction, number)),
             )?);
         }
         Ok(out)
@@ -623,22 +635,22 @@ impl<'a> Attempt<'a> {
         if report.records_erased == 0 && self.left_out.is_empty() {
             return Ok(gone);
         }
-        let stored = self.hits().filter(|hit| !is_origin(hit)).map(|hit| self.stored(&hit.record_id));
+        let stored = self.all_hits().filter(|hit| !is_origin(hit)).map(|hit| self.hashed_part(&hit.record_id));
         let left_out = self.left_out.iter().filter_map(|left_out| left_out.row.record_id.as_deref());
-        let keys: HashSet<&str> = stored.chain(left_out.map(|stored| self.stored(stored))).collect();
-        let is_erased = |key: &str| keys.contains(IdQuery::new(self.pseudonymizer.as_ref(), key).text());
+        let keys: HashSet<&str> = stored.chain(left_out.map(|stored| self.hashed_part(stored))).collect();
+        let is_erased = |key: &str| keys.contains(IdQuery::new(self.pseudonymizer.as_ref(), key).hashed_text());
         let erased_ids = self.erased_ids()?;
         let rule = &self.newest.entry().settings.keys;
         let (mut named, mut firsts): (Vec<(String, Vec<u64>)>, BTreeSet<u64>) = (Vec::new(), BTreeSet::new());
         self.newest.each_source(&mut |source| {
             let is_part = source.is_part_of_sample();
-            if is_part && is_erased(&rule.key(&source.name)) {
+            if is_part && is_erased(&rule.path_key(&source.name)) {
                 gone.insert(source.uri);
             } else if !is_part {
-                firsts.extend(source.firsts());
+                firsts.extend(source.first_records());
                 let names = |text: &str| erased_ids.iter().any(|id| rejects::has_word(text, id));
                 if names(&source.name) || names(&source.uri) {
-                    let own = source.firsts().collect();
+                    let own = source.first_records().collect();
                     named.push((source.uri, own));
                 }
             }
@@ -650,13 +662,13 @@ impl<'a> Attempt<'a> {
         }
         let mut erased = NumberSet::default();
         let mut count = |numbers: std::ops::Range<u64>| numbers.filter(|number| erased.insert(*number)).count();
-        self.hits().for_each(|hit| {
+        self.all_hits().for_each(|hit| {
             count(hit.record..hit.record + 1);
         });
-        for stone in tombstones(self.dataset, self.newest.entry())? {
+        for stone in read_tombstones(self.dataset, self.newest.entry())? {
             count(stone.first..stone.first + stone.records);
         }
-        let ranges = erased.ranges();
+        let ranges = erased.to_ranges();
         let left = |from: u64, to: u64| {
             let inside = |(first, records): &(u64, u64)| (first + records).min(to).saturating_sub((*first).max(from));
             (to - from) - ranges.iter().map(inside).sum::<u64>()
@@ -678,7 +690,7 @@ impl<'a> Attempt<'a> {
             return Ok(());
         }
         let names = |text: &str| erased_ids.iter().any(|id| rejects::has_word(text, id));
-        for entry in self.dataset.history(self.newest.version())? {
+        for entry in self.dataset.entries_up_to(self.newest.version())? {
             let arguments = entry.arguments.iter().filter(|(_, text)| names(text)).map(|(name, _)| name.as_str());
             let revisions = entry.revisions.iter().filter(|revision| {
                 let texts = [Some(&revision.source), revision.reference.as_ref(), revision.root.as_ref()];
@@ -693,10 +705,10 @@ impl<'a> Attempt<'a> {
     }
 
     /// Deletes the objects that the commit replaced, and writes the receipt.
-    fn finish(&self, unfinished: &Unfinished, order: ErasureOrder, report: &mut EraseReport) -> Result<()> {
+    fn finish_erasure(&self, unfinished: &Unfinished, order: ErasureOrder, report: &mut EraseReport) -> Result<()> {
         let erased_ids = if self.options.all_versions { self.erased_ids()? } else { Vec::new() };
         delete_void_plans(self.dataset)?;
-        let done = finish::one(self.context, self.dataset, unfinished, order, &Words::Known(&erased_ids))?;
+        let done = finish::finish_one(self.context, self.dataset, unfinished, order, &Words::Known(&erased_ids))?;
         report.objects_deleted = done.receipt.objects_deleted.len() as u64;
         report.rejects_erased = done.receipt.rejects_erased;
         report.add_not_searched(done.receipt.not_searched);
@@ -707,7 +719,7 @@ impl<'a> Attempt<'a> {
     /// Copies the receipt to the user's destination, if one is given.
     fn hand_over(&self, path: String, report: &mut EraseReport) -> Result<()> {
         if let Some(location) = &self.options.receipt {
-            receipt::copy(self.dataset.store().as_ref(), &path, location, &self.context.settings)?;
+            receipt::copy_receipt(self.dataset.store().as_ref(), &path, location, &self.context.settings)?;
         }
         report.receipt = Some(path);
         Ok(())
@@ -718,7 +730,7 @@ impl<'a> Attempt<'a> {
     fn clean_again(&self, report: &mut EraseReport) -> Result<()> {
         let store = self.dataset.store();
         let mut deleted = Vec::new();
-        for object in leftovers(&self.newest)? {
+        for object in find_leftovers(&self.newest)? {
             self.context.cancel.check()?;
             if object.delete(self.dataset)? {
                 deleted.push(object.path);
@@ -729,10 +741,10 @@ impl<'a> Attempt<'a> {
             let searched = rejects::erase_all(store, &Words::Known(&self.erased_ids()?))?;
             report.rejects_erased = searched.removed;
             report.add_not_searched(searched.damaged);
-            report.objects_unreferenced = finish::unreferenced(self.context, self.dataset).unwrap_or_default();
+            report.objects_unreferenced = finish::count_unreferenced(self.context, self.dataset).unwrap_or_default();
         }
         if !deleted.is_empty() || report.rejects_erased > 0 {
-            let mut receipt = Receipt::new(&self.queries(), &self.salt, report, self.newest.entry(), self.options);
+            let mut receipt = Receipt::new(&self.id_queries(), &self.salt, report, self.newest.entry(), self.options);
             receipt.objects_deleted = deleted;
             receipt.rejects_erased = report.rejects_erased;
             receipt.not_searched.clone_from(&report.not_searched);
@@ -747,12 +759,12 @@ impl<'a> Attempt<'a> {
 }
 
 /// Returns ids as a dataset stores them.
-fn queries<'a>(ids: &'a [EraseId], pseudonymizer: Option<&'a Pseudonymizer>) -> Vec<IdQuery<'a>> {
+fn queries_for_ids<'a>(ids: &'a [EraseId], pseudonymizer: Option<&'a Pseudonymizer>) -> Vec<IdQuery<'a>> {
     ids.iter().map(|id| IdQuery::new(pseudonymizer, &id.id)).collect()
 }
 
 /// Returns the counts for the newest version: erased records count as rejected, too.
-fn counts(rewrites: &[Rewrite]) -> Result<Counts> {
+fn newest_counts(rewrites: &[Rewrite]) -> Result<Counts> {
     let live = || rewrites.iter().filter(|rewrite| rewrite.live);
     let adds = || live().filter_map(|rewrite| rewrite.now.as_ref());
     let (records_in, records_out): (u64, u64) =

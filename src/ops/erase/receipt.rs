@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     codec::{
-        hex::{hash_or_none, hex},
+        hex::{hash_or_none, to_hex},
         merkle::Hash,
     },
     dataset::{Entry, FORMAT_VERSION, IdQuery, Rewrite, Salt, encode_closed, receipt_path},
@@ -48,25 +48,25 @@ pub struct ShardReceipt {
 
 impl ShardReceipt {
     /// Returns the entry of a rewritten shard.
-    pub(super) fn of(rewrite: &Rewrite) -> Self {
+    pub(super) fn from_rewrite(rewrite: &Rewrite) -> Self {
         let now = rewrite.now.as_ref().map(|shard| &shard.meta);
         Self {
             was: rewrite.was.path.clone(),
-            was_blake3: hex(&rewrite.was.checksum),
+            was_blake3: to_hex(&rewrite.was.checksum),
             records_before: rewrite.was.records,
             records_erased: rewrite.was.records - now.map_or(0, |now| now.records),
             live: rewrite.live,
             now: now.map(|now| now.path.clone()),
-            now_blake3: now.map(|now| hex(&now.checksum)),
+            now_blake3: now.map(|now| to_hex(&now.checksum)),
             now_bytes: now.map(|now| now.bytes),
         }
     }
 
     /// Returns the entry of a shard that a plan would rewrite.
-    pub(super) fn planned(affected: &AffectedShard, live: bool) -> Self {
+    pub(super) fn from_affected(affected: &AffectedShard, live: bool) -> Self {
         Self {
             was: affected.shard.path.clone(),
-            was_blake3: hex(&affected.shard.checksum),
+            was_blake3: to_hex(&affected.shard.checksum),
             records_before: affected.shard.records,
             records_erased: affected.ordinals.len() as u64,
             live,
@@ -134,7 +134,7 @@ impl Receipt {
         options: &EraseOptions,
     ) -> Self {
         let id = |(query, report): (&IdQuery<'_>, &IdReport)| IdReceipt {
-            hmac_sha256: hex(&salt.hash(query.text())),
+            hmac_sha256: to_hex(&salt.hash(query.hashed_text())),
             records: report.records,
             erased_in: report.erased_in,
         };
@@ -151,7 +151,7 @@ impl Receipt {
             root_before: newest.root,
             root_after: newest.root,
             kept_in: report.kept_in,
-            salt: salt.encode(),
+            salt: salt.hex_text(),
             ids: ids.iter().zip(&report.ids).filter(|(_, report)| !report.is_missing()).map(id).collect(),
             records_erased: report.records_erased,
             shards: report.shards.clone(),
@@ -167,12 +167,13 @@ impl Receipt {
 
     /// Returns its form in an order, before it is complete.
     pub(super) fn to_value(&self) -> Result<Value> {
-        serde_json::to_value(self).map_err(|e| Error::internal("encoding a receipt failed").cause(e))
+        serde_json::to_value(self).map_err(|e| Error::internal("encoding a receipt failed").with_cause(e))
     }
 
     /// Parses that form.
     pub(super) fn of_value(value: Value) -> Result<Self> {
-        serde_json::from_value(value).map_err(|e| Error::integrity("the receipt of an erasure is damaged").cause(e))
+        serde_json::from_value(value)
+            .map_err(|e| Error::integrity("the receipt of an erasure is damaged").with_cause(e))
     }
 
     fn encode(&self) -> Result<Bytes> {
@@ -188,7 +189,7 @@ impl Receipt {
 }
 
 /// Copies a receipt to the user's destination.
-pub(super) fn copy(store: &dyn Store, path: &str, to: &Location, settings: &StoreSettings) -> Result<()> {
-    let missing = || Error::storage("the receipt is missing").at(store.location().join(path).to_string());
-    storage::save(to, settings, store.get(path)?.ok_or_else(missing)?)
+pub(super) fn copy_receipt(store: &dyn Store, path: &str, to: &Location, settings: &StoreSettings) -> Result<()> {
+    let missing = || Error::storage("the receipt is missing").at_location(store.location().join(path).to_string());
+    storage::save_file(to, settings, store.get(path)?.ok_or_else(missing)?)
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{
     codec::{base64::from_base64, seal::damaged_line},
-    dataset::{DuplicateRow, First, RowFate, Salt, Word, erase_duplicates},
+    dataset::{DuplicateRow, FirstOccurrence, HashedText, RowFate, Salt, erase_duplicates},
     error::Result,
     record::spelling::{continues_word, possible_decodings, with_unescaped},
     storage::{SYSTEM_FOLDER, Store},
@@ -22,12 +22,12 @@ pub(super) enum Words<'a> {
     /// The texts.
     Known(&'a [String]),
     /// Their hashes and their lengths.
-    Hidden { salt: Salt, hashes: HashSet<Word>, lengths: BTreeSet<usize> },
+    Hidden { salt: Salt, hashes: HashSet<HashedText>, lengths: BTreeSet<usize> },
 }
 
 impl Words<'_> {
     /// Creates the hashed form from an order.
-    pub(super) fn hidden(salt: Salt, words: &[Word]) -> Self {
+    pub(super) fn from_hashed(salt: Salt, words: &[HashedText]) -> Self {
         let lengths = words.iter().map(|word| word.bytes).filter(|bytes| *bytes > 0).collect();
         Self::Hidden { salt, hashes: words.iter().copied().collect(), lengths }
     }
@@ -52,7 +52,7 @@ impl Words<'_> {
                 spans
                     .filter(ends)
                     .filter_map(|(at, bytes)| std::str::from_utf8(&text[at..at + bytes]).ok())
-                    .any(|word| hashes.contains(&Word::of(salt, word)))
+                    .any(|word| hashes.contains(&HashedText::from_text(salt, word)))
             }
         }
     }
@@ -77,7 +77,7 @@ pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<Sea
     if words.is_empty() {
         return Ok(searched);
     }
-    erase(store.as_ref(), words, &mut searched)?;
+    erase_lines(store.as_ref(), words, &mut searched)?;
     let names = |text: &Option<String>| text.as_ref().is_some_and(|text| words.are_in(text.as_bytes()));
     let fate = |row: &DuplicateRow| {
         if names(&row.record_id) || names(&row.subject_id) || words.are_in(row.source.as_bytes()) {
@@ -85,7 +85,9 @@ pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<Sea
         }
         match &row.first {
             // The record is another person's, and is there again once its source is read again.
-            First::Id(first) | First::Origin(first, _) if words.are_in(first.as_bytes()) => RowFate::WithoutFirst,
+            FirstOccurrence::Id(first) | FirstOccurrence::Origin(first, _) if words.are_in(first.as_bytes()) => {
+                RowFate::WithoutFirst
+            }
             _ => RowFate::Kept,
         }
     };
@@ -100,14 +102,14 @@ pub(super) fn erase_all(store: &Arc<dyn Store>, words: &Words<'_>) -> Result<Sea
 ///
 /// # Errors
 /// When the store fails.
-fn erase(store: &dyn Store, words: &Words<'_>, searched: &mut Searched) -> Result<()> {
-    for object in store.list(&format!("{SYSTEM_FOLDER}/rejects"))? {
+fn erase_lines(store: &dyn Store, words: &Words<'_>, searched: &mut Searched) -> Result<()> {
+    for object in store.list_folder(&format!("{SYSTEM_FOLDER}/rejects"))? {
         let Some(bytes) = store.get(&object.path)? else { continue };
         let Ok(text) = std::str::from_utf8(&bytes) else {
             searched.damaged.push(object.path);
             continue;
         };
-        let kept: Vec<&str> = text.split_inclusive('\n').filter(|line| !names(line, words)).collect();
+        let kept: Vec<&str> = text.split_inclusive('\n').filter(|line| !line_contains_any(line, words)).collect();
         let gone = text.split_inclusive('\n').count() - kept.len();
         let kept = kept.concat();
         if damaged_line(&mut kept.as_bytes())?.is_some() {
@@ -127,7 +129,7 @@ fn erase(store: &dyn Store, words: &Words<'_>, searched: &mut Searched) -> Resul
 }
 
 /// Returns whether a line contains one of the texts; a line that cannot be parsed is searched as it is.
-fn names(line: &str, words: &Words<'_>) -> bool {
+fn line_contains_any(line: &str, words: &Words<'_>) -> bool {
     let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
         return words.are_in(line.as_bytes());
     };
@@ -163,7 +165,7 @@ fn has_word_in(text: &[u8], word: &str) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        codec::{base64::base64, seal::close_line},
+        codec::{base64::to_base64, seal::close_line},
         storage::RemoteStore,
     };
 
@@ -181,7 +183,7 @@ mod tests {
 
     fn hidden(words: &[&str]) -> Words<'static> {
         let salt = Salt::fresh();
-        Words::hidden(salt, &words.iter().map(|word| Word::of(&salt, word)).collect::<Vec<_>>())
+        Words::from_hashed(salt, &words.iter().map(|word| HashedText::from_text(&salt, word)).collect::<Vec<_>>())
     }
 
     #[test]
@@ -200,19 +202,19 @@ mod tests {
             let expected = Words::Known(&known).are_in(text.as_bytes());
             assert_eq!(hidden(&words).are_in(text.as_bytes()), expected, "{text}");
         }
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         assert_eq!(erase_all(&store, &hidden(&[])).unwrap().removed, 0);
     }
 
     #[test]
     fn lines_that_contain_an_erased_id_are_removed() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let line = |raw: &str| {
             let mut line = format!("{{\"row\":1,\"reason\":\"bad\",\"raw\":\"{raw}\"}}").into_bytes();
             close_line(&mut line);
             String::from_utf8(line).unwrap() + "\n"
         };
-        let packed = format!("{{\"row\":2,\"raw_base64\":\"{}\"}}\n", base64(b"\xff,PAT-1"));
+        let packed = format!("{{\"row\":2,\"raw_base64\":\"{}\"}}\n", to_base64(b"\xff,PAT-1"));
         let put = |path: &str, text: String| store.put(path, text.into()).unwrap();
         put("_shardify/rejects/a.jsonl", [line("x,PAT-1"), line("x,PAT-12"), packed.clone()].concat());
         put("_shardify/rejects/b.jsonl", packed);

@@ -24,7 +24,7 @@ const EXAMINED: (u64, u64) = (8 << 20, 256 << 20);
 const MAX_COMMITS: usize = 1000;
 
 /// A shard that was rewritten.
-pub(super) struct Done {
+pub(super) struct DoneShard {
     ordinals: Vec<u64>,
     /// Folder of the new shard, with its partition.
     folder: String,
@@ -43,7 +43,7 @@ type Examined = (Option<Reindexed>, Vec<String>);
 
 /// Records and sources for which segments and lists were rewritten.
 #[derive(PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct RewriteTargets {
     /// Numbers of the records to be erased.
     pub(super) records: BTreeSet<u64>,
     /// Records with this number or a greater one did not exist yet.
@@ -52,7 +52,7 @@ pub(super) struct Wanted {
     pub(super) sources: HashSet<String>,
 }
 
-impl Wanted {
+impl RewriteTargets {
     /// Returns whether objects written for this are valid for a later plan: they contain no records that were added
     /// since.
     fn holds_for(&self, later: &Self) -> bool {
@@ -61,18 +61,18 @@ impl Wanted {
 }
 
 /// Everything that was written so far.
-pub(super) struct Work<'a> {
+pub(super) struct ErasureWork<'a> {
     dataset: &'a Dataset,
     publication: Publication<'a>,
     /// The version that the first attempt read.
     pub(super) begun_on: Version,
     /// Rewritten shards by the paths of the old ones.
-    shards: HashMap<String, Done>,
+    shards: HashMap<String, DoneShard>,
     /// Paths of the objects that describe the folders of new shards.
     folders: HashMap<String, Vec<String>>,
     /// Examined segments and lists by path.
     others: HashMap<String, Examined>,
-    wanted: Option<Wanted>,
+    wanted: Option<RewriteTargets>,
     order: Option<Unfinished>,
     /// Next numbers of folders and of other objects.
     numbers: (usize, usize),
@@ -80,7 +80,7 @@ pub(super) struct Work<'a> {
     plans: usize,
 }
 
-impl<'a> Work<'a> {
+impl<'a> ErasureWork<'a> {
     pub(super) fn begin(dataset: &'a Dataset, transaction: &TransactionId, newest: Version) -> Result<Self> {
         let publication = Publication::begin(dataset, transaction, Operation::Erase, newest)?;
         Ok(Self {
@@ -97,8 +97,8 @@ impl<'a> Work<'a> {
         })
     }
 
-    pub(super) fn transaction(&self) -> &TransactionId {
-        self.publication.id()
+    pub(super) fn transaction_id(&self) -> &TransactionId {
+        self.publication.run_id()
     }
 
     /// Returns an upper bound on the commit attempts of earlier plans: each attempt numbers its lists, whose names stay
@@ -110,7 +110,7 @@ impl<'a> Work<'a> {
 
     /// Returns whether another run has declared this run dead, so that its objects may be deleted.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.dataset.is_abandoned(self.publication.id(), self.begun_on).unwrap_or(false)
+        self.dataset.is_abandoned(self.publication.run_id(), self.begun_on).unwrap_or(false)
     }
 
     /// Deletes what a new plan does not need unchanged. A list of a folder's shards would name shards that do not exist
@@ -119,14 +119,15 @@ impl<'a> Work<'a> {
         &mut self,
         affected_shards: &[(AffectedShard, bool)],
         others: &HashSet<&str>,
-        wanted: Wanted,
+        wanted: RewriteTargets,
         listed: bool,
     ) -> Result<()> {
         let wants: HashMap<&str, &[u64]> = affected_shards
             .iter()
             .map(|(affected, _)| (affected.shard.path.as_str(), affected.ordinals.as_slice()))
             .collect();
-        let is_wanted = |path: &str, done: &Done| wants.get(path).is_some_and(|ordinals| *ordinals == done.ordinals);
+        let is_wanted =
+            |path: &str, done: &DoneShard| wants.get(path).is_some_and(|ordinals| *ordinals == done.ordinals);
         let broken: HashSet<String> = self
             .shards
             .iter()
@@ -159,33 +160,37 @@ impl<'a> Work<'a> {
         });
         self.wanted = Some(wanted);
         self.drop_order()?;
-        self.publication.withdraw(&gone)
+        self.publication.withdraw_objects(&gone)
     }
 
     /// Names the new shards for affected shards that were not rewritten yet: one new folder for each old folder.
-    pub(super) fn name(&mut self, affected_shards: &[(AffectedShard, bool)]) -> Vec<AffectedShard> {
+    pub(super) fn name_shards(&mut self, affected_shards: &[(AffectedShard, bool)]) -> Vec<AffectedShard> {
         let unwritten = affected_shards.iter().filter(|(affected, _)| !self.shards.contains_key(&affected.shard.path));
         let mut out: Vec<AffectedShard> = unwritten.map(|(affected, _)| affected.clone()).collect();
-        rewrite::name(&mut out, self.publication.id(), &mut self.numbers.0);
+        rewrite::name_shards(&mut out, self.publication.run_id(), &mut self.numbers.0);
         out
     }
 
     /// Publishes new shards together with the descriptions of their folders.
-    pub(super) fn publish(&mut self, affected_shards: &[AffectedShard], rewritten: Vec<RewrittenShard>) -> Result<()> {
+    pub(super) fn publish_shards(
+        &mut self,
+        affected_shards: &[AffectedShard],
+        rewritten: Vec<RewrittenShard>,
+    ) -> Result<()> {
         let store = self.dataset.store().as_ref();
         let mut staged: Vec<Staged> = Vec::new();
         let (mut beside, mut written) = (HashMap::new(), HashMap::new());
-        for (folder, mut own) in rewrite::describe(store, affected_shards, &rewritten)? {
+        for (folder, mut own) in rewrite::describe_folders(store, affected_shards, &rewritten)? {
             beside.insert(folder.to_owned(), own.iter().map(|staged| staged.path.clone()).collect::<Vec<_>>());
             staged.append(&mut own);
         }
         for (affected, mut one) in affected_shards.iter().zip(rewritten) {
-            let unverified = one.expected();
+            let unverified = one.expected_shard();
             let mut own = std::mem::take(&mut one.staged);
             if let Some(finished) = &mut one.finished {
                 own.append(&mut finished.staged);
             }
-            let done = Done {
+            let done = DoneShard {
                 ordinals: affected.ordinals.clone(),
                 folder: affected.naming.tag.clone(),
                 now: one.finished.map(|finished| finished.shard),
@@ -217,13 +222,13 @@ impl<'a> Work<'a> {
     }
 
     /// Returns the rewrite of a shard.
-    pub(super) fn of_shard(&self, path: &str) -> Result<&Done> {
+    pub(super) fn of_shard(&self, path: &str) -> Result<&DoneShard> {
         self.shards.get(path).ok_or_else(|| Error::internal("a shard was not rewritten"))
     }
 
     /// Returns the replacements of segments or lists, given their paths: those that were not examined yet are passed to
     /// `make` with a unique number, several at a time.
-    pub(super) fn examine<T: Sync>(
+    pub(super) fn reindex_objects<T: Sync>(
         &mut self,
         all: &[T],
         path: impl Fn(&T) -> &str,
@@ -245,13 +250,13 @@ impl<'a> Work<'a> {
         // Until it is published, an object cannot be committed by a later attempt.
         self.publication.publish(staged)?;
         self.others.extend(looked);
-        Ok(all.iter().filter_map(|one| self.others.get(path(one))?.0.as_ref()).map(Reindexed::again).collect())
+        Ok(all.iter().filter_map(|one| self.others.get(path(one))?.0.as_ref()).map(Reindexed::without_staged).collect())
     }
 
     /// Writes the order of the work that remains after the commit.
     pub(super) fn keep_order(&mut self, order: &ErasureOrder) -> Result<Unfinished> {
         self.numbers.1 += 1;
-        let kept = order.write(self.dataset, self.publication.id(), self.numbers.1)?;
+        let kept = order.write(self.dataset, self.publication.run_id(), self.numbers.1)?;
         self.order = Some(kept.clone());
         Ok(kept)
     }
@@ -261,8 +266,8 @@ impl<'a> Work<'a> {
     }
 
     /// Attempts to commit what was written.
-    pub(super) fn attempt<T>(&mut self, commit: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.publication.attempt(commit)
+    pub(super) fn attempt_commit<T>(&mut self, commit: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.publication.attempt_commit(commit)
     }
 
     /// Ends without a commit and deletes what was written, unless it is unknown whether the commit took place.
@@ -284,7 +289,7 @@ pub(super) fn is_overtaken(dataset: &Dataset, error: &Error, seen: &finish::Read
     match error.kind() {
         Kind::Conflict => true,
         Kind::Storage | Kind::Integrity | Kind::Usage => {
-            dataset.open().is_ok_and(|newest| finish::Readable::of(&newest) != *seen)
+            dataset.open_newest().is_ok_and(|newest| finish::Readable::from_snapshot(&newest) != *seen)
         }
         _ => false,
     }
@@ -299,7 +304,7 @@ mod tests {
 
     #[test]
     fn written_shards_are_reused_by_later_plans_with_the_same_old_records() {
-        let wanted = |records: &[u64], next_record, sources: &[&str]| Wanted {
+        let wanted = |records: &[u64], next_record, sources: &[&str]| RewriteTargets {
             records: records.iter().copied().collect(),
             next_record,
             sources: sources.iter().map(|uri| (*uri).to_owned()).collect(),
@@ -315,12 +320,12 @@ mod tests {
     #[test]
     fn unpublished_objects_are_written_again_by_the_next_attempt() {
         let store: std::sync::Arc<dyn crate::storage::Store> =
-            std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap());
+            std::sync::Arc::new(crate::storage::RemoteStore::in_memory().unwrap());
         let dataset = Dataset::new(store);
-        let mut work = Work::begin(&dataset, &TransactionId::fresh(), Version(1)).unwrap();
+        let mut work = ErasureWork::begin(&dataset, &TransactionId::fresh(), Version(1)).unwrap();
         let looked_at: Mutex<Vec<(&str, usize)>> = Mutex::default();
         for is_gone in [true, false] {
-            let looked = work.examine(
+            let looked = work.reindex_objects(
                 &["a", "b"],
                 |path| path,
                 |path, number| {

@@ -25,7 +25,7 @@ use crate::{
     format::files::TreeFile,
     ops::{
         Context,
-        convert::{ConvertOptions, Start, Trial, leave_out_metadata, refusal as refusal_of, trial},
+        convert::{ConvertOptions, FileStart, Trial, leave_out_metadata, refusal_of_small as refusal_of, run_trial},
     },
     plan::roll::shard_count,
     scan::{SourceFile, names_arrays, names_records},
@@ -87,11 +87,11 @@ pub struct Cost {
 }
 
 /// Something measured at two sizes: of what, and how much.
-type Line = [(f64, f64); 2];
+type MeasuredLine = [(f64, f64); 2];
 
 /// Returns how much it is at another size, on the line through both points; if they are no line, in proportion to the
 /// second.
-fn at([(x1, y1), (x2, y2)]: Line, x: f64) -> f64 {
+fn extrapolate_line([(x1, y1), (x2, y2)]: MeasuredLine, x: f64) -> f64 {
     let slope = (y2 - y1) / (x2 - x1);
     if slope.is_finite() && slope > 0.0 { y2 + slope * (x - x2) } else { y2 * x / x2.max(1.0) }
 }
@@ -107,7 +107,7 @@ struct Draws {
     is_remote: bool,
 }
 
-fn weight(file: &SourceFile) -> u64 {
+fn file_weight(file: &SourceFile) -> u64 {
     file.bytes() + OPENING
 }
 
@@ -116,13 +116,13 @@ impl Draws {
     /// are taken in rows, with all files of a sample.
     fn new(files: &[SourceFile]) -> Self {
         let mut end = 0;
-        let ends: Vec<u64> = files.iter().map(|file| (end += weight(file), end).1).collect();
+        let ends: Vec<u64> = files.iter().map(|file| (end += file_weight(file), end).1).collect();
         let is_remote = files.iter().any(SourceFile::is_remote);
         let mut draws = Self { pieces: Vec::new(), weight: end, files: files.len() as u64, is_remote };
         if end < SMALL_SOURCE {
             return draws;
         }
-        let (most, most_row) = (draws.most(), if is_remote { 0 } else { ROW });
+        let (most, most_row) = (draws.max_weight(), if is_remote { 0 } else { ROW });
         let mut taken: BTreeMap<usize, u64> = BTreeMap::new();
         let mut weight_taken = 0;
         for place in 0..most / OPENING {
@@ -132,8 +132,11 @@ impl Draws {
             // The bits of a number in reverse order: each place halves the largest gap between those before it.
             let at = u64::try_from((u128::from(end) * u128::from(place.reverse_bits())) >> 64).unwrap_or(0);
             let number = ends.partition_point(|end| *end <= at);
-            let row =
-                if files[number].bytes() > PIECE { number..number + 1 } else { row(files, &ends, number, most_row) };
+            let row = if files[number].bytes() > PIECE {
+                number..number + 1
+            } else {
+                small_file_run(files, &ends, number, most_row)
+            };
             let mut drawn = Vec::new();
             for number in row {
                 let is_new = !taken.contains_key(&number);
@@ -142,7 +145,7 @@ impl Draws {
                 *before += more;
                 if more > 0 || is_new {
                     weight_taken += more + if is_new { OPENING } else { 0 };
-                    drawn.push((files[number].apart(), more));
+                    drawn.push((files[number].to_unwatched(), more));
                 }
             }
             if !drawn.is_empty() {
@@ -153,7 +156,7 @@ impl Draws {
     }
 
     /// Returns the maximum weight of a sample.
-    fn most(&self) -> u64 {
+    fn max_weight(&self) -> u64 {
         if self.is_remote { MAX_REMOTE } else { MAX_LOCAL }
     }
 
@@ -163,8 +166,8 @@ impl Draws {
     }
 
     /// Returns the sample of the first draws that reach a weight.
-    fn sample(&self, wanted: u64) -> Vec<Start> {
-        let mut sample: BTreeMap<&str, Start> = BTreeMap::new();
+    fn sample_up_to(&self, wanted: u64) -> Vec<FileStart> {
+        let mut sample: BTreeMap<&str, FileStart> = BTreeMap::new();
         let mut weight = 0;
         for drawn in &self.pieces {
             if weight >= wanted {
@@ -173,7 +176,7 @@ impl Draws {
             for (file, more) in drawn {
                 let start = sample.entry(file.name()).or_insert_with(|| {
                     weight += OPENING;
-                    Start { file: file.clone(), most: 0 }
+                    FileStart { file: file.clone(), most: 0 }
                 });
                 weight += more;
                 start.most += more;
@@ -185,10 +188,10 @@ impl Draws {
 
 /// Returns the numbers of small files in a row from one of them on, up to a weight; all files of a sample are taken
 /// together, unless they are so many that their names must mean something else.
-fn row(files: &[SourceFile], ends: &[u64], file: usize, most: u64) -> Range<usize> {
+fn small_file_run(files: &[SourceFile], ends: &[u64], file: usize, most: u64) -> Range<usize> {
     let belong = |a: usize, b: usize| files[a].key() == files[b].key();
     let (mut first, mut end) = (file, file + 1);
-    let begin = ends[file] - weight(&files[file]);
+    let begin = ends[file] - file_weight(&files[file]);
     while first > 0 && belong(first - 1, first) && ends[file] - ends[first - 1] < MAX_SAMPLE {
         first -= 1;
     }
@@ -210,7 +213,7 @@ pub(super) struct Forecast {
     /// Time to list the source.
     listing: Duration,
     /// Seconds to read weights of the sample for the first time.
-    first_read: Line,
+    first_read: MeasuredLine,
     /// Time that measuring took.
     taken: Duration,
 }
@@ -229,21 +232,21 @@ impl Forecast {
         let first = points.first().copied().filter(|_| draws.are_few()).unwrap_or(last);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size that was read")]
         // What came slowly is not read again over the network.
-        let most = if draws.is_remote && last.0 > 0.0 { last.0 as u64 } else { draws.most() };
+        let most = if draws.is_remote && last.0 > 0.0 { last.0 as u64 } else { draws.max_weight() };
         Some(Self { draws, most, listing, first_read: [first, last], taken: started.elapsed() })
     }
 
     /// Measures what converting the source with these options takes; `None` if its sample cannot be converted.
-    pub(super) fn cost(&self, context: &Context<'_>, options: &ConvertOptions) -> Option<Cost> {
+    pub(super) fn estimate_cost(&self, context: &Context<'_>, options: &ConvertOptions) -> Option<Cost> {
         let started = Instant::now();
-        let measured = self.trials(context, options);
+        let measured = self.run_trials(context, options);
         let (small, large) = (measured.first()?, measured.last()?);
         let (files, weight) = (self.draws.files as f64, self.draws.weight as f64);
-        let line = |of: &dyn Fn(&Measured) -> (f64, f64)| [of(small), of(large)];
-        let opening = at(line(&|m| (m.files as f64, m.trial.opening.as_secs_f64())), files);
-        let converting = at(line(&|m| (m.weight(), m.trial.converting.as_secs_f64())), weight);
-        let bytes = at(line(&|m| (m.weight(), m.trial.written as f64)), weight);
-        let reading = at(self.first_read, weight);
+        let line = |of: &dyn Fn(&MeasuredTrial) -> (f64, f64)| [of(small), of(large)];
+        let opening = extrapolate_line(line(&|m| (m.files as f64, m.trial.opening.as_secs_f64())), files);
+        let converting = extrapolate_line(line(&|m| (m.weight(), m.trial.converting.as_secs_f64())), weight);
+        let bytes = extrapolate_line(line(&|m| (m.weight(), m.trial.written as f64)), weight);
+        let reading = extrapolate_line(self.first_read, weight);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive estimate")]
         let bytes = bytes.round() as u64;
         Some(Cost {
@@ -258,8 +261,8 @@ impl Forecast {
     }
 
     /// Converts a small and a large part of the sample, as far as the time allows.
-    fn trials(&self, context: &Context<'_>, options: &ConvertOptions) -> Vec<Measured> {
-        let run = |wanted: u64| self.run(context, options, wanted).ok();
+    fn run_trials(&self, context: &Context<'_>, options: &ConvertOptions) -> Vec<MeasuredTrial> {
+        let run = |wanted: u64| self.run_trial(context, options, wanted).ok();
         if self.draws.is_remote && !self.draws.are_few() {
             return run(self.most).into_iter().collect();
         }
@@ -282,15 +285,15 @@ impl Forecast {
     }
 
     /// Converts the first draws, up to a weight.
-    fn run(&self, context: &Context<'_>, options: &ConvertOptions, wanted: u64) -> Result<Measured> {
-        let mut sample = self.draws.sample(wanted);
+    fn run_trial(&self, context: &Context<'_>, options: &ConvertOptions, wanted: u64) -> Result<MeasuredTrial> {
+        let mut sample = self.draws.sample_up_to(wanted);
         let mut files: Vec<SourceFile> = sample.iter().map(|start| start.file.clone()).collect();
         leave_out_metadata(None, &mut files)?;
         let kept: HashSet<&str> = files.iter().map(SourceFile::name).collect();
         sample.retain(|start| kept.contains(start.file.name()));
         let of = usize::try_from(self.draws.files).unwrap_or(usize::MAX);
         let limit = if self.draws.is_remote { REMOTE_LIMIT } else { LIMIT };
-        let trial = within(limit, &context.cancel, |cancel| {
+        let trial = run_within(limit, &context.cancel, |cancel| {
             let context = Context {
                 folder: context.folder.clone(),
                 settings: context.settings.clone(),
@@ -299,19 +302,19 @@ impl Forecast {
                 cancel: cancel.clone(),
                 ..*context
             };
-            trial(&context, (&sample, of), options)
+            run_trial(&context, (&sample, of), options)
         })?;
-        Ok(Measured { files: sample.len() as u64, trial })
+        Ok(MeasuredTrial { files: sample.len() as u64, trial })
     }
 }
 
 /// A trial, and the number of its files.
-struct Measured {
+struct MeasuredTrial {
     files: u64,
     trial: Trial,
 }
 
-impl Measured {
+impl MeasuredTrial {
     fn weight(&self) -> f64 {
         (self.trial.read + OPENING * self.files) as f64
     }
@@ -325,7 +328,7 @@ fn read_local(context: &Context<'_>, draws: &Draws) -> Result<Vec<(f64, f64)>> {
     let (mut points, mut weight, mut wanted) = (Vec::new(), 0, FIRST);
     while started.elapsed() < READING && !context.cancel.is_cancelled() {
         let mut new = Vec::new();
-        for start in draws.sample(wanted).into_iter().filter(|start| !start.file.is_store()) {
+        for start in draws.sample_up_to(wanted).into_iter().filter(|start| !start.file.is_store()) {
             let from = read.insert(start.file.name().to_owned(), start.most);
             weight += start.most - from.unwrap_or(0) + if from.is_none() { OPENING } else { 0 };
             if from.is_none_or(|from| from < start.most) {
@@ -348,7 +351,7 @@ fn read_remote(context: &Context<'_>, draws: &Draws) -> Result<Vec<(f64, f64)>> 
     for wanted in if draws.are_few() { &[FIRST, MAX_REMOTE][..] } else { &[MAX_REMOTE] } {
         context.cancel.check()?;
         let started = Instant::now();
-        let sample = draws.sample(*wanted).into_iter().filter(|start| !start.file.is_store());
+        let sample = draws.sample_up_to(*wanted).into_iter().filter(|start| !start.file.is_store());
         let files: Vec<_> = sample.map(|start| (start.file, 0..start.most)).collect();
         if files.is_empty() {
             break;
@@ -382,7 +385,7 @@ fn read_all(
 }
 
 /// Runs work that is cancelled after some time, or with the whole command.
-fn within<T>(limit: Duration, whole: &Cancel, work: impl FnOnce(&Cancel) -> Result<T>) -> Result<T> {
+fn run_within<T>(limit: Duration, whole: &Cancel, work: impl FnOnce(&Cancel) -> Result<T>) -> Result<T> {
     let cancel = Cancel::default();
     std::thread::scope(|scope| {
         let (running, ended) = channel::<()>();
@@ -402,7 +405,7 @@ fn within<T>(limit: Duration, whole: &Cancel, work: impl FnOnce(&Cancel) -> Resu
 }
 
 /// Returns why `convert` refuses files of few bytes; `None` if it does not.
-pub(super) fn refusal(context: &Context<'_>, mut files: Vec<SourceFile>) -> Option<Error> {
+pub(super) fn convert_refusal(context: &Context<'_>, mut files: Vec<SourceFile>) -> Option<Error> {
     let context = Context {
         folder: context.folder.clone(),
         settings: context.settings.clone(),
@@ -438,7 +441,7 @@ mod tests {
     }
 
     fn found(folder: &Path) -> Vec<SourceFile> {
-        scan::scan(&[".".to_owned()], folder, &StoreSettings::default(), &ScanOptions::default()).unwrap().files
+        scan::scan_sources(&[".".to_owned()], folder, &StoreSettings::default(), &ScanOptions::default()).unwrap().files
     }
 
     fn context(folder: &Path) -> Context<'static> {
@@ -447,27 +450,27 @@ mod tests {
             settings: StoreSettings::default(),
             stdin: || Box::new(std::io::empty()),
             jobs: 2,
-            memory: Size::mib(512),
+            memory: Size::from_mib(512),
             id_key: None,
             observer: &Silent,
             cancel: Cancel::default(),
         }
     }
 
-    fn weight_of(sample: &[Start]) -> u64 {
+    fn weight_of(sample: &[FileStart]) -> u64 {
         sample.iter().map(|start| start.most + OPENING).sum()
     }
 
     #[test]
     fn what_every_run_takes_is_not_scaled_with_the_size() {
         // A second, and a second for each ten.
-        assert!((at([(10.0, 2.0), (30.0, 4.0)], 100.0) - 11.0).abs() < 1e-9);
+        assert!((extrapolate_line([(10.0, 2.0), (30.0, 4.0)], 100.0) - 11.0).abs() < 1e-9);
         // Without a line, all of it grows.
-        assert!((at([(20.0, 4.0), (20.0, 4.0)], 100.0) - 20.0).abs() < 1e-9);
-        assert!((at([(10.0, 5.0), (20.0, 4.0)], 100.0) - 20.0).abs() < 1e-9);
+        assert!((extrapolate_line([(20.0, 4.0), (20.0, 4.0)], 100.0) - 20.0).abs() < 1e-9);
+        assert!((extrapolate_line([(10.0, 5.0), (20.0, 4.0)], 100.0) - 20.0).abs() < 1e-9);
         // The same number of files takes the same time.
-        assert!((at([(1.0, 0.1), (1.0, 0.2)], 1.0) - 0.2).abs() < 1e-9);
-        assert!(at([(0.0, 0.0), (0.0, 0.0)], 1e9).abs() < 1e-9);
+        assert!((extrapolate_line([(1.0, 0.1), (1.0, 0.2)], 1.0) - 0.2).abs() < 1e-9);
+        assert!(extrapolate_line([(0.0, 0.0), (0.0, 0.0)], 1e9).abs() < 1e-9);
     }
 
     #[test]
@@ -482,28 +485,29 @@ mod tests {
     fn a_large_file_gives_its_start_and_small_ones_are_spread_over_the_listing() {
         let folder = tempfile::tempdir().unwrap();
         let one = files(folder.path(), [("a.csv".to_owned(), 1 << 30)]);
-        let sample = Draws::new(&one).sample(FIRST * 4);
+        let sample = Draws::new(&one).sample_up_to(FIRST * 4);
         assert_eq!((sample.len(), sample[0].most), (1, FIRST * 4));
-        let all = Draws::new(&one).sample(u64::MAX);
+        let all = Draws::new(&one).sample_up_to(u64::MAX);
         assert!(all[0].most >= MAX_LOCAL - PIECE && all[0].most <= MAX_LOCAL + PIECE, "{all:?}");
 
         let folder = tempfile::tempdir().unwrap();
         let many = files(folder.path(), (0..400).map(|n| (format!("{n:03}.csv"), 1 << 20)));
         let draws = Draws::new(&many);
         for wanted in [16 << 20, 64 << 20] {
-            let sample = draws.sample(wanted);
+            let sample = draws.sample_up_to(wanted);
             assert!((wanted..wanted + (4 << 20)).contains(&weight_of(&sample)));
             assert!(sample.iter().all(|start| start.most == 1 << 20));
             let of_quarter = |quarter: usize| {
-                let number = |start: &Start| start.file.name()[..3].parse::<usize>().unwrap() / 100;
+                let number = |start: &FileStart| start.file.name()[..3].parse::<usize>().unwrap() / 100;
                 sample.iter().filter(|start| number(start) == quarter).count()
             };
             let counts = [0, 1, 2, 3].map(of_quarter);
             assert!(counts.iter().all(|count| count.abs_diff(sample.len() / 4) <= 2), "{counts:?}");
         }
         // What is drawn first is among what is drawn later.
-        let names =
-            |wanted| draws.sample(wanted).iter().map(|start| start.file.name().to_owned()).collect::<HashSet<_>>();
+        let names = |wanted| {
+            draws.sample_up_to(wanted).iter().map(|start| start.file.name().to_owned()).collect::<HashSet<_>>()
+        };
         assert!(names(8 << 20).is_subset(&names(32 << 20)));
     }
 
@@ -513,7 +517,7 @@ mod tests {
         // One file holds nearly all bytes.
         let small = (0..300).map(|n| (format!("s/{n:03}.csv"), 1_000));
         let skewed = files(folder.path(), small.chain([("z.csv".to_owned(), 200 << 20)]));
-        let sample = Draws::new(&skewed).sample(32 << 20);
+        let sample = Draws::new(&skewed).sample_up_to(32 << 20);
         let large = sample.iter().find(|start| start.file.name() == "z.csv").unwrap();
         assert!(large.most > 28 << 20, "{}", large.most);
 
@@ -523,7 +527,7 @@ mod tests {
         let tree = files(folder.path(), parts);
         for wanted in [1 << 20, 5 << 20, u64::MAX] {
             let mut samples: BTreeMap<String, usize> = BTreeMap::new();
-            for start in Draws::new(&tree).sample(wanted) {
+            for start in Draws::new(&tree).sample_up_to(wanted) {
                 assert_eq!(start.most, 8_000);
                 *samples.entry(start.file.key().to_owned()).or_default() += 1;
             }
@@ -534,7 +538,7 @@ mod tests {
         // Names with dots make one sample of all files.
         let folder = tempfile::tempdir().unwrap();
         let dotted = files(folder.path(), (0..3_000).map(|n| (format!("1.2.{n}.dcm"), 200_000)));
-        let sample = Draws::new(&dotted).sample(FIRST);
+        let sample = Draws::new(&dotted).sample_up_to(FIRST);
         assert!(weight_of(&sample) < 3 * MAX_SAMPLE, "{}", sample.len());
     }
 
@@ -548,12 +552,12 @@ mod tests {
             Ok(())
         };
         let started = Instant::now();
-        assert!(within(Duration::from_millis(30), &Cancel::default(), work).is_err());
+        assert!(run_within(Duration::from_millis(30), &Cancel::default(), work).is_err());
         let whole = Cancel::default();
         whole.cancel();
-        assert!(within(Duration::from_mins(1), &whole, work).is_err());
+        assert!(run_within(Duration::from_mins(1), &whole, work).is_err());
         assert!(started.elapsed() < Duration::from_secs(4));
-        within(Duration::from_mins(1), &Cancel::default(), |_| Ok(())).unwrap();
+        run_within(Duration::from_mins(1), &Cancel::default(), |_| Ok(())).unwrap();
     }
 
     /// Rows that compress about as real ones do.
@@ -572,25 +576,26 @@ mod tests {
         let context = context(folder.path());
         let options = ConvertOptions { sources: vec!["one.csv".to_owned()], ..ConvertOptions::default() };
         let files = found(folder.path());
-        let whole = vec![Start { file: files[0].clone(), most: u64::MAX }];
-        let whole = trial(&context, (&whole, 1), &options).unwrap();
+        let whole = vec![FileStart { file: files[0].clone(), most: u64::MAX }];
+        let whole = run_trial(&context, (&whole, 1), &options).unwrap();
         assert_eq!(whole.read, files[0].bytes());
         let forecast = Forecast::new(&context, &files, Duration::ZERO).unwrap();
         // Without a limit, because tests run on busy machines.
         let measured = [1 << 20, 6 << 20].map(|wanted| {
-            let sample = forecast.draws.sample(wanted);
-            Measured { files: sample.len() as u64, trial: trial(&context, (&sample, 1), &options).unwrap() }
+            let sample = forecast.draws.sample_up_to(wanted);
+            MeasuredTrial { files: sample.len() as u64, trial: run_trial(&context, (&sample, 1), &options).unwrap() }
         });
         assert!(measured.iter().all(|m| m.files == 1 && m.trial.read < whole.read / 2));
         let line = measured.map(|m| (m.weight(), m.trial.written as f64));
-        let ratio = at(line, forecast.draws.weight as f64) / whole.written as f64;
+        let ratio = extrapolate_line(line, forecast.draws.weight as f64) / whole.written as f64;
         assert!((0.85..1.15).contains(&ratio), "{ratio}");
         // Compressed text counts by its stored bytes.
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut packed, &std::fs::read(folder.path().join("one.csv")).unwrap()).unwrap();
         std::fs::write(folder.path().join("two.csv.gz"), packed.finish().unwrap()).unwrap();
         let file = found(folder.path()).pop().unwrap();
-        let part = trial(&context, (&[Start { most: file.bytes() / 4, file: file.clone() }], 1), &options).unwrap();
+        let part =
+            run_trial(&context, (&[FileStart { most: file.bytes() / 4, file: file.clone() }], 1), &options).unwrap();
         let ratio = part.written as f64 / part.read as f64 * file.bytes() as f64 / whole.written as f64;
         assert!((0.8..1.25).contains(&ratio) && part.read < file.bytes() / 2, "{ratio} {part:?}");
     }

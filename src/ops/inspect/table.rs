@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{FormatReport, InspectReport, report};
+use super::{FormatReport, InspectReport, base_report};
 use crate::{
     delta::{self, LiveFile},
     error::{Error, Result},
@@ -27,14 +27,14 @@ pub struct TableFacts {
 ///
 /// # Errors
 /// When its log is damaged or needs a feature that is not supported, or the store fails.
-pub(super) fn inspect(source: &str, table: &delta::Table) -> Result<InspectReport> {
-    let live = table.live(u64::MAX)?;
+pub(super) fn inspect_table(source: &str, table: &delta::Table) -> Result<InspectReport> {
+    let live = table.live_table(u64::MAX)?;
     let files = live.files();
-    let sizes: Vec<u64> = files.iter().map(LiveFile::bytes).collect();
+    let sizes: Vec<u64> = files.iter().map(LiveFile::stated_bytes).collect();
     let plan = compact::plan_table(&live);
     let target = plan.as_ref().map_or(compact::DEFAULT_TABLE_TARGET, |plan| Size(plan.target));
-    let mut out = report(source, &sizes, Size(target.0 / 8));
-    let deleted_rows = files.iter().filter_map(LiveFile::deleted).sum::<u64>();
+    let mut out = base_report(source, &sizes, Size(target.0 / 8));
+    let deleted_rows = files.iter().filter_map(LiveFile::deleted_row_count).sum::<u64>();
     let rows: Option<u64> = files.iter().map(LiveFile::stated_rows).sum();
     out.records = rows.map(|rows| rows.saturating_sub(deleted_rows));
     out.exact = true;
@@ -53,7 +53,7 @@ pub(super) fn inspect(source: &str, table: &delta::Table) -> Result<InspectRepor
     out.table = Some(TableFacts {
         version: live.version(),
         partitions: partitions.len() as u64,
-        vectors: files.iter().filter(|file| file.deleted().is_some()).count() as u64,
+        vectors: files.iter().filter(|file| file.deleted_row_count().is_some()).count() as u64,
         deleted_rows,
     });
     let convert = format!("`shardify convert {}` makes a dataset of it", shell_word(source));
@@ -67,12 +67,12 @@ pub(super) fn inspect(source: &str, table: &delta::Table) -> Result<InspectRepor
             out.advice = format!("{few}; {convert}");
         }
         Ok(_) => out.advice = format!("no files that are worth merging; {convert}"),
-        Err(error) => out.advice = format!("{}; {convert}", said(&error)),
+        Err(error) => out.advice = format!("{}; {convert}", error_with_hints(&error)),
     }
     Ok(out)
 }
 
 /// Returns an error and its hints as one line.
-fn said(error: &Error) -> String {
+fn error_with_hints(error: &Error) -> String {
     std::iter::once(error.message()).chain(error.hints().iter().map(String::as_str)).collect::<Vec<_>>().join("; ")
 }

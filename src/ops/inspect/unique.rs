@@ -50,16 +50,16 @@ impl Seen {
     fn read(&mut self, context: &Context<'_>, sources: &[RecordSource], files: &[SourceFile]) -> Result<()> {
         for source in sources {
             each_block(context, source, SPLIT_BYTES, &mut |block| match &block.payload {
-                Payload::Rows(batch) => self.add(batch),
+                Payload::Rows(batch) => self.add_batch(batch),
                 Payload::Samples(_) => Err(Error::input("expected rows, found samples")),
             })?;
         }
         for file in files {
             let [id] = &self.id;
             let columns = parquet::open(file.object(), &file.uri())?.with_columns(&[id]);
-            for batch in columns.batches(BATCH_ROWS) {
+            for batch in columns.into_batches(BATCH_ROWS) {
                 context.cancel.check()?;
-                if !self.add(&batch?)? {
+                if !self.add_batch(&batch?)? {
                     break;
                 }
             }
@@ -68,7 +68,7 @@ impl Seen {
     }
 
     /// Adds rows; returns whether more are wanted.
-    fn add(&mut self, batch: &RecordBatch) -> Result<bool> {
+    fn add_batch(&mut self, batch: &RecordBatch) -> Result<bool> {
         let ids: StringArray = id_column(batch, &self.id)?;
         self.records += ids.len() as u64;
         // Two ids of one hash are too rare to matter for a suggestion.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     BlockProof, BucketProof, Claim, Expected, Ids, Proof, ProofReport, SCHEMA, SegmentProof,
-    split::{self, SplitReport},
+    split::{self, CertificateReport},
 };
 use crate::{
     codec::{
@@ -29,15 +29,15 @@ pub enum Verified {
     /// Whether a version has an id.
     Id(ProofReport),
     /// That no id is on two sides.
-    Split(SplitReport),
+    Split(CertificateReport),
 }
 
 /// Verifies a proof. Its statement holds relative to the expected root, which must come from elsewhere.
 ///
 /// # Errors
 /// When the file cannot be read or is not a proof; the report states whether the proof holds.
-pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) -> Result<Verified> {
-    let missing = || Error::usage("expected a proof, found nothing").at(file.to_string());
+pub fn verify_proof(context: &Context<'_>, file: &Location, expected: Expected<'_>) -> Result<Verified> {
+    let missing = || Error::usage("expected a proof, found nothing").at_location(file.to_string());
     let bytes = storage::read_small(PROOF, file, &context.settings)?.ok_or_else(missing)?;
     verify_bytes(&bytes, &file.to_string(), expected, context.id_key.as_deref())
 }
@@ -47,35 +47,36 @@ pub fn verify(context: &Context<'_>, file: &Location, expected: Expected<'_>) ->
 /// # Errors
 /// When it is not a proof.
 pub fn verify_bytes(bytes: &[u8], place: &str, expected: Expected<'_>, key: Option<&IdKey>) -> Result<Verified> {
-    let bad = |e: serde_json::Error| Error::input("expected a proof, found something else").at(place).cause(e);
+    let bad =
+        |e: serde_json::Error| Error::input("expected a proof, found something else").at_location(place).with_cause(e);
     let value: Value = serde_json::from_slice(bytes).map_err(bad)?;
     if value["type"] == split::TYPE {
         return split::verify_bytes(bytes, &value, place, expected).map(Verified::Split);
     }
     if value["type"] != "proof" || value["schema"] != SCHEMA {
         return Err(Error::input(format!("expected a proof of schema {SCHEMA}, found something else"))
-            .at(place)
-            .hint("`shardify manifest --prove` writes one"));
+            .at_location(place)
+            .with_hint("`shardify manifest --prove` writes one"));
     }
     let proof: Proof = serde_json::from_value(value).map_err(bad)?;
     if proof.private && expected.id.is_some() && key.is_none() {
         return Err(Error::usage("the proof is about the token of a private id: expected the key of the ids")
-            .at(place)
-            .hint("name the file of the key with --id-key, or leave --id out"));
+            .at_location(place)
+            .with_hint("name the file of the key with --id-key, or leave --id out"));
     }
-    Ok(Verified::Id(check(&proof, expected, key)))
+    Ok(Verified::Id(check_proof(&proof, expected, key)))
 }
 
 /// Returns what a proof shows, and the first problem with it.
-pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) -> ProofReport {
+pub(super) fn check_proof(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) -> ProofReport {
     // The check value in the head shows whether this is the key of the dataset.
-    let salted = proof.salt.as_ref().and_then(|salt| key.map(|key| key.salted(salt)));
+    let salted = proof.salt.as_ref().and_then(|salt| key.map(|key| key.derive_key(salt)));
     let key = match &salted {
         Some(salted) => salted.as_ref().ok(),
         None => key,
     };
     let found = ids_of(&proof.head).and_then(|ids| {
-        let records = records(proof)?;
+        let records = proved_records(proof)?;
         if expected.root.is_some_and(|root| !root.eq_ignore_ascii_case(&proof.root)) {
             return Err("it is about another root".to_owned());
         }
@@ -85,13 +86,13 @@ pub(super) fn check(proof: &Proof, expected: Expected<'_>, key: Option<&IdKey>) 
         }
         match (expected.id, key, &ids) {
             (None, _, _) => {}
-            (Some(_), Some(key), Ids::Tokens(_, check)) if key.check() != check => {
+            (Some(_), Some(key), Ids::Tokens(_, check)) if key.check_value() != check => {
                 return Err(format!(
                     "the ids have another key: expected the check value {check}, found {}",
-                    key.check()
+                    key.check_value()
                 ));
             }
-            (Some(id), Some(key), _) if proof.private && key.token(id) == proof.id => {}
+            (Some(id), Some(key), _) if proof.private && key.id_token(id) == proof.id => {}
             (Some(id), _, _) if !proof.private && id == proof.id => {}
             _ => return Err("it is about another id".to_owned()),
         }
@@ -137,13 +138,13 @@ pub(super) fn ids_of(head: &str) -> Result<Ids, String> {
 }
 
 /// Returns the numbers of the records that carry the id, as shown by the proof; the error states what does not hold.
-pub(super) fn records(proof: &Proof) -> Result<Vec<u64>, String> {
-    let root = unhex(&proof.root)?;
-    let head_path = unhex_all(&proof.head_path)?;
-    if merkle::climb(merkle::leaf(proof.head.as_bytes()), 0, proof.leaves, &head_path) != Some(root) {
+pub(super) fn proved_records(proof: &Proof) -> Result<Vec<u64>, String> {
+    let root = decode_hash(&proof.root)?;
+    let head_path = decode_hashes(&proof.head_path)?;
+    if merkle::root_from_path(merkle::hash_leaf(proof.head.as_bytes()), 0, proof.leaves, &head_path) != Some(root) {
         return Err("the head does not lead to the root".to_owned());
     }
-    let (lists, segments) = counts(proof)?;
+    let (lists, segments) = head_counts(proof)?;
     if lists.checked_add(segments).and_then(|n| n.checked_add(1)) != Some(proof.leaves)
         || proof.segments.len() as u64 != segments
     {
@@ -160,13 +161,17 @@ pub(super) fn records(proof: &Proof) -> Result<Vec<u64>, String> {
     let hash = match proof.private {
         true if is_token(&proof.id) => IdHash::of_token(&proof.id),
         true => return Err("its id is not the token of a private id".to_owned()),
-        false => IdHash::of(&proof.id),
+        false => IdHash::from_id(&proof.id),
     };
     let mut records = Vec::new();
     for (segment, leaf) in proof.segments.iter().zip(lists + 1..) {
         if segment.leaf != leaf
-            || merkle::climb(merkle::leaf(segment.text.as_bytes()), leaf, proof.leaves, &unhex_all(&segment.path)?)
-                != Some(root)
+            || merkle::root_from_path(
+                merkle::hash_leaf(segment.text.as_bytes()),
+                leaf,
+                proof.leaves,
+                &decode_hashes(&segment.path)?,
+            ) != Some(root)
         {
             return Err("a segment does not lead to the root".to_owned());
         }
@@ -178,7 +183,7 @@ pub(super) fn records(proof: &Proof) -> Result<Vec<u64>, String> {
 }
 
 /// Returns the numbers of lists of shards and of segments in the head; the head must belong to the proof's version.
-fn counts(proof: &Proof) -> Result<(u64, u64), String> {
+fn head_counts(proof: &Proof) -> Result<(u64, u64), String> {
     let wrong = || "the head is not that of the version".to_owned();
     let lines: Vec<&str> = proof.head.lines().collect();
     let number = |line: usize, name: &str| -> Result<u64, String> {
@@ -200,16 +205,16 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
     let (["segment", _, base, _, buckets, root] | ["segment", _, base, _, buckets, root, _]) = words.as_slice() else {
         return Err(wrong());
     };
-    let (base, buckets, root) = (number(base)?, number(buckets)?, unhex(root)?);
+    let (base, buckets, root) = (number(base)?, number(buckets)?, decode_hash(root)?);
     // Only this bucket can contain the hash.
     let own = if buckets.is_power_of_two() { bucket_of(wanted, buckets) } else { return Err(wrong()) };
     let BucketProof { text, path, blocks: shown } = &segment.bucket;
-    if merkle::climb(merkle::leaf(text.as_bytes()), own, buckets, &unhex_all(path)?) != Some(root) {
+    if merkle::root_from_path(merkle::hash_leaf(text.as_bytes()), own, buckets, &decode_hashes(path)?) != Some(root) {
         return Err("a bucket does not lead to its segment".to_owned());
     }
     let words: Vec<&str> = text.trim_end().split(' ').collect();
     let ["bucket", bucket, pairs, hash] = words.as_slice() else { return Err(wrong()) };
-    let (bucket, pairs, hash) = (number(bucket)?, number(pairs)?, unhex(hash)?);
+    let (bucket, pairs, hash) = (number(bucket)?, number(pairs)?, decode_hash(hash)?);
     let length = pairs.checked_mul(PAIR_BYTES as u64).ok_or_else(wrong)?;
     if bucket != own {
         return Err("it is about another bucket".to_owned());
@@ -244,7 +249,7 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
 fn pairs_of(block: &BlockProof, length: u64, hash: Hash) -> Result<Vec<(u64, u64)>, String> {
     let wrong = || "a block of pairs is not what it should be".to_owned();
     let bytes = from_base64(&block.pairs).ok_or_else(wrong)?;
-    if chunk_tree::climb(&bytes, block.index, length, &unhex_all(&block.path)?) != Some(hash) {
+    if chunk_tree::root_from_chunk(&bytes, block.index, length, &decode_hashes(&block.path)?) != Some(hash) {
         return Err("a block does not lead to its bucket".to_owned());
     }
     let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
@@ -256,13 +261,13 @@ fn pairs_of(block: &BlockProof, length: u64, hash: Hash) -> Result<Vec<(u64, u64
     Ok(pairs)
 }
 
-pub(super) fn unhex(text: &str) -> Result<Hash, String> {
+pub(super) fn decode_hash(text: &str) -> Result<Hash, String> {
     let bytes = from_hex(text).and_then(|bytes| Hash::try_from(bytes).ok());
     bytes.ok_or_else(|| format!("expected a hash of 64 hexadecimal digits, found {} bytes", text.len()))
 }
 
-fn unhex_all(texts: &[String]) -> Result<Vec<Hash>, String> {
-    texts.iter().map(|text| unhex(text)).collect()
+fn decode_hashes(texts: &[String]) -> Result<Vec<Hash>, String> {
+    texts.iter().map(|text| decode_hash(text)).collect()
 }
 
 #[cfg(test)]
@@ -270,9 +275,9 @@ fn unhex_all(texts: &[String]) -> Result<Vec<Hash>, String> {
 mod tests {
     use serde_json::json;
 
-    use super::{super::texts, *};
+    use super::{super::hex_hashes, *};
     use crate::{
-        codec::{base64::base64, hex::hex},
+        codec::{base64::to_base64, hex::to_hex},
         dataset::{SegmentRef, bucket_leaf, segment_leaf},
         id::Version,
     };
@@ -294,10 +299,10 @@ mod tests {
         /// Returns the proof about an id; it shows the blocks with these numbers of each segment, or the necessary
         /// ones.
         fn proof(&self, id: &str, private: bool, shown: Option<&[usize]>) -> Proof {
-            let hash = if private { IdHash::of_token(id) } else { IdHash::of(id) };
+            let hash = if private { IdHash::of_token(id) } else { IdHash::from_id(id) };
             let own = usize::try_from(bucket_of(hash, 2)).unwrap();
             let head = format!("{}{}\ntombstones 00\n", self.head, self.segments.len());
-            let mut top = vec![merkle::leaf(head.as_bytes()), merkle::leaf(b"list 1 00\n")];
+            let mut top = vec![merkle::hash_leaf(head.as_bytes()), merkle::hash_leaf(b"list 1 00\n")];
             let mut segments = Vec::new();
             for (number, pairs) in self.segments.iter().enumerate() {
                 let buckets = [0, 1].map(|bucket| {
@@ -310,19 +315,19 @@ mod tests {
                         bucket_leaf(number, pairs.len() as u64, blake3::hash(&bytes(pairs)).as_bytes())
                     })
                     .collect();
-                let leaves: Vec<Hash> = texts_of.iter().map(|text| merkle::leaf(text.as_bytes())).collect();
+                let leaves: Vec<Hash> = texts_of.iter().map(|text| merkle::hash_leaf(text.as_bytes())).collect();
                 let facts = json!({ "kind": "record", "path": "", "record_base": 1000 * number,
                                     "pairs": pairs.len(), "buckets": 2, "bytes": 0, "seals": "" });
                 let segment: SegmentRef = serde_json::from_value(facts).unwrap();
-                let text = segment_leaf(&segment, &merkle::root(&leaves));
-                top.push(merkle::leaf(text.as_bytes()));
+                let text = segment_leaf(&segment, &merkle::merkle_root(&leaves));
+                top.push(merkle::hash_leaf(text.as_bytes()));
                 let blocks: Vec<Vec<u8>> = buckets[own].chunks(BLOCK_PAIRS).map(bytes).collect();
                 let chunks: Vec<Hash> =
-                    (0..).zip(&blocks).map(|(index, block)| chunk_tree::chunk(block, index)).collect();
+                    (0..).zip(&blocks).map(|(index, block)| chunk_tree::hash_chunk(block, index)).collect();
                 let block = |index: &usize| BlockProof {
                     index: *index as u64,
-                    pairs: base64(&blocks[*index]),
-                    path: texts(&chunk_tree::siblings(&chunks, *index)),
+                    pairs: to_base64(&blocks[*index]),
+                    path: hex_hashes(&chunk_tree::sibling_hashes(&chunks, *index)),
                 };
                 let at = buckets[own].partition_point(|pair| pair.0 < hash.0);
                 let mut around = vec![at.saturating_sub(1) / BLOCK_PAIRS, at / BLOCK_PAIRS];
@@ -330,13 +335,13 @@ mod tests {
                 around.retain(|index| *index < blocks.len());
                 let bucket = BucketProof {
                     text: texts_of[own].clone(),
-                    path: texts(&merkle::path(&leaves, own)),
+                    path: hex_hashes(&merkle::audit_path(&leaves, own)),
                     blocks: shown.unwrap_or(&around).iter().map(block).collect(),
                 };
                 segments.push(SegmentProof { leaf: 2 + number as u64, text, path: Vec::new(), bucket });
             }
             for (number, segment) in segments.iter_mut().enumerate() {
-                segment.path = texts(&merkle::path(&top, 2 + number));
+                segment.path = hex_hashes(&merkle::audit_path(&top, 2 + number));
             }
             let mut proof = Proof {
                 r#type: "proof".into(),
@@ -346,13 +351,13 @@ mod tests {
                 private,
                 salt: None,
                 version: Version(3),
-                root: hex(&merkle::root(&top)),
+                root: to_hex(&merkle::merkle_root(&top)),
                 leaves: top.len() as u64,
                 head,
-                head_path: texts(&merkle::path(&top, 0)),
+                head_path: hex_hashes(&merkle::audit_path(&top, 0)),
                 segments,
             };
-            if records(&proof).is_ok_and(|records| !records.is_empty()) {
+            if proved_records(&proof).is_ok_and(|records| !records.is_empty()) {
                 proof.claim = Claim::Present;
             }
             proof
@@ -367,12 +372,12 @@ mod tests {
     }
 
     fn problem(proof: &Proof, root: Option<&str>) -> Option<String> {
-        check(proof, Expected { root, id: None }, None).problem
+        check_proof(proof, Expected { root, id: None }, None).problem
     }
 
     #[test]
     fn proofs_are_checked_by_the_blocks_that_they_show() {
-        let wanted = IdHash::of("PAT-1").0;
+        let wanted = IdHash::from_id("PAT-1").0;
         // Close to the id, so that all are in its bucket.
         let below = |i: u64| (wanted - 1_000_000 + 1000 * i, i);
         let above = |i: u64| (wanted + 1000 * i, 500 + i);
@@ -383,7 +388,7 @@ mod tests {
         let holds = |proof: &Proof| problem(proof, None).is_none();
         // The hash would be in block 3 of 7, which has pairs on both sides.
         assert!(holds(&proof(&absent, &[3], Claim::Absent, "PAT-1")));
-        let shown = check(&proof(&present, &[3], Claim::Present, "PAT-1"), Expected::default(), None);
+        let shown = check_proof(&proof(&present, &[3], Claim::Present, "PAT-1"), Expected::default(), None);
         assert_eq!((shown.records, shown.root_checked), (vec![9], false));
         assert!(!holds(&proof(&absent, &[3], Claim::Present, "PAT-1")));
         assert!(!holds(&proof(&present, &[3], Claim::Absent, "PAT-1")), "what is there cannot be denied");
@@ -404,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_proof_that_was_changed_does_not_hold() {
-        let wanted = IdHash::of("PAT-1").0;
+        let wanted = IdHash::from_id("PAT-1").0;
         let pairs: Vec<(u64, u64)> = (1..300).map(|i| (wanted - 10_000 + i * 100, i)).collect();
         let good = proof(&pairs, &[1], Claim::Present, "PAT-1");
         let problem_of = |change: &dyn Fn(&mut Proof)| {
@@ -426,7 +431,7 @@ mod tests {
             &|p| p.segments[0].bucket.text = p.segments[0].bucket.text.replace("299", "298"),
             &|p| p.segments[0].bucket.text = "bucket 0 0 00\n".into(),
             &|p| p.segments[0].bucket.blocks[0].index = 2,
-            &|p| p.segments[0].bucket.blocks[0].pairs = base64(&[0; 16]),
+            &|p| p.segments[0].bucket.blocks[0].pairs = to_base64(&[0; 16]),
             &|p| p.leaves = 4,
         ];
         for (number, change) in changes.iter().enumerate() {
@@ -438,27 +443,28 @@ mod tests {
     #[test]
     fn the_id_that_is_asked_for_is_compared_in_full() {
         let key = IdKey::parse(&[7; 32]).unwrap();
-        let token = key.token("PAT-1");
-        let head = TOKENS.replace("0011223344556677", key.check());
+        let token = key.id_token("PAT-1");
+        let head = TOKENS.replace("0011223344556677", key.check_value());
         let world = World { head, segments: vec![vec![(IdHash::of_token(&token).0, 4)]] };
         let good = world.proof(&token, true, None);
         let expected = |id| Expected { root: Some(&good.root), id: Some(id) };
-        let report = check(&good, expected("PAT-1"), Some(&key));
+        let report = check_proof(&good, expected("PAT-1"), Some(&key));
         assert_eq!((report.problem.as_deref(), report.id_checked, report.is_complete()), (None, Some(true), true));
-        assert!(check(&good, expected("PAT-2"), Some(&key)).problem.unwrap().contains("another id"));
+        assert!(check_proof(&good, expected("PAT-2"), Some(&key)).problem.unwrap().contains("another id"));
         let other = IdKey::parse(&[8; 32]).unwrap();
-        assert!(check(&good, expected("PAT-1"), Some(&other)).problem.unwrap().contains("another key"));
+        assert!(check_proof(&good, expected("PAT-1"), Some(&other)).problem.unwrap().contains("another key"));
         // Another token with the same first 16 digits has the same hash in the index.
         let similar = Proof { id: format!("{}{}", &token[..16], "0".repeat(16)), ..good.clone() };
-        assert!(check(&similar, expected("PAT-1"), Some(&key)).problem.is_some());
+        assert!(check_proof(&similar, expected("PAT-1"), Some(&key)).problem.is_some());
     }
 
     #[test]
     fn unverified_parts_of_a_proof_are_reported() {
-        let ids: Vec<(u64, u64)> = vec![(IdHash::of("PAT-1").0, 1)];
+        let ids: Vec<(u64, u64)> = vec![(IdHash::from_id("PAT-1").0, 1)];
         let complete = |head: &str, id, with_root: bool| {
             let proof = World { head: head.into(), segments: vec![ids.clone()] }.proof(id, false, None);
-            let report = check(&proof, Expected { root: with_root.then_some(proof.root.as_str()), id: None }, None);
+            let report =
+                check_proof(&proof, Expected { root: with_root.then_some(proof.root.as_str()), id: None }, None);
             assert_eq!(report.problem, None);
             report.is_complete()
         };
@@ -568,17 +574,17 @@ mod tests {
             segments.iter_mut().for_each(|pairs| pairs.sort_unstable());
             segments
         };
-        let plain = pairs(&|id| IdHash::of(id));
-        let tokens = pairs(&|id| IdHash::of_token(&key.token(id)));
+        let plain = pairs(&|id| IdHash::from_id(id));
+        let tokens = pairs(&|id| IdHash::of_token(&key.id_token(id)));
         let worlds = [
             (World { head: PLAIN.into(), segments: plain }, false),
             (World { head: TOKENS.into(), segments: tokens }, true),
         ];
-        let texts: Vec<String> = names.iter().flat_map(|id| [id.clone(), key.token(id)]).collect();
+        let texts: Vec<String> = names.iter().flat_map(|id| [id.clone(), key.id_token(id)]).collect();
         let mut genuine: Vec<(usize, Value)> = Vec::new();
         for (number, (world, private)) in worlds.iter().enumerate() {
             for id in there.iter().step_by(57).chain(missing.iter().step_by(3)) {
-                let id = if *private { key.token(id) } else { id.clone() };
+                let id = if *private { key.id_token(id) } else { id.clone() };
                 let proof = world.proof(&id, *private, None);
                 assert_eq!(problem(&proof, Some(&proof.root)), None, "{id}");
                 genuine.push((number, serde_json::to_value(&proof).unwrap()));
@@ -599,7 +605,7 @@ mod tests {
             }
             made += 1;
             let Ok(forged) = serde_json::from_value::<Proof>(forged) else { continue };
-            let report = check(&forged, Expected { root: Some(root), id: None }, None);
+            let report = check_proof(&forged, Expected { root: Some(root), id: None }, None);
             if !report.is_complete() {
                 continue;
             }
@@ -607,7 +613,7 @@ mod tests {
             assert_eq!((report.version, report.root.as_str()), (Version(3), root));
             // The truth: of tokens, only the first 16 digits are in the index.
             let is_there = there.iter().any(|id| match private {
-                true => report.is_token && key.token(id)[..16] == report.id[..16],
+                true => report.is_token && key.id_token(id)[..16] == report.id[..16],
                 false => *id == report.id,
             });
             assert_eq!(report.is_token, *private, "{forged:?}");

@@ -19,14 +19,14 @@ mod split;
 
 use serde::{Deserialize, Serialize};
 
-use self::check::{check, records};
+use self::check::{check_proof, proved_records};
 pub use self::{
-    check::{Verified, verify, verify_bytes},
-    split::{SideFacts, SplitReport, prove_split},
+    check::{Verified, verify_bytes, verify_proof},
+    split::{CertificateReport, SideFacts, prove_split},
 };
 use super::{Context, manifest};
 use crate::{
-    codec::{base64::base64, hex::hex, merkle::Hash},
+    codec::{base64::to_base64, hex::to_hex, merkle::Hash},
     dataset::{Block, HashWidth, IdQuery, PAIR_BYTES, Snapshot, VersionTree, has_origin, pseudonymizer_of},
     error::{Error, Result},
     events::Event,
@@ -150,37 +150,37 @@ pub struct Expected<'a> {
     pub id: Option<&'a str>,
 }
 
-fn texts(hashes: &[Hash]) -> Vec<String> {
-    hashes.iter().map(|hash| hex(hash)).collect()
+fn hex_hashes(hashes: &[Hash]) -> Vec<String> {
+    hashes.iter().map(|hash| to_hex(hash)).collect()
 }
 
 /// Returns the root of a version, in hexadecimal.
 ///
 /// # Errors
 /// When there is no such version, or it cannot be read.
-pub fn root(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<(Version, String)> {
-    let snapshot = manifest::snapshot(context, location, at)?;
+pub fn version_root(context: &Context<'_>, location: &Location, at: Option<&str>) -> Result<(Version, String)> {
+    let snapshot = manifest::open_snapshot(context, location, at)?;
     let tree = super::or_overtaken(Some(&snapshot), VersionTree::new(&snapshot, None))?;
-    Ok((snapshot.version(), hex(&tree.root())))
+    Ok((snapshot.version(), to_hex(&tree.merkle_root())))
 }
 
 /// Proves that an id is in a version, or that it is not, and writes the proof to `out`.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) for ids that are not stored; when the version cannot be read.
-pub fn prove(
+pub fn prove_id(
     context: &Context<'_>,
     location: &Location,
     at: Option<&str>,
     id: &str,
     out: &Location,
 ) -> Result<ProofReport> {
-    let snapshot = manifest::snapshot(context, location, at)?;
+    let snapshot = manifest::open_snapshot(context, location, at)?;
     let (proof, report) = super::or_overtaken(Some(&snapshot), proof_of(context, &snapshot, id))?;
     let mut bytes =
-        serde_json::to_vec_pretty(&proof).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
+        serde_json::to_vec_pretty(&proof).map_err(|e| Error::internal("encoding a proof failed").with_cause(e))?;
     bytes.push(b'\n');
-    storage::save(out, &context.settings, bytes.into())?;
+    storage::save_file(out, &context.settings, bytes.into())?;
     let others = proof.pairs_shown();
     if others > 0 && !proof.private {
         context.observer.event(Event::Note(format!(
@@ -205,13 +205,15 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
         return Err(Error::usage(
             "expected an id that is stored, found the origin of a record, which is not in the index",
         )
-        .hint("records get ids of their own with `convert --id`"));
+        .with_hint("records get ids of their own with `convert --id`"));
     }
     if !snapshot.entry().settings.hashes.has_proofs() {
-        return Err(HashWidth::without_proofs().at(snapshot.dataset().store().location().to_string()).hint(
-            "`shardify manifest --find ID` tells whether it is there; to prove it, convert the sources with \
+        return Err(HashWidth::without_proofs()
+            .at_location(snapshot.dataset().store().location().to_string())
+            .with_hint(
+                "`shardify manifest --find ID` tells whether it is there; to prove it, convert the sources with \
          --proofs into a new --out",
-        ));
+            ));
     }
     let pseudonymizer = pseudonymizer_of(snapshot)?;
     let query = IdQuery::new(pseudonymizer.as_ref(), id);
@@ -219,34 +221,38 @@ fn proof_of(context: &Context<'_>, snapshot: &Snapshot, id: &str) -> Result<(Pro
     let segments = tree.segments.iter().enumerate().map(|(number, segment)| {
         let (leaf, path) = tree.segment_path(number);
         let shown = segment.bucket.as_ref().ok_or_else(|| Error::internal("a segment shows no bucket"))?;
-        let block =
-            |block: &Block| BlockProof { index: block.index, pairs: base64(&block.pairs), path: texts(&block.path) };
+        let block = |block: &Block| BlockProof {
+            index: block.index,
+            pairs: to_base64(&block.pairs),
+            path: hex_hashes(&block.path),
+        };
         let bucket = BucketProof {
             text: shown.text.clone(),
-            path: texts(&shown.path),
+            path: hex_hashes(&shown.path),
             blocks: shown.blocks.iter().map(block).collect(),
         };
-        Ok(SegmentProof { leaf: leaf as u64, text: segment.text.clone(), path: texts(&path), bucket })
+        Ok(SegmentProof { leaf: leaf as u64, text: segment.text.clone(), path: hex_hashes(&path), bucket })
     });
     let segments = segments.collect::<Result<_>>()?;
     let mut proof = Proof {
         r#type: "proof".to_owned(),
         schema: SCHEMA,
         claim: Claim::Absent,
-        id: query.text().to_owned(),
+        id: query.hashed_text().to_owned(),
         private: pseudonymizer.is_some(),
         salt: snapshot.entry().settings.private.as_ref().and_then(|private| private.salt.clone()),
         version: snapshot.version(),
-        root: hex(&tree.root()),
-        leaves: tree.leaves() as u64,
-        head: tree.head().to_owned(),
-        head_path: texts(&tree.head_path()),
+        root: to_hex(&tree.merkle_root()),
+        leaves: tree.leaf_count() as u64,
+        head: tree.head_text().to_owned(),
+        head_path: hex_hashes(&tree.head_path()),
         segments,
     };
-    let records = records(&proof).map_err(|problem| Error::internal(format!("a proof does not hold: {problem}")))?;
+    let records =
+        proved_records(&proof).map_err(|problem| Error::internal(format!("a proof does not hold: {problem}")))?;
     proof.claim = if records.is_empty() { Claim::Absent } else { Claim::Present };
     let own = proof.root.clone();
-    let report = check(&proof, Expected { root: Some(&own), id: Some(id) }, context.id_key.as_deref());
+    let report = check_proof(&proof, Expected { root: Some(&own), id: Some(id) }, context.id_key.as_deref());
     if let Some(problem) = &report.problem {
         return Err(Error::internal(format!("a proof does not hold: {problem}")));
     }

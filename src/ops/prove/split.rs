@@ -15,10 +15,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Expected, check::ids_of, check::unhex, texts};
+use super::{Expected, check::decode_hash, check::ids_of, hex_hashes};
 use crate::{
     codec::{
-        hex::hex,
+        hex::to_hex,
         merkle::{self, Hash},
     },
     dataset::{IdKind, Snapshot, VersionTree},
@@ -71,7 +71,7 @@ pub struct SideFacts {
 
 /// Result of creating or verifying a certificate.
 #[derive(Debug, Clone, Serialize)]
-pub struct SplitReport {
+pub struct CertificateReport {
     /// Version of the dataset.
     pub version: Version,
     /// Root of the version, in hexadecimal.
@@ -88,7 +88,7 @@ pub struct SplitReport {
     pub problem: Option<String>,
 }
 
-impl SplitReport {
+impl CertificateReport {
     /// Returns whether the certificate holds and its root was compared with the expected one.
     pub fn is_complete(&self) -> bool {
         self.problem.is_none() && self.root_checked
@@ -105,16 +105,16 @@ pub fn prove_split(
     location: &Location,
     at: Option<&str>,
     out: Option<&Location>,
-) -> Result<(Vec<u8>, SplitReport)> {
-    let snapshot = manifest::snapshot(context, location, at)?;
-    let sides = divided(&snapshot)?;
-    let certificate = or_overtaken(Some(&snapshot), certificate(&snapshot, sides))?;
-    let report = report(&certificate, Expected { root: Some(&certificate.root), id: None });
+) -> Result<(Vec<u8>, CertificateReport)> {
+    let snapshot = manifest::open_snapshot(context, location, at)?;
+    let sides = provable_sides(&snapshot)?;
+    let certificate = or_overtaken(Some(&snapshot), make_certificate(&snapshot, sides))?;
+    let report = certificate_report(&certificate, Expected { root: Some(&certificate.root), id: None });
     if let Some(problem) = &report.problem {
         return Err(Error::internal(format!("a certificate does not hold: {problem}")));
     }
-    let mut bytes =
-        serde_json::to_vec_pretty(&certificate).map_err(|e| Error::internal("encoding a proof failed").cause(e))?;
+    let mut bytes = serde_json::to_vec_pretty(&certificate)
+        .map_err(|e| Error::internal("encoding a proof failed").with_cause(e))?;
     bytes.push(b'\n');
     if bytes.len() > USUAL_BYTES {
         context.observer.event(Event::Note(format!(
@@ -124,15 +124,15 @@ pub fn prove_split(
         )));
     }
     if let Some(out) = out {
-        storage::save(out, &context.settings, bytes.clone().into())?;
+        storage::save_file(out, &context.settings, bytes.clone().into())?;
     }
     Ok((bytes, report))
 }
 
 /// Returns the rule of a version whose sides can be proved.
-fn divided(snapshot: &Snapshot) -> Result<&Sides> {
+fn provable_sides(snapshot: &Snapshot) -> Result<&Sides> {
     let place = snapshot.dataset().store().location().to_string();
-    let refused = |text: &str| Error::usage(text).at(place.clone());
+    let refused = |text: &str| Error::usage(text).at_location(place.clone());
     let entry = snapshot.entry();
     let Some(sides) = &entry.settings.split else {
         return Err(refused("expected a dataset made with --split, found one whose records are not divided"));
@@ -144,32 +144,32 @@ fn divided(snapshot: &Snapshot) -> Result<&Sides> {
                 "expected sides that follow from ids, found sides that follow from a \
              column",
             )
-            .column(name.clone()),
+            .in_column(name.clone()),
             SideBy::Id | SideBy::Subject => refused(
                 "expected sides that follow from stored ids, found samples or rows in archives, whose keys may have \
                  been renamed",
             ),
         }
-        .hint("contents and columns are not in the id index, so its root cannot state their sides")
-        .hint("divide a new dataset with --split-by subject, or with --split-by id for Parquet"));
+        .with_hint("contents and columns are not in the id index, so its root cannot state their sides")
+        .with_hint("divide a new dataset with --split-by subject, or with --split-by id for Parquet"));
     }
     Ok(sides)
 }
 
-fn certificate(snapshot: &Snapshot, split: &Sides) -> Result<Certificate> {
+fn make_certificate(snapshot: &Snapshot, split: &Sides) -> Result<Certificate> {
     let tree = VersionTree::new(snapshot, None)?;
     let segments: Vec<String> = tree.segments.iter().map(|segment| segment.text.clone()).collect();
     let sides =
-        facts(split, &segments).map_err(|problem| Error::internal(format!("a certificate fails: {problem}")))?;
+        side_facts(split, &segments).map_err(|problem| Error::internal(format!("a certificate fails: {problem}")))?;
     Ok(Certificate {
         r#type: TYPE.to_owned(),
         schema: SCHEMA,
         version: snapshot.version(),
-        root: hex(&tree.root()),
+        root: to_hex(&tree.merkle_root()),
         split: split.clone(),
         sides,
-        head: tree.head().to_owned(),
-        lists: texts(tree.lists()),
+        head: tree.head_text().to_owned(),
+        lists: hex_hashes(tree.list_hashes()),
         segments,
     })
 }
@@ -178,33 +178,42 @@ fn certificate(snapshot: &Snapshot, split: &Sides) -> Result<Certificate> {
 ///
 /// # Errors
 /// When it is not a certificate.
-pub(super) fn verify_bytes(bytes: &[u8], value: &Value, place: &str, expected: Expected<'_>) -> Result<SplitReport> {
+pub(super) fn verify_bytes(
+    bytes: &[u8],
+    value: &Value,
+    place: &str,
+    expected: Expected<'_>,
+) -> Result<CertificateReport> {
     if value["schema"] != SCHEMA {
-        return Err(Error::input(format!("expected a certificate of schema {SCHEMA}, found another")).at(place));
+        return Err(
+            Error::input(format!("expected a certificate of schema {SCHEMA}, found another")).at_location(place)
+        );
     }
     if expected.id.is_some() {
-        return Err(Error::usage("expected no --id, because the certificate is about all ids, found one").at(place));
+        return Err(
+            Error::usage("expected no --id, because the certificate is about all ids, found one").at_location(place)
+        );
     }
     let bad = |e: serde_json::Error| {
-        Error::input("expected a certificate of a split, found something else").at(place).cause(e)
+        Error::input("expected a certificate of a split, found something else").at_location(place).with_cause(e)
     };
     // A field that stands twice is an error, and so is one that the format does not have.
     let certificate: Certificate = serde_json::from_slice(bytes).map_err(bad)?;
     if serde_json::to_value(&certificate).map_err(bad)? != *value {
-        return Err(Error::input("expected a certificate of a split, found one with other fields").at(place));
+        return Err(Error::input("expected a certificate of a split, found one with other fields").at_location(place));
     }
-    Ok(report(&certificate, expected))
+    Ok(certificate_report(&certificate, expected))
 }
 
 /// Returns what a certificate shows, and the first problem with it.
-fn report(certificate: &Certificate, expected: Expected<'_>) -> SplitReport {
-    let problem = check(certificate)
+fn certificate_report(certificate: &Certificate, expected: Expected<'_>) -> CertificateReport {
+    let problem = check_certificate(certificate)
         .and_then(|()| match expected.root {
             Some(root) if !root.eq_ignore_ascii_case(&certificate.root) => Err("it is about another root".to_owned()),
             _ => Ok(()),
         })
         .err();
-    SplitReport {
+    CertificateReport {
         version: certificate.version,
         root: certificate.root.clone(),
         root_checked: expected.root.is_some() && problem.is_none(),
@@ -215,26 +224,26 @@ fn report(certificate: &Certificate, expected: Expected<'_>) -> SplitReport {
 }
 
 /// Checks that a certificate follows from its root; the error states what does not.
-fn check(certificate: &Certificate) -> Result<(), String> {
-    let mut leaves = vec![merkle::leaf(certificate.head.as_bytes())];
-    let lists: Vec<Hash> = certificate.lists.iter().map(|list| unhex(list)).collect::<Result<_, _>>()?;
+fn check_certificate(certificate: &Certificate) -> Result<(), String> {
+    let mut leaves = vec![merkle::hash_leaf(certificate.head.as_bytes())];
+    let lists: Vec<Hash> = certificate.lists.iter().map(|list| decode_hash(list)).collect::<Result<_, _>>()?;
     leaves.extend(lists);
-    leaves.extend(certificate.segments.iter().map(|text| merkle::leaf(text.as_bytes())));
-    if unhex(&certificate.root)? != merkle::root(&leaves) {
+    leaves.extend(certificate.segments.iter().map(|text| merkle::hash_leaf(text.as_bytes())));
+    if decode_hash(&certificate.root)? != merkle::merkle_root(&leaves) {
         return Err("its leaves do not lead to the root".to_owned());
     }
-    let split = head(certificate)?;
+    let split = parse_head(certificate)?;
     if split != certificate.split {
         return Err("it states another rule than the root".to_owned());
     }
-    if facts(&split, &certificate.segments)? != certificate.sides {
+    if side_facts(&split, &certificate.segments)? != certificate.sides {
         return Err("it states other facts of the sides than the segments".to_owned());
     }
     Ok(())
 }
 
 /// Returns the rule that the head states; the head must be that of the certificate's version and leaves.
-fn head(certificate: &Certificate) -> Result<Sides, String> {
+fn parse_head(certificate: &Certificate) -> Result<Sides, String> {
     let wrong = || "the head is not that of the version".to_owned();
     let lines: Vec<&str> = certificate.head.split('\n').collect();
     let (lines, rule) = match lines.as_slice() {
@@ -260,7 +269,7 @@ fn head(certificate: &Certificate) -> Result<Sides, String> {
 }
 
 /// Returns what segments show of each side. Every segment must state one of the sides.
-fn facts(split: &Sides, segments: &[String]) -> Result<Vec<SideFacts>, String> {
+fn side_facts(split: &Sides, segments: &[String]) -> Result<Vec<SideFacts>, String> {
     let kind = match split.by {
         SideBy::Subject => IdKind::Subject,
         SideBy::Id => IdKind::Record,

@@ -27,7 +27,7 @@ pub struct SourceFolder {
 }
 
 /// Returns the folders of all sources up to a snapshot.
-pub(super) fn folders(snapshot: &Snapshot, hide: bool) -> Result<Vec<SourceFolder>> {
+pub(super) fn source_folders(snapshot: &Snapshot, hide: bool) -> Result<Vec<SourceFolder>> {
     let mut out: BTreeMap<(Version, Option<String>), SourceFolder> = BTreeMap::new();
     snapshot.each_source(&mut |source| {
         let folder = source.uri.rfind('/').map_or(source.uri.as_str(), |slash| &source.uri[..=slash]);

@@ -43,7 +43,7 @@ pub(super) struct Gallery {
 
 impl Gallery {
     /// Adds a part of `bytes` bytes, of which `content` is the beginning.
-    pub(super) fn add(&mut self, name: &str, media: &'static str, content: &[u8], bytes: u64) {
+    pub(super) fn add_part(&mut self, name: &str, media: &'static str, content: &[u8], bytes: u64) {
         if !SHOWN.contains(&media) {
             return;
         }
@@ -70,14 +70,14 @@ mod tests {
     fn pictures_are_bounded_in_number_and_bytes() {
         let mut gallery = Gallery::default();
         let picture = vec![0; 100 << 10];
-        (0..20).for_each(|_| gallery.add("a.png", "image/png", &picture, picture.len() as u64));
-        gallery.add("cut.png", "image/png", &picture, 1 << 20);
-        gallery.add("script.svg", "image/svg+xml", b"<svg/>", 6);
+        (0..20).for_each(|_| gallery.add_part("a.png", "image/png", &picture, picture.len() as u64));
+        gallery.add_part("cut.png", "image/png", &picture, 1 << 20);
+        gallery.add_part("script.svg", "image/svg+xml", b"<svg/>", 6);
         let media = gallery.finish();
         assert_eq!((media.pictures.len(), media.omitted), (7, 14));
         assert!(media.pictures.iter().map(|picture| picture.bytes).sum::<u64>() <= MAX_BYTES);
         let mut gallery = Gallery::default();
-        (0..100).for_each(|_| gallery.add("a.png", "image/png", b"x", 1));
+        (0..100).for_each(|_| gallery.add_part("a.png", "image/png", b"x", 1));
         assert_eq!(gallery.finish().pictures.len(), MAX_PICTURES);
     }
 }

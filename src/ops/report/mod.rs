@@ -29,8 +29,8 @@ pub use rejects::{RejectExample, RejectGroup, RejectsReport};
 use self::records::{Collected, Pick};
 use super::{
     Context,
-    columns::{Source, Table, each_live_length, tables},
-    drift::{DriftReport, Thresholds, drift},
+    columns::{Source, Table, each_live_length, shard_tables},
+    drift::{DriftReport, Thresholds, measure_drift},
     head::Hidden,
     inspect, manifest,
     sizes::Sizes,
@@ -164,18 +164,18 @@ pub struct Report {
 ///
 /// # Errors
 /// When nothing is found, or it cannot be read.
-pub fn report(context: &Context<'_>, options: &ReportOptions) -> Result<Report> {
+pub fn build_report(context: &Context<'_>, options: &ReportOptions) -> Result<Report> {
     if let Some(location) = dataset_at(context, &options.source)? {
-        let snapshot = manifest::snapshot(context, &location, options.at.as_deref())?;
+        let snapshot = manifest::open_snapshot(context, &location, options.at.as_deref())?;
         let older =
-            options.against.as_deref().map(|at| manifest::snapshot(context, &location, Some(at))).transpose()?;
+            options.against.as_deref().map(|at| manifest::open_snapshot(context, &location, Some(at))).transpose()?;
         let result = of_snapshot(context, &snapshot, older.as_ref());
         return super::or_overtaken(std::iter::once(&snapshot).chain(&older), result);
     }
     for (option, given) in [("--at", &options.at), ("--against", &options.against)] {
         if given.is_some() {
             let message = format!("expected a dataset with {option}, found none");
-            return Err(Error::usage(message).at(options.source.clone()));
+            return Err(Error::usage(message).at_location(options.source.clone()));
         }
     }
     of_source(context, &options.source)
@@ -183,19 +183,19 @@ pub fn report(context: &Context<'_>, options: &ReportOptions) -> Result<Report> 
 
 /// Returns the location of the source if it is a dataset with versions.
 fn dataset_at(context: &Context<'_>, source: &str) -> Result<Option<Location>> {
-    let Ok(location) = context.location(source) else { return Ok(None) };
+    let Ok(location) = context.parse_location(source) else { return Ok(None) };
     let is_web = location.local_path().is_none() && matches!(location.url().scheme(), "http" | "https");
     if is_web || location.local_path().is_some_and(|path| !path.is_dir()) {
         return Ok(None);
     }
-    Ok(context.dataset(&location)?.latest()?.map(|_| location))
+    Ok(context.open_dataset(&location)?.newest_snapshot()?.map(|_| location))
 }
 
 fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapshot>) -> Result<Report> {
     let entry = snapshot.entry();
-    let shards = snapshot.shards()?;
-    let hidden = Hidden::of(snapshot)?;
-    let (versions, entries) = versions(snapshot)?;
+    let shards = snapshot.live_shards()?;
+    let hidden = Hidden::from_snapshot(snapshot)?;
+    let (versions, entries) = newest_versions(snapshot)?;
     let mut report = Report {
         source: snapshot.dataset().store().location().to_string(),
         version: Some(entry.version),
@@ -211,28 +211,28 @@ fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapsh
         versions: entry.version.0,
         sources: entry.sources.iter().map(|list| list.rows).sum(),
         version_list: versions,
-        shard_sizes: shards.iter().map(|shard| shard.bytes).collect::<Sizes>().bins(),
+        shard_sizes: shards.iter().map(|shard| shard.bytes).collect::<Sizes>().size_bins(),
         rejects: rejects::of_versions(context, snapshot, &entries, hidden.is_private)?,
-        folders: lineage::folders(snapshot, hidden.is_private)?,
+        folders: lineage::source_folders(snapshot, hidden.is_private)?,
         ..Report::default()
     };
     check_folders(snapshot.dataset().store().as_ref(), shards.iter())?;
-    let tables = tables(snapshot, shards)?;
+    let tables = shard_tables(snapshot, shards)?;
     if entry.settings.shard_format == OutputFormat::Parquet {
-        table::describe(context, &tables, &hidden, &mut report)?;
+        table::describe_files(context, &tables, &hidden, &mut report)?;
     } else {
-        lengths(context, snapshot, &tables, &mut report)?;
+        count_lengths(context, snapshot, &tables, &mut report)?;
         let bytes_each = report.bytes / entry.totals.records.max(1);
-        let collected = records::of_shards(context, snapshot, &hidden, Pick::stats(bytes_each))?;
-        values(collected, &mut report);
+        let collected = records::of_shards(context, snapshot, &hidden, Pick::for_stats(bytes_each))?;
+        add_sample(collected, &mut report);
     }
     if !hidden.is_private && may_have_media(&report) {
-        let collected = records::of_shards(context, snapshot, &hidden, Pick::media())?;
+        let collected = records::of_shards(context, snapshot, &hidden, Pick::for_media())?;
         report.pictures_omitted = collected.media.omitted;
         report.media = collected.media;
     }
     if let Some(older) = older {
-        let mut found = drift(context, older, snapshot, Thresholds::default())?;
+        let mut found = measure_drift(context, older, snapshot, Thresholds::default())?;
         found.columns.retain(|column| !is_hidden(&hidden, &column.column));
         report.drift = Some(found);
     }
@@ -252,12 +252,12 @@ pub(super) fn is_hidden(hidden: &Hidden, column: &str) -> bool {
 }
 
 /// Returns the newest versions up to that of the snapshot, oldest first, and their entries.
-fn versions(snapshot: &Snapshot) -> Result<(Vec<VersionReport>, Vec<Entry>)> {
+fn newest_versions(snapshot: &Snapshot) -> Result<(Vec<VersionReport>, Vec<Entry>)> {
     let newest = snapshot.version().0;
     let oldest = newest.saturating_sub(MAX_VERSIONS - 1).max(1);
     let entries: Vec<Entry> = (oldest..=newest)
         .into_par_iter()
-        .map(|version| snapshot.dataset().entry(Version(version)))
+        .map(|version| snapshot.dataset().read_entry(Version(version)))
         .collect::<Result<_>>()?;
     let report = |entry: &Entry| VersionReport {
         version: entry.version,
@@ -272,8 +272,8 @@ fn versions(snapshot: &Snapshot) -> Result<(Vec<VersionReport>, Vec<Entry>)> {
 }
 
 /// Counts the lengths of live records, from sidecars.
-fn lengths(context: &Context<'_>, snapshot: &Snapshot, tables: &[Table], report: &mut Report) -> Result<()> {
-    let shards = snapshot.shards()?;
+fn count_lengths(context: &Context<'_>, snapshot: &Snapshot, tables: &[Table], report: &mut Report) -> Result<()> {
+    let shards = snapshot.live_shards()?;
     let records: u64 = shards.iter().map(|shard| shard.records).sum();
     // Every so many shards.
     let step = usize::try_from(records.div_ceil(MAX_LENGTHS).max(1)).unwrap_or(usize::MAX);
@@ -294,7 +294,7 @@ fn lengths(context: &Context<'_>, snapshot: &Snapshot, tables: &[Table], report:
         .collect::<Result<_>>()?;
     let mut all = Sizes::default();
     counted.iter().for_each(|sizes| all.merge(sizes));
-    report.record_sizes = all.bins();
+    report.record_sizes = all.size_bins();
     report.record_sizes_from = match step {
         1 => "all records, from the sidecars".to_owned(),
         step => format!("the records of every {step}th shard, from the sidecars"),
@@ -303,7 +303,7 @@ fn lengths(context: &Context<'_>, snapshot: &Snapshot, tables: &[Table], report:
 }
 
 /// Adds what was read by the readers of `convert`.
-fn values(collected: Collected, report: &mut Report) {
+fn add_sample(collected: Collected, report: &mut Report) {
     let Collected { records, rejected, columns, parts, .. } = collected;
     report.sampled_records = records;
     report.sample_rejected = rejected;
@@ -314,15 +314,16 @@ fn values(collected: Collected, report: &mut Report) {
     };
     report.columns = columns.len() as u64;
     let all = report.sample_is_all;
-    report.column_list = columns.into_iter().take(MAX_COLUMNS).map(|column| column.report(all)).collect();
+    report.column_list = columns.into_iter().take(MAX_COLUMNS).map(|column| column.into_report(all)).collect();
     report.parts = parts;
 }
 
 fn of_source(context: &Context<'_>, source: &str) -> Result<Report> {
-    let mut found = scan::scan(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
+    let mut found =
+        scan::scan_sources(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
     scan::refuse_foreign(&found.tables, &found.files)?;
     scan::ignore_companions(&mut found.files);
-    let inspected = inspect::inspect(context, source)?;
+    let inspected = inspect::inspect_source(context, source)?;
     let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
     inspected.formats.iter().for_each(|format| *formats.entry(&format.format).or_default() += format.files);
     let mut report = Report {
@@ -333,24 +334,24 @@ fn of_source(context: &Context<'_>, source: &str) -> Result<Report> {
         records: inspected.records,
         records_exact: inspected.exact,
         damaged: inspected.formats.iter().map(|format| format.damaged).sum(),
-        shard_sizes: found.files.iter().map(scan::SourceFile::bytes).collect::<Sizes>().bins(),
+        shard_sizes: found.files.iter().map(scan::SourceFile::bytes).collect::<Sizes>().size_bins(),
         ..Report::default()
     };
     let hidden = Hidden::default();
-    let picked = records::Picked::of(found.files, &report.format);
+    let picked = records::Picked::from_files(found.files, &report.format);
     if report.format == OutputFormat::Parquet.name() {
         let table =
             |file: &scan::SourceFile| Table { object: Source::Found(file.clone()), place: file.uri(), live: None };
         let tables: Vec<Table> = picked.files().iter().map(table).collect();
-        table::describe(context, &tables, &hidden, &mut report)?;
+        table::describe_files(context, &tables, &hidden, &mut report)?;
     } else {
-        let collected = records::of_files(context, &picked, Pick::stats(0))?;
-        report.record_sizes = collected.sizes.bins();
-        values(collected, &mut report);
+        let collected = records::of_files(context, &picked, Pick::for_stats(0))?;
+        report.record_sizes = collected.sizes.size_bins();
+        add_sample(collected, &mut report);
         report.record_sizes_from = report.sample.clone();
     }
     if may_have_media(&report) {
-        let collected = records::of_files(context, &picked, Pick::media())?;
+        let collected = records::of_files(context, &picked, Pick::for_media())?;
         report.pictures_omitted = collected.media.omitted;
         report.media = collected.media;
     }

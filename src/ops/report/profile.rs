@@ -12,8 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     error::Result,
-    ops::columns::{Class, Extremes, Range, as_number, lengths},
-    record::{extreme::nans, json::text_of},
+    ops::columns::{Class, Extremes, Range, as_number, value_lengths},
+    record::{extreme::nan_mask, json::text_of},
     schema::{file::print_type, unite_lists},
 };
 
@@ -113,7 +113,7 @@ impl Profile {
         Self {
             name: name.to_owned(),
             field: Arc::clone(field),
-            class: Class::of(field.data_type()),
+            class: Class::from_data_type(field.data_type()),
             rows: 0,
             nulls: 0,
             nans: 0,
@@ -124,7 +124,7 @@ impl Profile {
     }
 
     /// Adds values; those of another type are converted, as far as possible.
-    pub(super) fn add(&mut self, values: &ArrayRef) -> Result<()> {
+    pub(super) fn add_values(&mut self, values: &ArrayRef) -> Result<()> {
         self.rows += values.len() as u64;
         let values = match values.data_type() == self.field.data_type() {
             true => Arc::clone(values),
@@ -139,13 +139,13 @@ impl Profile {
             }
             Class::Bytes if matches!(values.data_type(), DataType::FixedSizeBinary(_)) => {}
             Class::Bytes | Class::List => {
-                self.numbers.extend(lengths(&values)?.as_primitive::<Float64Type>().iter().flatten());
+                self.numbers.extend(value_lengths(&values)?.as_primitive::<Float64Type>().iter().flatten());
             }
             Class::Text | Class::Boolean | Class::Other => {}
         }
         if self.class.is_plain() {
-            self.count(&values);
-            self.range.add(&values);
+            self.count_values(&values);
+            self.range.add_values(&values);
         }
         Ok(())
     }
@@ -157,25 +157,29 @@ impl Profile {
             let united = unite_lists(&own, &Fields::from(vec![Arc::clone(field)]));
             let united = united.first().filter(|united| united.data_type() != self.field.data_type());
             if let Some(united) = united {
-                self.range.convert(united.data_type());
+                self.range.convert_type(united.data_type());
                 self.field = Arc::clone(united);
-                self.class = Class::of(self.field.data_type());
+                self.class = Class::from_data_type(self.field.data_type());
                 if !matches!(self.class, Class::Number | Class::Time) {
                     self.numbers.clear();
                 }
             }
         }
-        self.add(values)
+        self.add_values(values)
     }
 
-    fn count(&mut self, values: &ArrayRef) {
-        let nans = nans(values);
+    fn count_values(&mut self, values: &ArrayRef) {
+        let nans = nan_mask(values);
         for row in (0..values.len()).filter(|row| values.is_valid(*row)) {
             if nans.as_ref().is_some_and(|nans| nans.value(row)) {
                 self.nans += 1;
             } else if let Some(text) = text_of(values, row) {
                 // Zero has one value, whatever its sign.
-                let key = if text == "-0.0" && values.data_type().is_floating() { "0.0".into() } else { cut(&text) };
+                let key = if text == "-0.0" && values.data_type().is_floating() {
+                    "0.0".into()
+                } else {
+                    shorten_value(&text)
+                };
                 match self.counts.get_mut(&*key) {
                     Some(count) => *count += 1,
                     None => {
@@ -203,12 +207,12 @@ impl Profile {
         self.nulls += rows;
     }
 
-    pub(super) fn rows(&self) -> u64 {
+    pub(super) fn row_count(&self) -> u64 {
         self.rows
     }
 
     /// Returns the report of a column of which only the sample is known; `all` says that this is everything.
-    pub(super) fn report(self, all: bool) -> ColumnReport {
+    pub(super) fn into_report(self, all: bool) -> ColumnReport {
         self.report_with(&Stated::default(), all)
     }
 
@@ -217,9 +221,9 @@ impl Profile {
         let nulls = if all { Some(self.nulls) } else { stated.nulls };
         let share = |nulls: u64, rows: u64| if rows == 0 { 0.0 } else { nulls as f64 / rows as f64 };
         let range_exact = all || stated.range.is_some();
-        let sampled = self.range.get();
+        let sampled = self.range.known_range();
         let range = if all { sampled } else { stated.range.as_ref().or(sampled) };
-        let text = |value: &ArrayRef| text_of(value, 0).map(|text| cut(&text).into_owned());
+        let text = |value: &ArrayRef| text_of(value, 0).map(|text| shorten_value(&text).into_owned());
         let texts = |range: Option<&Range>| range.map_or((None, None), |(least, most)| (text(least), text(most)));
         let ((min, max), (sampled_min, sampled_max)) = (texts(range), texts(sampled));
         let distinct = self.counts.len() as u64 + u64::from(self.nans > 0);
@@ -239,15 +243,15 @@ impl Profile {
             sampled_max,
             sampled_values: self.rows - self.nulls.min(self.rows),
             sampled_distinct: self.class.is_plain().then_some(distinct),
-            top: self.top(),
-            bins: bins(&mut self.numbers),
+            top: self.top_values(),
+            bins: histogram_bins(&mut self.numbers),
             stored_bytes: stated.stored_bytes,
             column: self.name,
         }
     }
 
     /// Returns the frequent values; the text decides between equally frequent ones.
-    fn top(&self) -> Vec<TopValue> {
+    fn top_values(&self) -> Vec<TopValue> {
         let repeats = self.counts.values().any(|count| *count > 1);
         if !repeats && self.counts.len() > MAX_TOP {
             return Vec::new();
@@ -264,7 +268,7 @@ impl Profile {
 }
 
 /// Returns a value as it is counted and shown: of a long one, its beginning and a hash.
-fn cut(text: &str) -> std::borrow::Cow<'_, str> {
+fn shorten_value(text: &str) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}… {:08x}", &text[..end], xxh3_64(text.as_bytes()) >> 32).into(),
         None => text.into(),
@@ -272,7 +276,7 @@ fn cut(text: &str) -> std::borrow::Cow<'_, str> {
 }
 
 /// Counts finite numbers in bins of one width: whole numbers of a short range each have their own.
-fn bins(numbers: &mut Vec<f64>) -> Vec<HistogramBin> {
+fn histogram_bins(numbers: &mut Vec<f64>) -> Vec<HistogramBin> {
     numbers.retain(|number| number.is_finite());
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -311,11 +315,11 @@ mod tests {
     fn profile(values: ArrayRef) -> ColumnReport {
         let mut profile = Profile::new("x", &Arc::new(Field::new("x", values.data_type().clone(), true)));
         let half = values.len() / 2;
-        profile.add(&values.slice(0, half)).unwrap();
+        profile.add_values(&values.slice(0, half)).unwrap();
         let mut other = Profile::new("x", &profile.field);
-        other.add(&values.slice(half, values.len() - half)).unwrap();
+        other.add_values(&values.slice(half, values.len() - half)).unwrap();
         profile.merge(other);
-        profile.report(true)
+        profile.into_report(true)
     }
 
     #[test]

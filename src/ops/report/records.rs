@@ -27,7 +27,7 @@ use crate::{
         size::logical_bytes,
     },
     scan::{InputFormat, SourceFile},
-    units::grouped,
+    units::group_digits,
 };
 
 /// Bytes of a part that are enough to tell its type.
@@ -67,19 +67,19 @@ pub(super) struct Pick {
 
 impl Pick {
     /// Enough for statistics of records of so many bytes; 0 if that is unknown.
-    pub(super) fn stats(bytes_each: u64) -> Self {
+    pub(super) fn for_stats(bytes_each: u64) -> Self {
         let records = (STATS_BYTES / 16 / bytes_each.max(1)).clamp(8, 4_096);
         Self { files: 16, records, part_bytes: START_BYTES, media: false }
     }
 
     /// Enough for galleries.
-    pub(super) fn media() -> Self {
+    pub(super) fn for_media() -> Self {
         Self { files: 8, records: 48, part_bytes: MAX_PICTURE_BYTES, media: true }
     }
 }
 
 /// Returns so many items at even distances.
-fn evenly<T: Clone>(all: &[T], count: usize) -> Vec<T> {
+fn pick_evenly<T: Clone>(all: &[T], count: usize) -> Vec<T> {
     let chosen = count.min(all.len());
     (0..chosen).filter_map(|at| all.get(at * all.len() / chosen)).cloned().collect()
 }
@@ -98,9 +98,9 @@ pub(super) struct Collected {
 
 /// Reads records of some shards.
 pub(super) fn of_shards(context: &Context<'_>, snapshot: &Snapshot, hidden: &Hidden, pick: Pick) -> Result<Collected> {
-    let shards = evenly(snapshot.shards()?, pick.files);
+    let shards = pick_evenly(snapshot.live_shards()?, pick.files);
     let mut collector = Collector::new(pick.of_each(shards.len()), hidden.is_private);
-    context.observer.event(Event::Phase { name: pick.phase(), bytes: None });
+    context.observer.event(Event::Phase { name: pick.phase_name(), bytes: None });
     for shard in &shards {
         let file = shard_file(context, snapshot.dataset(), &shard.path)?;
         collector.read(context, vec![file], hidden, None)?;
@@ -115,7 +115,7 @@ impl Pick {
         Self { records, ..self }
     }
 
-    fn phase(self) -> &'static str {
+    fn phase_name(self) -> &'static str {
         if self.media { "reading media" } else { "sampling" }
     }
 }
@@ -129,7 +129,7 @@ pub(super) struct Picked {
 
 impl Picked {
     /// Takes the files of a source whose formats are known.
-    pub(super) fn of(files: Vec<SourceFile>, format: &str) -> Self {
+    pub(super) fn from_files(files: Vec<SourceFile>, format: &str) -> Self {
         Self { files, grouped: format.split(", ").any(|format| format == InputFormat::FILES.name()) }
     }
 
@@ -141,20 +141,21 @@ impl Picked {
 /// Reads records of some files of a source. Files that cannot be read are skipped.
 pub(super) fn of_files(context: &Context<'_>, picked: &Picked, pick: Pick) -> Result<Collected> {
     let mut collector = Collector::new(pick, false);
-    context.observer.event(Event::Phase { name: pick.phase(), bytes: None });
+    context.observer.event(Event::Phase { name: pick.phase_name(), bytes: None });
     if picked.grouped {
         let some = picked.files.get(..picked.files.len().min(MAX_FILES)).unwrap_or_default();
-        let samples = files::group(some);
+        let samples = files::group_samples(some);
         let count = if pick.media { 48 } else { 512 };
         let all: Vec<usize> = (0..samples.len()).collect();
-        let chosen = evenly(&all, count);
+        let chosen = pick_evenly(&all, count);
         for at in &chosen {
-            let files = samples.range(*at..at + 1, some).flat_map(|sample| sample.files().cloned().collect::<Vec<_>>());
+            let files =
+                samples.iter_range(*at..at + 1, some).flat_map(|sample| sample.files().cloned().collect::<Vec<_>>());
             collector.read(context, files.collect(), &Hidden::default(), Some(InputFormat::FILES))?;
         }
         return Ok(collector.finish(chosen.len(), "sample"));
     }
-    let files = evenly(&picked.files, pick.files);
+    let files = pick_evenly(&picked.files, pick.files);
     collector.pick = pick.of_each(files.len());
     for file in &files {
         // `convert` says what is wrong with it.
@@ -209,14 +210,14 @@ impl Collector {
         from: Option<InputFormat>,
     ) -> Result<()> {
         let limits = (self.pick.records, self.pick.part_bytes);
-        let read = first_records(context, files, hidden, from, limits, &mut |record| self.add(&record));
+        let read = first_records(context, files, hidden, from, limits, &mut |record| self.add_record(&record));
         let (records, rejected) = read?;
         self.records += records;
         self.rejected += rejected;
         Ok(())
     }
 
-    fn add(&mut self, record: &HeadRecord<'_>) -> Result<()> {
+    fn add_record(&mut self, record: &HeadRecord<'_>) -> Result<()> {
         match record {
             HeadRecord::Row { source, row, batch, index } if self.pick.media => {
                 self.media_of(batch, *index, &format!("{source} #{row}"));
@@ -239,7 +240,7 @@ impl Collector {
             if !part.is_hidden {
                 let name = format!("{key}.{}", part.extension);
                 let media = media_type(&part.extension, &part.start);
-                self.gallery.add(&name, media, &part.start, part.bytes);
+                self.gallery.add_part(&name, media, &part.start, part.bytes);
             }
             return;
         }
@@ -261,7 +262,7 @@ impl Collector {
 
     fn add_batch(&mut self, batch: &RecordBatch) -> Result<()> {
         (0..batch.num_rows()).for_each(|row| self.sizes.add(logical_bytes(&batch.slice(row, 1))));
-        let before = self.columns.iter().map(Profile::rows).max().unwrap_or(0);
+        let before = self.columns.iter().map(Profile::row_count).max().unwrap_or(0);
         for column in flat_columns(batch)? {
             let at = *self.known.entry(column.name.clone()).or_insert_with(|| {
                 let mut profile = Profile::new(&column.name, &column.field);
@@ -274,7 +275,7 @@ impl Collector {
             }
         }
         let all = before + batch.num_rows() as u64;
-        self.columns.iter_mut().for_each(|profile| profile.add_absent(all.saturating_sub(profile.rows())));
+        self.columns.iter_mut().for_each(|profile| profile.add_absent(all.saturating_sub(profile.row_count())));
         Ok(())
     }
 
@@ -282,7 +283,7 @@ impl Collector {
         for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
             let name = format!("{place} {}", field.name());
             if let Some(bytes) = bytes_of(column.as_ref(), row).filter(|_| column.is_valid(row)) {
-                self.gallery.add(&name, media_type("", bytes), bytes, bytes.len() as u64);
+                self.gallery.add_part(&name, media_type("", bytes), bytes, bytes.len() as u64);
             }
         }
     }
@@ -290,14 +291,14 @@ impl Collector {
     fn finish(self, files: usize, noun: &str) -> Collected {
         let unreadable = match self.unreadable {
             0 => String::new(),
-            some => format!(", of which {} cannot be read", grouped(some)),
+            some => format!(", of which {} cannot be read", group_digits(some)),
         };
-        let (records, each) = (grouped(self.records), grouped(self.pick.records));
+        let (records, each) = (group_digits(self.records), group_digits(self.pick.records));
         let basis = match (noun, files) {
             ("sample", _) => format!("{records} samples at even distances"),
             (noun, 1) => format!("{records} records: the first {each} of 1 {noun}{unreadable}"),
             (noun, files) => {
-                let files = grouped(files as u64);
+                let files = group_digits(files as u64);
                 format!("{records} records: the first {each} of each of {files} {noun}s{unreadable}")
             }
         };
@@ -306,7 +307,7 @@ impl Collector {
             media: parts.media,
             samples: parts.samples,
             bytes: parts.bytes,
-            sizes: parts.sizes.bins(),
+            sizes: parts.sizes.size_bins(),
         };
         Collected {
             records: self.records,
@@ -327,10 +328,10 @@ mod tests {
     #[test]
     fn items_are_chosen_at_even_distances() {
         let all: Vec<usize> = (0..100).collect();
-        assert_eq!(evenly(&all, 4), [0, 25, 50, 75]);
-        assert_eq!(evenly(&all, 1_000).len(), 100);
-        assert!(evenly::<usize>(&[], 3).is_empty());
-        assert_eq!(Pick::stats(0).records, 4_096);
-        assert_eq!(Pick::stats(100 << 20).records, 8);
+        assert_eq!(pick_evenly(&all, 4), [0, 25, 50, 75]);
+        assert_eq!(pick_evenly(&all, 1_000).len(), 100);
+        assert!(pick_evenly::<usize>(&[], 3).is_empty());
+        assert_eq!(Pick::for_stats(0).records, 4_096);
+        assert_eq!(Pick::for_stats(100 << 20).records, 8);
     }
 }

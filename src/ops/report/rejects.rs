@@ -72,7 +72,7 @@ pub struct RejectExample {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct RejectLine {
     #[serde(default)]
     source: Option<String>,
     #[serde(default)]
@@ -105,7 +105,7 @@ pub(super) fn of_versions(
         entries.iter().map(|entry| (entry.transaction.to_string(), entry.version)).collect();
     let store = snapshot.dataset().store();
     let mut files: Vec<(Version, String)> = Vec::new();
-    for object in store.list(&format!("{SYSTEM_FOLDER}/rejects"))? {
+    for object in store.list_folder(&format!("{SYSTEM_FOLDER}/rejects"))? {
         let name = object.path.rsplit('/').next().and_then(|name| name.strip_suffix(".jsonl"));
         files.extend(name.and_then(|name| versions.get(name)).map(|version| (*version, object.path.clone())));
     }
@@ -143,21 +143,21 @@ impl Groups {
             bytes += read;
             if line.ends_with(b"\n") {
                 match serde_json::from_slice(&line) {
-                    Ok(parsed) => self.add(version, parsed),
-                    Err(_) => self.count(OTHER, 1),
+                    Ok(parsed) => self.add_line(version, parsed),
+                    Err(_) => self.count_records(OTHER, 1),
                 }
             } else if read == MAX_LINE {
-                self.count(OTHER, 1);
+                self.count_records(OTHER, 1);
                 bytes += skip_line(lines)?;
             }
         }
     }
 
-    fn add(&mut self, version: Version, line: Line) {
-        let reason = pattern(&line.reason);
+    fn add_line(&mut self, version: Version, line: RejectLine) {
+        let reason = reason_pattern(&line.reason);
         let known = self.all.contains_key(&reason) || self.all.len() < MAX_REASONS;
         let reason = if known { reason } else { OTHER.to_owned() };
-        self.count(&reason, line.records.unwrap_or(1));
+        self.count_records(&reason, line.records.unwrap_or(1));
         let hide = self.hide;
         if let Some(group) = self.all.get_mut(&reason).filter(|group| !hide && group.examples.len() < MAX_EXAMPLES) {
             group.examples.push(RejectExample {
@@ -170,7 +170,7 @@ impl Groups {
         }
     }
 
-    fn count(&mut self, reason: &str, records: u64) {
+    fn count_records(&mut self, reason: &str, records: u64) {
         let empty = || RejectGroup { reason: reason.to_owned(), records: 0, examples: Vec::new() };
         let group = self.all.entry(reason.to_owned()).or_insert_with(empty);
         group.records = group.records.saturating_add(records);
@@ -202,7 +202,7 @@ fn skip_line(lines: &mut dyn BufRead) -> Result<u64> {
 }
 
 /// Returns a reason without values in quotes, and without numbers.
-fn pattern(reason: &str) -> String {
+fn reason_pattern(reason: &str) -> String {
     let mut out = String::new();
     let mut rest = reason.chars().peekable();
     while let Some(c) = rest.next() {
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn values_and_numbers_do_not_tell_reasons_apart() {
-        assert_eq!(pattern("expected int64, found `PAT 1`"), "expected int64, found `…`");
-        assert_eq!(pattern("expected 3 fields, found 1,200"), "expected N fields, found N");
-        assert_eq!(pattern("an open `quote"), "an open `…`");
+        assert_eq!(reason_pattern("expected int64, found `PAT 1`"), "expected int64, found `…`");
+        assert_eq!(reason_pattern("expected 3 fields, found 1,200"), "expected N fields, found N");
+        assert_eq!(reason_pattern("an open `quote"), "an open `…`");
     }
 
     #[test]

@@ -17,9 +17,9 @@ use arrow::{
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{ReshardOptions, Sample};
+use super::{RecordSample, ReshardOptions};
 use crate::{
-    dataset::{NumberSet, Part, Renumbering, Run, ShardMeta, Snapshot, find_each, numbered, sidecar_batches},
+    dataset::{NumberSet, Part, Renumbering, Run, ShardMeta, Snapshot, find_each, numbered_rows, sidecar_batches},
     error::{Error, Result},
     exec::{
         reshard::{Stock, filter::Condition},
@@ -54,27 +54,27 @@ enum ByIds<'a> {
 }
 
 /// What decides whether a record is kept.
-struct Choice<'a> {
+struct RecordChoice<'a> {
     snapshot: &'a Snapshot,
     rewriter: Rewriter<'a>,
     ids: Option<ByIds<'a>>,
     /// Whether each id was found.
     found: Vec<AtomicBool>,
     condition: Option<Condition>,
-    sample: Option<Sample>,
+    sample: Option<RecordSample>,
 }
 
 /// Chooses the records of a snapshot.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if a choice does not suit the dataset; when it cannot be read.
-pub(super) fn choose(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &ReshardOptions) -> Result<Chosen> {
+pub(super) fn choose_records(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &ReshardOptions) -> Result<Chosen> {
     let format = snapshot.entry().settings.shard_format;
     if options.filter.is_some() && format != OutputFormat::Parquet {
         return Err(Error::usage(format!("expected a dataset of parquet for --where, found one of {format}"))
-            .hint("choose the records with --ids instead"));
+            .with_hint("choose the records with --ids instead"));
     }
-    let mut choice = Choice {
+    let mut choice = RecordChoice {
         snapshot,
         rewriter,
         ids: None,
@@ -83,7 +83,7 @@ pub(super) fn choose(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &Resh
         sample: options.sample,
     };
     if let Some(filter) = &options.filter {
-        choice.condition = Some(Condition::bind(&rewriter, filter, snapshot.shards()?.iter())?);
+        choice.condition = Some(Condition::bind_to_shards(&rewriter, filter, snapshot.live_shards()?.iter())?);
     }
     if let Some(ids) = &options.ids {
         choice.ids = Some(choice.of_ids(ids)?);
@@ -91,30 +91,30 @@ pub(super) fn choose(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &Resh
     let runs = snapshot.runs_by_shard()?;
     let stock = |shard: &ShardMeta| {
         rewriter.cancel.check()?;
-        choice.stock(shard, runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice))
+        choice.select_from_shard(shard, runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice))
     };
-    let part = Part::of(snapshot, &options.split)?;
-    let shards: Vec<&ShardMeta> = part.shards(snapshot)?.collect();
+    let part = Part::from_names(snapshot, &options.split)?;
+    let shards: Vec<&ShardMeta> = part.shards_in(snapshot)?.collect();
     let stocks: Vec<Stock> = shards.into_par_iter().map(stock).collect::<Result<_>>()?;
     let kept: u64 = stocks.iter().map(|stock| stock.share.records).sum();
     let entry = snapshot.entry();
     let numbering = if kept == entry.totals.records && kept == entry.next_record {
         Renumbering::identity(kept)
     } else {
-        renumbered(snapshot, &stocks)?
+        renumber_kept(snapshot, &stocks)?
     };
-    if numbering.records() != kept {
-        let message = format!("expected {kept} records with different numbers, found {}", numbering.records());
-        return Err(Error::integrity(message).at(snapshot.dataset().store().location().to_string()));
+    if numbering.record_count() != kept {
+        let message = format!("expected {kept} records with different numbers, found {}", numbering.record_count());
+        return Err(Error::integrity(message).at_location(snapshot.dataset().store().location().to_string()));
     }
     let ids = options.ids.iter().flatten().zip(&choice.found);
     let missing = ids.filter(|(_, found)| !found.load(Ordering::Relaxed)).map(|(id, _)| id.clone()).collect();
     let stocks = stocks.into_iter().filter(|stock| stock.share.records > 0).collect();
-    Ok(Chosen { stocks, numbering, missing, filtered: entry.totals.without(kept)? })
+    Ok(Chosen { stocks, numbering, missing, filtered: entry.totals.records_without(kept)? })
 }
 
 /// Returns the numbering of the records that are kept of some shards.
-fn renumbered(snapshot: &Snapshot, stocks: &[Stock]) -> Result<Renumbering> {
+fn renumber_kept(snapshot: &Snapshot, stocks: &[Stock]) -> Result<Renumbering> {
     let mut numbers = NumberSet::default();
     for stock in stocks.iter().filter(|stock| stock.share.records > 0) {
         let is_kept = |row: u64| match &stock.kept {
@@ -131,18 +131,18 @@ fn renumbered(snapshot: &Snapshot, stocks: &[Stock]) -> Result<Renumbering> {
             }
         })?;
     }
-    Ok(Renumbering::of(numbers))
+    Ok(Renumbering::from_kept(numbers))
 }
 
 /// Passes each row of a shard with its record number to `visit`; `None` if it has none.
 fn each_number(snapshot: &Snapshot, runs: &[&Run], visit: &mut dyn FnMut(u64, Option<u64>)) -> Result<()> {
-    for (row, known) in (0..).zip(numbered(snapshot.dataset().store(), runs, snapshot.runs()?)?) {
+    for (row, known) in (0..).zip(numbered_rows(snapshot.dataset().store(), runs, snapshot.run_table()?)?) {
         visit(row, known?.map(|known| known.record));
     }
     Ok(())
 }
 
-impl<'a> Choice<'a> {
+impl<'a> RecordChoice<'a> {
     fn of_ids(&self, ids: &'a [String]) -> Result<ByIds<'a>> {
         if self.snapshot.entry().settings.private.is_none() && ids.len() > MAX_LOOKUPS {
             // Of equal ids the last one is looked for, and the others count as found.
@@ -163,7 +163,7 @@ impl<'a> Choice<'a> {
     }
 
     /// Returns a shard with the records that are kept of it.
-    fn stock(&self, shard: &ShardMeta, runs: &[&Run]) -> Result<Stock> {
+    fn select_from_shard(&self, shard: &ShardMeta, runs: &[&Run]) -> Result<Stock> {
         let mut kept: Option<BooleanBuffer> = None;
         let mut keep =
             |more: BooleanBuffer| kept = Some(kept.take().map_or_else(|| more.clone(), |kept| &kept & &more));
@@ -182,7 +182,7 @@ impl<'a> Choice<'a> {
             keep(rows.finish());
         }
         if let Some(condition) = &self.condition {
-            keep(condition.matches(&self.rewriter, shard)?);
+            keep(condition.matching_rows(&self.rewriter, shard)?);
         }
         Ok(Stock::new(shard.clone(), runs.iter().map(|run| (*run).clone()).collect(), kept))
     }
@@ -192,7 +192,7 @@ impl<'a> Choice<'a> {
             Some(ByIds::Numbers(numbers)) => numbers.contains(number),
             _ => true,
         };
-        by_id && self.sample.is_none_or(|sample| sample.has(number))
+        by_id && self.sample.is_none_or(|sample| sample.contains_record(number))
     }
 
     /// Returns for each record of a shard whether it has one of the ids.
@@ -203,7 +203,7 @@ impl<'a> Choice<'a> {
         for batch in sidecar_batches(store, &shard.sidecar(), BATCH_ROWS)? {
             self.rewriter.cancel.check()?;
             let (batch, mut origin) = (batch?, String::new());
-            let columns = IdColumns::of(&batch)?;
+            let columns = IdColumns::from_batch(&batch)?;
             for row in 0..batch.num_rows() {
                 let mut has = false;
                 let mut is = |id: &str| {
@@ -240,7 +240,7 @@ struct IdColumns<'a> {
 }
 
 impl<'a> IdColumns<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self> {
+    fn from_batch(batch: &'a RecordBatch) -> Result<Self> {
         let texts = |name| of_type::<StringArray>(batch, name);
         Ok(Self {
             record: texts("record_id")?,
@@ -256,9 +256,9 @@ pub(super) fn of_type<'a, A: Array + 'static>(batch: &'a RecordBatch, name: &str
     column.ok_or_else(|| Error::integrity(format!("expected a column `{name}` in a sidecar, found none")))
 }
 
-impl Sample {
+impl RecordSample {
     /// Whether the record with this number is in the sample.
-    fn has(self, number: u64) -> bool {
+    fn contains_record(self, number: u64) -> bool {
         self.share >= 1.0 || (xxh3_64_with_seed(&number.to_le_bytes(), self.seed) as f64) < self.share * 2_f64.powi(64)
     }
 }
@@ -270,15 +270,16 @@ mod tests {
     #[test]
     fn a_sample_has_about_its_share_and_grows_with_it() {
         for seed in [0, 7] {
-            let of = |share| (0..100_000).filter(|n| Sample { share, seed }.has(*n)).collect::<Vec<u64>>();
+            let of =
+                |share| (0..100_000).filter(|n| RecordSample { share, seed }.contains_record(*n)).collect::<Vec<u64>>();
             let (small, large) = (of(0.1), of(0.3));
             assert!((9_500..10_500).contains(&small.len()), "{}", small.len());
             assert!(small.iter().all(|number| large.binary_search(number).is_ok()));
             assert_eq!(of(1.0).len(), 100_000);
         }
         assert_ne!(
-            (0..100).map(|n| Sample { share: 0.5, seed: 1 }.has(n)).collect::<Vec<_>>(),
-            (0..100).map(|n| Sample { share: 0.5, seed: 2 }.has(n)).collect::<Vec<_>>()
+            (0..100).map(|n| RecordSample { share: 0.5, seed: 1 }.contains_record(n)).collect::<Vec<_>>(),
+            (0..100).map(|n| RecordSample { share: 0.5, seed: 2 }.contains_record(n)).collect::<Vec<_>>()
         );
     }
 }

@@ -24,23 +24,23 @@ use rayon::prelude::*;
 
 pub use self::report::{ReshardReport, ReshardedShard};
 use self::{
-    choose::{Chosen, choose},
+    choose::{Chosen, choose_records},
     sources::KeptSources,
 };
 use super::{Context, manifest, rewrite};
 use crate::{
     dataset::{
         ContentHashes, Counts, Dataset, NewShard, Numbers, Operation, Parent, Publication, Settings, ShardMeta,
-        Snapshot, Transaction, check_folders, commit_reshard, folder_of, renumber,
+        Snapshot, Transaction, check_folders, commit_reshard, folder_of, renumber_segments,
     },
     error::{Error, Result},
     events::Event,
     exec::{
         constants,
         cut::{ShardEnds, ShardSize},
-        ordered::ordered,
+        ordered::run_ordered,
         reshard::{
-            CutShard, NewCut, Part, Resharder, Stock,
+            CutShard, NewCut, Resharder, Stock, StockPart,
             shuffle::{Mixed, Order},
         },
         shard::ShardNaming,
@@ -50,9 +50,9 @@ use crate::{
     id::{TransactionId, Version, Writer},
     indexes::{
         self,
-        version::{Prepared, refresh},
+        version::{PreparedIndexes, refresh_indexes},
     },
-    plan::reshard::{Cut, Share, marks, parts, place, settle, shards_of},
+    plan::reshard::{Cut, Share, even_marks, locate_mark, separate_ends, shard_parts, shards_of},
     record::filter::Filter,
     storage::{Location, Staged, Store},
     units::Size,
@@ -60,7 +60,7 @@ use crate::{
 
 /// A sample of records.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct RecordSample {
     /// Share of the records, above 0 and up to 1.
     pub share: f64,
     /// Another seed chooses other records.
@@ -79,7 +79,7 @@ pub struct ReshardOptions {
     /// Condition on rows.
     pub filter: Option<Filter>,
     /// Sample to take.
-    pub sample: Option<Sample>,
+    pub sample: Option<RecordSample>,
     /// Sides to take of a divided dataset; all if there are none.
     pub split: Vec<String>,
     /// Seed by which the records are shuffled; `None` if they keep their order.
@@ -94,20 +94,20 @@ pub struct ReshardOptions {
 /// [`Kind::Usage`](crate::error::Kind::Usage) if `out` is a dataset, or nothing is chosen;
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) naming a shard that is damaged;
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if another command made the dataset, or erased somebody, meanwhile.
-pub fn reshard(
+pub fn reshard_dataset(
     context: &Context<'_>,
     parent: &Location,
     out: &Location,
     options: &ReshardOptions,
 ) -> Result<ReshardReport> {
     let started = Instant::now();
-    if out.below(parent).is_some() || parent.below(out).is_some() {
+    if out.relative_to(parent).is_some() || parent.relative_to(out).is_some() {
         return Err(Error::usage("expected an --out outside of the dataset")
-            .at(out.to_string())
-            .hint("name a new folder or URL; `compact` merges the shards of the dataset itself"));
+            .at_location(out.to_string())
+            .with_hint("name a new folder or URL; `compact` merges the shards of the dataset itself"));
     }
-    let snapshot = manifest::snapshot(context, parent, options.at.as_deref())?;
-    let child = context.dataset(out)?;
+    let snapshot = manifest::open_snapshot(context, parent, options.at.as_deref())?;
+    let child = context.open_dataset(out)?;
     refuse_dataset(&child)?;
     let resharded = Run { context, snapshot: &snapshot, child: &child, options }.run();
     let report = super::or_overtaken(Some(&snapshot), resharded)?;
@@ -115,12 +115,12 @@ pub fn reshard(
 }
 
 fn refuse_dataset(child: &Dataset) -> Result<()> {
-    if child.latest()?.is_none() {
+    if child.newest_snapshot()?.is_none() {
         return Ok(());
     }
     Err(Error::usage("expected an --out that is no dataset yet, found one")
-        .at(child.store().location().to_string())
-        .hint("name another folder; reshard makes a new dataset"))
+        .at_location(child.store().location().to_string())
+        .with_hint("name another folder; reshard makes a new dataset"))
 }
 
 /// A run.
@@ -132,7 +132,7 @@ struct Run<'a> {
 }
 
 /// Shards that may be mixed.
-struct Group {
+struct ShardGroup {
     /// Places among the chosen shards, in record order.
     members: Vec<usize>,
     /// Folder of the new shards.
@@ -147,36 +147,39 @@ type Descriptions = (Option<Bytes>, Option<Bytes>);
 impl Run<'_> {
     fn run(&self) -> Result<ReshardReport> {
         let (context, snapshot) = (self.context, self.snapshot);
-        let newest = snapshot.dataset().open()?;
-        let parent = Parent::of(snapshot, &newest)?;
+        let newest = snapshot.dataset().open_newest()?;
+        let parent = Parent::from_snapshot(snapshot, &newest)?;
         let store = snapshot.dataset().store().as_ref();
-        check_folders(store, snapshot.shards()?.iter())?;
+        check_folders(store, snapshot.live_shards()?.iter())?;
         let total = snapshot.entry().totals.bytes;
         context.observer.event(Event::Phase { name: "choosing records", bytes: None });
-        let mut chosen = choose(snapshot, rewrite::rewriter(context, snapshot), self.options)?;
+        let mut chosen = choose_records(snapshot, rewrite::new_rewriter(context, snapshot), self.options)?;
         if chosen.stocks.is_empty() {
-            return Err(self.nothing(&chosen));
+            return Err(self.no_records_error(&chosen));
         }
         let id = TransactionId::fresh();
-        let settings = self.settings();
+        let settings = self.child_settings();
         let shards: Vec<&ShardMeta> = chosen.stocks.iter().map(|stock| &stock.shard).collect();
         let types = TypeKinds::of_shards(snapshot, &shards)?;
-        let groups = groups((store, &types), &id, &chosen.stocks, self.options.shuffle.is_some())?;
+        let groups = group_shards((store, &types), &id, &chosen.stocks, self.options.shuffle.is_some())?;
         if let Some(Cut::Even(_)) = self.options.cut {
             refuse_kinds(&groups, &chosen.stocks)?;
         }
-        chosen.stocks.par_iter_mut().try_for_each(|stock| stock.weigh(&rewrite::rewriter(context, snapshot)))?;
+        chosen
+            .stocks
+            .par_iter_mut()
+            .try_for_each(|stock| stock.weigh_kept(&rewrite::new_rewriter(context, snapshot)))?;
         let resharder = Resharder {
-            rewriter: rewrite::rewriter(context, snapshot),
+            rewriter: rewrite::new_rewriter(context, snapshot),
             child: self.child,
-            runs: snapshot.runs()?,
+            runs: snapshot.run_table()?,
             numbering: &chosen.numbering,
-            hashes: ContentHashes::of(snapshot),
+            hashes: ContentHashes::from_snapshot(snapshot),
             settled_for: settings.target_shard.0,
             keeps_runs: false,
         };
-        let cuts = self.cuts(&resharder, &groups, &chosen.stocks, &settings)?;
-        let mut report = self.report(&parent, &cuts, &chosen)?;
+        let cuts = self.plan_cuts(&resharder, &groups, &chosen.stocks, &settings)?;
+        let mut report = self.build_report(&parent, &cuts, &chosen)?;
         if self.options.dry_run {
             return Ok(report);
         }
@@ -185,29 +188,25 @@ impl Run<'_> {
         context.observer.event(Event::Phase { name: "writing shards", bytes: Some(total) });
         let written = match self.options.shuffle {
             None => self.write(&resharder, &cuts)?,
-            Some(seed) => self.shuffle(&resharder, (&groups, &chosen.stocks), seed, &id)?,
+            Some(seed) => self.write_shuffled(&resharder, (&groups, &chosen.stocks), seed, &id)?,
         };
-        let made = self.describe(&groups, written, &mut report)?;
-        self.commit((&parent, settings), &chosen, made, (&mut publication, &mut report))?;
+        let made = self.describe_folders(&groups, written, &mut report)?;
+        self.commit_child((&parent, settings), &chosen, made, (&mut publication, &mut report))?;
         Ok(report)
     }
 
     /// Returns the error if no record is chosen.
-    fn nothing(&self, chosen: &Chosen) -> Error {
-        let error = Error::usage("expected records to take, found none").at(self
-            .snapshot
-            .dataset()
-            .store()
-            .location()
-            .to_string());
+    fn no_records_error(&self, chosen: &Chosen) -> Error {
+        let error = Error::usage("expected records to take, found none")
+            .at_location(self.snapshot.dataset().store().location().to_string());
         match chosen.missing.first() {
-            Some(id) => error.hint(format!("no record has the id `{id}`")),
-            None => error.hint("an empty dataset is not made"),
+            Some(id) => error.with_hint(format!("no record has the id `{id}`")),
+            None => error.with_hint("an empty dataset is not made"),
         }
     }
 
     /// Returns the settings of the new dataset.
-    fn settings(&self) -> Settings {
+    fn child_settings(&self) -> Settings {
         let settings = self.snapshot.entry().settings.clone();
         // Later conversions into the new dataset shuffle alike.
         let settings = Settings { shuffle: self.options.shuffle.or(settings.shuffle), ..settings };
@@ -218,10 +217,10 @@ impl Run<'_> {
     }
 
     /// Decides where each new shard ends.
-    fn cuts<'s>(
+    fn plan_cuts<'s>(
         &self,
         resharder: &Resharder<'_>,
-        groups: &[Group],
+        groups: &[ShardGroup],
         stocks: &'s [Stock],
         settings: &Settings,
     ) -> Result<Vec<NewCut<'s>>> {
@@ -234,18 +233,18 @@ impl Run<'_> {
             let members: Vec<&Stock> = group.members.iter().map(|member| &stocks[*member]).collect();
             let ends = match cut {
                 Cut::Records(records) => (1..shards).map(|shard| shard * records).collect(),
-                Cut::Even(_) => marks(share.records, shards),
-                Cut::Target(_) | Cut::Shards(_) => ends(resharder, &members, share, shards)?,
+                Cut::Even(_) => even_marks(share.records, shards),
+                Cut::Target(_) | Cut::Shards(_) => even_ends(resharder, &members, share, shards)?,
             };
             let of_members: Vec<Share> = members.iter().map(|stock| stock.share).collect();
             let first = members.iter().map(|stock| stock.shard.first_record).min().unwrap_or(0);
-            for parts in parts(&of_members, &ends) {
+            for parts in shard_parts(&of_members, &ends) {
                 let number = numbers.entry(&group.folder).or_default();
                 out.push(NewCut {
-                    parts: parts.into_iter().map(|(member, kept)| Part { stock: members[member], kept }).collect(),
-                    naming: naming(&group.folder, settings, members[0]),
+                    parts: parts.into_iter().map(|(member, kept)| StockPart { stock: members[member], kept }).collect(),
+                    naming: shard_naming(&group.folder, settings, members[0]),
                     number: *number,
-                    first_of_set: resharder.numbering.before(first),
+                    first_of_set: resharder.numbering.kept_before(first),
                 });
                 *number += 1;
             }
@@ -260,19 +259,20 @@ impl Run<'_> {
         let concurrent = memory.concurrent_rewrites(settings.shard_format, context.jobs);
         std::thread::scope(|scope| {
             let input = cuts.iter().map(Ok);
-            ordered(scope, input, concurrent, concurrent, &context.cancel, move |cut| resharder.write(cut)).collect()
+            run_ordered(scope, input, concurrent, concurrent, &context.cancel, move |cut| resharder.write(cut))
+                .collect()
         })
     }
 
     /// Writes shards of records in the order of their ranks, those of each group by themselves.
-    fn shuffle(
+    fn write_shuffled(
         &self,
         resharder: &Resharder<'_>,
-        (groups, stocks): (&[Group], &[Stock]),
+        (groups, stocks): (&[ShardGroup], &[Stock]),
         seed: u64,
         id: &TransactionId,
     ) -> Result<Vec<CutShard>> {
-        let settings = self.settings();
+        let settings = self.child_settings();
         let cut = self.options.cut.unwrap_or(Cut::Target(settings.target_shard));
         let shares: Vec<Share> = groups.iter().map(|group| share_of(group, stocks)).collect();
         let shards = shards_of(&shares, cut)?;
@@ -288,18 +288,23 @@ impl Run<'_> {
                 Cut::Records(records) => Some(ShardEnds::Records(records)),
             };
             let first = members.iter().flat_map(|stock| stock.runs.iter().map(|run| run.first)).min().unwrap_or(0);
-            let naming = naming(&group.folder, &settings, members[0]);
+            let naming = shard_naming(&group.folder, &settings, members[0]);
             let size = ShardSize { target: settings.target_shard.0, ends };
-            let mixed = Mixed { members, naming, size, first: resharder.numbering.before(first) };
-            out.extend(resharder.shuffle(&mixed, &order)?);
+            let mixed = Mixed { members, naming, size, first: resharder.numbering.kept_before(first) };
+            out.extend(resharder.shuffle_records(&mixed, &order)?);
         }
         Ok(out)
     }
 
     /// Describes the folders of new shards.
-    fn describe(&self, groups: &[Group], written: Vec<CutShard>, report: &mut ReshardReport) -> Result<Made> {
+    fn describe_folders(
+        &self,
+        groups: &[ShardGroup],
+        written: Vec<CutShard>,
+        report: &mut ReshardReport,
+    ) -> Result<NewShards> {
         let store = self.child.store().as_ref();
-        let mut made = Made::default();
+        let mut made = NewShards::default();
         let mut folders: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (number, shard) in written.into_iter().enumerate() {
             report.bytes_copied += shard.tally.copied;
@@ -317,52 +322,55 @@ impl Run<'_> {
             let Some(group) = groups.iter().find(|group| group.folder == folder) else { continue };
             let (schema, of_constants) = &group.descriptions;
             let types = schema.as_ref().map(|bytes| types::stage_as_read(store, &folder, bytes));
-            let constants = of_constants.as_ref().map(|bytes| constants::stage(store, &folder, bytes));
+            let constants = of_constants.as_ref().map(|bytes| constants::stage_constants(store, &folder, bytes));
             made.staged.extend(types.into_iter().chain(constants).collect::<Result<Vec<_>>>()?);
         }
         Ok(made)
     }
 
-    fn commit(
+    fn commit_child(
         &self,
         (parent, settings): (&Parent, Settings),
         chosen: &Chosen,
-        mut made: Made,
+        mut made: NewShards,
         (publication, report): (&mut Publication<'_>, &mut ReshardReport),
     ) -> Result<()> {
         let (snapshot, child) = (self.snapshot, self.child);
         let stores = (snapshot.dataset().store(), child.store().as_ref());
         self.context.observer.event(Event::Phase { name: "writing the id index", bytes: None });
         let segments = &snapshot.entry().segments;
-        let index = renumber(stores, segments, &chosen.numbering, publication.id(), &self.context.cancel)?;
+        let index = renumber_segments(stores, segments, &chosen.numbering, publication.run_id(), &self.context.cancel)?;
         made.staged.extend(index.staged);
-        let sources = KeptSources::of(snapshot, chosen, &self.context.cancel)?;
+        let sources = KeptSources::from_snapshot(snapshot, chosen, &self.context.cancel)?;
         self.context.cancel.check()?;
         publication.publish_shards(made.shards.iter_mut(), made.staged)?;
         let bytes_out = made.shards.iter().map(|shard| shard.meta.bytes).sum();
         report.counts = Counts { bytes_out, ..report.counts };
-        report.shards =
-            made.shards.iter().map(|shard| resharded(&shard.meta.path, shard.meta.records, shard.meta.bytes)).collect();
-        report.measure();
+        report.shards = made
+            .shards
+            .iter()
+            .map(|shard| resharded_shard(&shard.meta.path, shard.meta.records, shard.meta.bytes))
+            .collect();
+        report.measure_shards();
         let transaction = Transaction {
-            arguments: self.arguments(parent)?,
+            arguments: self.entry_arguments(parent)?,
             revisions: snapshot.entry().revisions.clone(),
             counts: report.counts,
             adds: made.shards,
             segments: index.refs,
             places: made.places,
             sources: &sources,
-            numbers: Numbers::Fresh(chosen.numbering.records()),
-            ..Transaction::new(publication.id().clone(), Operation::Reshard, settings)
+            numbers: Numbers::Fresh(chosen.numbering.record_count()),
+            ..Transaction::new(publication.run_id().clone(), Operation::Reshard, settings)
         };
-        let committed = publication.attempt(|| commit_reshard(child, (snapshot, parent), &transaction))?;
+        let committed = publication.attempt_commit(|| commit_reshard(child, (snapshot, parent), &transaction))?;
         report.version = Some(committed.version());
-        refresh(&committed, Prepared::default(), self.context.observer)
+        refresh_indexes(&committed, PreparedIndexes::default(), self.context.observer)
     }
 
     /// Returns what decided the shards, as the log entry has it.
-    fn arguments(&self, parent: &Parent) -> Result<BTreeMap<String, String>> {
-        let mut arguments = parent.arguments(self.snapshot)?;
+    fn entry_arguments(&self, parent: &Parent) -> Result<BTreeMap<String, String>> {
+        let mut arguments = parent.to_arguments(self.snapshot)?;
         let mut add = |name: &str, value: String| drop(arguments.insert(name.to_owned(), value));
         match self.options.cut {
             Some(Cut::Target(target)) => add("target-shard", target.0.to_string()),
@@ -398,7 +406,7 @@ impl Run<'_> {
     }
 
     /// Returns the report of the plan.
-    fn report(&self, parent: &Parent, cuts: &[NewCut<'_>], chosen: &Chosen) -> Result<ReshardReport> {
+    fn build_report(&self, parent: &Parent, cuts: &[NewCut<'_>], chosen: &Chosen) -> Result<ReshardReport> {
         let entry = self.snapshot.entry();
         let counts = Counts {
             records_in: entry.totals.records,
@@ -416,7 +424,7 @@ impl Run<'_> {
                 records += of_part;
                 bytes += u128::from(share.bytes) * u128::from(of_part) / u128::from(share.records.max(1));
             }
-            resharded(&cut.naming.path(cut.number), records, u64::try_from(bytes).unwrap_or(u64::MAX))
+            resharded_shard(&cut.naming.shard_path(cut.number), records, u64::try_from(bytes).unwrap_or(u64::MAX))
         };
         let mut report = ReshardReport {
             parent: parent.origin.place.clone(),
@@ -438,35 +446,35 @@ impl Run<'_> {
             seconds: 0.0,
             shards: cuts.iter().map(shard).collect(),
         };
-        report.measure();
+        report.measure_shards();
         Ok(report)
     }
 }
 
 /// New shards and their objects, which are not published yet.
 #[derive(Default)]
-struct Made {
+struct NewShards {
     shards: Vec<NewShard>,
     md5: Vec<Option<[u8; 16]>>,
     places: Vec<crate::dataset::PlaceRef>,
     staged: Vec<Staged>,
 }
 
-fn resharded(path: &str, records: u64, bytes: u64) -> ReshardedShard {
+fn resharded_shard(path: &str, records: u64, bytes: u64) -> ReshardedShard {
     ReshardedShard { path: path.to_owned(), records, bytes }
 }
 
 /// Returns the groups of shards that may be mixed, in the order of their first records.
-fn groups(
+fn group_shards(
     (store, types): (&dyn Store, &TypeKinds),
     id: &TransactionId,
     stocks: &[Stock],
     is_shuffled: bool,
-) -> Result<Vec<Group>> {
+) -> Result<Vec<ShardGroup>> {
     let mut known: HashMap<String, Descriptions> = HashMap::new();
     let mut kinds: Vec<(Descriptions, usize)> = Vec::new();
     let mut places: HashMap<(String, (Option<String>, String)), usize> = HashMap::new();
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<ShardGroup> = Vec::new();
     for (number, stock) in stocks.iter().enumerate() {
         let path = stock.shard.path.as_str();
         let folder = folder_of(path);
@@ -477,12 +485,13 @@ fn groups(
                 known.entry(folder.to_owned()).or_insert(read).clone()
             }
         };
-        let of = (descriptions.clone(), types.of(path));
+        let of = (descriptions.clone(), types.kind_of(path));
         let kind = kinds.iter().position(|kind| *kind == of).unwrap_or_else(|| {
             kinds.push(of);
             kinds.len() - 1
         });
-        let folder = format!("{}/{}", id.tag_of(kind), rewrite::partition(path)).trim_end_matches('/').to_owned();
+        let folder =
+            format!("{}/{}", id.tag_of(kind), rewrite::partition_folders(path)).trim_end_matches('/').to_owned();
         let set = stock.shard.order.as_ref().map(|order| order.set.clone());
         let codec = if path.ends_with(".parquet") { String::new() } else { stock.shard.codec.to_string() };
         // Shuffled records are sorted and compressed anew.
@@ -490,33 +499,35 @@ fn groups(
         let place = *places.entry((folder.clone(), kind)).or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.members.push(number),
-            None => groups.push(Group { members: vec![number], folder, descriptions }),
+            None => groups.push(ShardGroup { members: vec![number], folder, descriptions }),
         }
     }
     Ok(groups)
 }
 
 /// Returns an error if a part has shards that must not be mixed: its records cannot be dealt to even shards then.
-fn refuse_kinds(groups: &[Group], stocks: &[Stock]) -> Result<()> {
+fn refuse_kinds(groups: &[ShardGroup], stocks: &[Stock]) -> Result<()> {
     let mut parts = HashSet::new();
-    let part = |group: &Group| group.members.first().map(|member| rewrite::partition(&stocks[*member].shard.path));
+    let part = |group: &ShardGroup| {
+        group.members.first().map(|member| rewrite::partition_folders(&stocks[*member].shard.path))
+    };
     match groups.iter().all(|group| parts.insert(part(group))) {
         true => Ok(()),
         false => Err(Error::usage("expected records that may be mixed for --even, found shards of different kinds")
-            .hint("shards of different constants, types or sort runs are never mixed: leave --even out")
-            .hint("with --shuffle, those of different sort runs are mixed")),
+            .with_hint("shards of different constants, types or sort runs are never mixed: leave --even out")
+            .with_hint("with --shuffle, those of different sort runs are mixed")),
     }
 }
 
 /// Returns the chosen records of a group.
-fn share_of(group: &Group, stocks: &[Stock]) -> Share {
+fn share_of(group: &ShardGroup, stocks: &[Stock]) -> Share {
     group.members.iter().fold(Share::default(), |sum, member| Share {
         records: sum.records + stocks[*member].share.records,
         bytes: sum.bytes + stocks[*member].share.bytes,
     })
 }
 
-fn naming(folder: &str, settings: &Settings, first: &Stock) -> ShardNaming {
+fn shard_naming(folder: &str, settings: &Settings, first: &Stock) -> ShardNaming {
     // Units of one codec can be joined whatever their levels are.
     let same = discriminant(&settings.codec) == discriminant(&first.shard.codec);
     let own = same || settings.shard_format == OutputFormat::Parquet;
@@ -530,11 +541,11 @@ fn naming(folder: &str, settings: &Settings, first: &Stock) -> ShardNaming {
 }
 
 /// Returns the records before each of some shards but the first, which are even in bytes.
-fn ends(resharder: &Resharder<'_>, members: &[&Stock], share: Share, shards: u64) -> Result<Vec<u64>> {
+fn even_ends(resharder: &Resharder<'_>, members: &[&Stock], share: Share, shards: u64) -> Result<Vec<u64>> {
     let of_members: Vec<Share> = members.iter().map(|stock| stock.share).collect();
     let mut wanted: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
-    for mark in marks(share.bytes, shards) {
-        let (member, bytes) = place(&of_members, mark);
+    for mark in even_marks(share.bytes, shards) {
+        let (member, bytes) = locate_mark(&of_members, mark);
         wanted.entry(member.min(members.len() - 1)).or_default().push(bytes);
     }
     let mut before = Vec::with_capacity(members.len());
@@ -547,18 +558,18 @@ fn ends(resharder: &Resharder<'_>, members: &[&Stock], share: Share, shards: u64
     let found: Vec<Vec<u64>> = wanted
         .into_par_iter()
         .map(|(member, marks)| {
-            let ends = resharder.ends(members[member], &marks, even)?;
+            let ends = resharder.shard_ends(members[member], &marks, even)?;
             Ok(ends.into_iter().map(|end| before[member] + end).collect())
         })
         .collect::<Result<_>>()?;
     let mut ends: Vec<u64> = found.into_iter().flatten().collect();
-    settle(&mut ends, records);
+    separate_ends(&mut ends, records);
     Ok(ends)
 }
 
 impl ReshardReport {
     /// Computes the smallest and the largest shard.
-    fn measure(&mut self) {
+    fn measure_shards(&mut self) {
         let ends = |of: fn(&ReshardedShard) -> u64| {
             let all = || self.shards.iter().map(of);
             [all().min().unwrap_or(0), all().max().unwrap_or(0)]

@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use super::choose::{Chosen, of_type};
 use crate::{
     dataset::{
-        IdQuery, NewSources, Optional, Pseudonymizer, Renumbering, Snapshot, SourceRow, sidecar_batches, stored_hash,
+        IdQuery, NewSources, OptionalColumns, Pseudonymizer, Renumbering, Snapshot, SourceRow, sidecar_batches,
+        stored_hash,
     },
     error::Result,
     events::Cancel,
@@ -25,7 +26,7 @@ pub(super) struct KeptSources<'a> {
     firsts: Vec<(u64, usize)>,
     pseudonymizer: Option<Pseudonymizer>,
     /// Columns that the list needs.
-    optional: Optional,
+    optional: OptionalColumns,
 }
 
 impl<'a> KeptSources<'a> {
@@ -33,16 +34,16 @@ impl<'a> KeptSources<'a> {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(super) fn of(snapshot: &'a Snapshot, chosen: &'a Chosen, cancel: &Cancel) -> Result<Self> {
+    pub(super) fn from_snapshot(snapshot: &'a Snapshot, chosen: &'a Chosen, cancel: &Cancel) -> Result<Self> {
         let numbering = &chosen.numbering;
         // Without the key, it is not known to which record a file belongs.
         let pseudonymizer = crate::dataset::pseudonymizer_of(snapshot).ok().flatten();
         let (mut firsts, mut place, mut parts) = (Vec::new(), 0, false);
-        let mut optional = Optional::default();
+        let mut optional = OptionalColumns::default();
         snapshot.each_source(&mut |row| {
             parts |= row.is_part_of_sample();
             if !row.is_part_of_sample() {
-                firsts.extend(row.firsts().map(|first| (first, place)));
+                firsts.extend(row.first_records().map(|first| (first, place)));
             }
             optional.arrays |= row.arrays.is_some();
             optional.part_hashes |= row.part_hash.is_some();
@@ -64,22 +65,24 @@ impl<'a> KeptSources<'a> {
     }
 
     /// Returns the row of a source for the new dataset; `None` if that has no record of it.
-    fn kept(&self, row: SourceRow, place: usize) -> Option<SourceRow> {
+    fn kept_row(&self, row: SourceRow, place: usize) -> Option<SourceRow> {
         if row.removed.is_some() {
             return None;
         }
         if row.is_part_of_sample() && !self.numbering.is_identity() {
             let is_private = self.snapshot.entry().settings.private.is_some();
-            let key = self.snapshot.entry().settings.keys.key(&row.name);
+            let key = self.snapshot.entry().settings.keys.path_key(&row.name);
             let hash = IdQuery::new(self.pseudonymizer.as_ref(), &key).hash;
             let is_kept = is_private == self.pseudonymizer.is_some() && self.hashes.binary_search(&hash).is_ok();
-            return is_kept.then(|| SourceRow { first_record: self.numbering.before(row.first_record), ..row });
+            return is_kept.then(|| SourceRow { first_record: self.numbering.kept_before(row.first_record), ..row });
         }
         if self.numbering.is_identity() {
             return Some(row);
         }
-        let mut firsts =
-            row.firsts().filter(|first| self.has_records(*first, place)).map(|first| self.numbering.before(first));
+        let mut firsts = row
+            .first_records()
+            .filter(|first| self.has_records(*first, place))
+            .map(|first| self.numbering.kept_before(first));
         let first_record = firsts.next()?;
         let other_firsts = firsts.collect();
         Some(SourceRow { first_record, other_firsts, ..row })
@@ -90,7 +93,7 @@ impl<'a> KeptSources<'a> {
         let at = self.firsts.partition_point(|(other, _)| *other < first);
         let end = self.firsts.get(at + 1).map_or(self.snapshot.entry().next_record, |(next, _)| *next);
         let is_owner = self.firsts.get(at).is_some_and(|(_, last)| *last == place);
-        is_owner && self.numbering.before(end) > self.numbering.before(first)
+        is_owner && self.numbering.kept_before(end) > self.numbering.kept_before(first)
     }
 }
 
@@ -118,15 +121,15 @@ fn kept_hashes(snapshot: &Snapshot, chosen: &Chosen, cancel: &Cancel) -> Result<
 }
 
 impl NewSources for KeptSources<'_> {
-    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+    fn each_row(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
         let mut place = 0;
         self.snapshot.each_source(&mut |row| {
             place += 1;
-            self.kept(row, place - 1).map_or(Ok(()), &mut *visit)
+            self.kept_row(row, place - 1).map_or(Ok(()), &mut *visit)
         })
     }
 
-    fn optional(&self) -> Optional {
+    fn optional_columns(&self) -> OptionalColumns {
         self.optional
     }
 }

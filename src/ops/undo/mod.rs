@@ -16,31 +16,32 @@ mod revert;
 mod selection;
 
 pub use self::{
-    remove::{RemoveOptions, RemoveReport, remove},
-    revert::{RevertReport, revert},
+    remove::{RemoveOptions, RemoveReport, remove_sources},
+    revert::{RevertReport, revert_dataset},
     selection::RemovedSource,
 };
-pub(super) use self::{replace::Replacing, selection::Selection};
+pub(super) use self::{replace::SourceReplacement, selection::SourceSelection};
 use super::Context;
 use crate::{
-    dataset::{Publication, Snapshot, Transaction, commit},
+    dataset::{Publication, Snapshot, Transaction, commit_transaction},
     error::Result,
-    indexes::version::{Prepared, refresh},
+    indexes::version::{PreparedIndexes, refresh_indexes},
 };
 
 /// Sidecar rows read at a time.
 const ROWS: usize = 1 << 16;
 
 /// Commits what a command takes out of the newest version, and brings the dataset's indexes up to date.
-fn finish(
+fn commit_and_refresh(
     context: &Context<'_>,
     newest: &Snapshot,
     transaction: &Transaction<'_>,
     mut publication: Publication<'_>,
 ) -> Result<Snapshot> {
     context.cancel.check()?;
-    let snapshot = publication.attempt(|| commit(newest.dataset(), transaction, newest.version()))?;
-    refresh(&snapshot, Prepared::default(), context.observer)?;
+    let snapshot =
+        publication.attempt_commit(|| commit_transaction(newest.dataset(), transaction, newest.version()))?;
+    refresh_indexes(&snapshot, PreparedIndexes::default(), context.observer)?;
     super::inputs::tell_left_out(context, &snapshot)?;
     Ok(snapshot)
 }

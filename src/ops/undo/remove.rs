@@ -16,8 +16,8 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    finish,
-    selection::{RemovedSource, Selection},
+    commit_and_refresh,
+    selection::{RemovedSource, SourceSelection},
 };
 use crate::{
     dataset::{
@@ -78,16 +78,16 @@ pub struct RemoveReport {
 /// # Errors
 /// When there is no dataset, a name matches several sources, a shard is damaged, other runs keep replacing the shards,
 /// or the store fails; nothing is committed then.
-pub fn remove(context: &Context<'_>, location: &Location, options: &RemoveOptions) -> Result<RemoveReport> {
+pub fn remove_sources(context: &Context<'_>, location: &Location, options: &RemoveOptions) -> Result<RemoveReport> {
     let started = Instant::now();
     if options.sources.is_empty() && options.run.is_none() {
         return Err(Error::usage("expected --source or --run, found neither")
-            .hint("name what to remove: `shardify remove --source export.csv`, or `--run v12` for all of a run")
-            .hint("`shardify manifest --history` lists the runs"));
+            .with_hint("name what to remove: `shardify remove --source export.csv`, or `--run v12` for all of a run")
+            .with_hint("`shardify manifest --history` lists the runs"));
     }
-    let dataset = context.dataset(location)?;
+    let dataset = context.open_dataset(location)?;
     if !options.dry_run {
-        crate::ops::erase::finish_cut_short(context, Some(&dataset.open()?))?;
+        crate::ops::erase::finish_cut_short(context, Some(&dataset.open_newest()?))?;
     }
     let mut report = crate::ops::until_changed(context, &dataset, &mut |newest| {
         Removal::new(context, &dataset, newest, options)?.run()
@@ -102,7 +102,7 @@ struct Removal<'a> {
     dataset: &'a Dataset,
     newest: &'a Snapshot,
     options: &'a RemoveOptions,
-    selection: Selection,
+    selection: SourceSelection,
     missing: Vec<String>,
 }
 
@@ -119,22 +119,23 @@ impl<'a> Removal<'a> {
         let pseudonymizer = if options.sources.is_empty() { None } else { pseudonymizer_of(newest)? };
         let mut names = Names::new(context, &options.sources, pseudonymizer.as_ref());
         let run = options.run;
-        let mut wanted = |row: &SourceRow| run.is_none_or(|run| row.version == run) && names.take(row);
-        let selection = Selection::of(newest, pseudonymizer.as_ref(), &mut wanted)?;
-        let missing = names.missing()?;
+        let mut wanted = |row: &SourceRow| run.is_none_or(|run| row.version == run) && names.match_source(row);
+        let selection = SourceSelection::select_sources(newest, pseudonymizer.as_ref(), &mut wanted)?;
+        let missing = names.missing_names()?;
         Ok(Self { context, dataset, newest, options, selection, missing })
     }
 
     fn run(self) -> Result<RemoveReport> {
         let affected_shards = self.selection.affected_shards(self.newest)?;
-        let mut report = self.report(&affected_shards)?;
+        let mut report = self.build_report(&affected_shards)?;
         if self.options.dry_run || (affected_shards.is_empty() && self.selection.sources.is_empty()) {
             return Ok(report);
         }
         self.dataset.test_store()?;
         let transaction = TransactionId::fresh();
         let mut publication = Publication::begin(self.dataset, &transaction, Operation::Remove, self.newest.version())?;
-        let rewritten = rewrite::publish(self.context, self.newest, affected_shards, &mut publication, &mut 0)?;
+        let rewritten =
+            rewrite::rewrite_and_publish(self.context, self.newest, affected_shards, &mut publication, &mut 0)?;
         report.counts = Counts {
             records_removed: rewritten.records,
             bytes_out: rewritten.bytes,
@@ -144,20 +145,20 @@ impl<'a> Removal<'a> {
         };
         let removed_by = |row: &SourceRow, version| self.selection.removed_by(row, version);
         let transaction = Transaction {
-            arguments: self.arguments(),
+            arguments: self.entry_arguments(),
             counts: report.counts,
             removes: rewritten.removes,
             places: rewritten.places,
             retraction: Retraction { rewritten: rewritten.shards, sources: Some(&removed_by), ..Retraction::default() },
             ..Transaction::new(transaction, Operation::Remove, self.newest.entry().settings.clone())
         };
-        let snapshot = finish(self.context, self.newest, &transaction, publication)?;
+        let snapshot = commit_and_refresh(self.context, self.newest, &transaction, publication)?;
         report.version = snapshot.version();
         report.records_left = snapshot.entry().totals.records;
         Ok(report)
     }
 
-    fn report(&self, affected_shards: &[AffectedShard]) -> Result<RemoveReport> {
+    fn build_report(&self, affected_shards: &[AffectedShard]) -> Result<RemoveReport> {
         let records: u64 = affected_shards.iter().map(|affected| affected.ordinals.len() as u64).sum();
         let dropped =
             affected_shards.iter().filter(|affected| affected.ordinals.len() as u64 == affected.shard.records).count();
@@ -167,7 +168,7 @@ impl<'a> Removal<'a> {
             dry_run: self.options.dry_run,
             counts: Counts::default(),
             records,
-            records_left: self.newest.entry().totals.without(records)?,
+            records_left: self.newest.entry().totals.records_without(records)?,
             shards_rewritten: (affected_shards.len() - dropped) as u64,
             shards_dropped: dropped as u64,
             sources: self.selection.sources.len() as u64,
@@ -177,7 +178,7 @@ impl<'a> Removal<'a> {
         })
     }
 
-    fn arguments(&self) -> BTreeMap<String, String> {
+    fn entry_arguments(&self) -> BTreeMap<String, String> {
         let mut out = BTreeMap::new();
         if let Some(run) = self.options.run {
             out.insert("run".to_owned(), run.to_string());
@@ -193,14 +194,14 @@ impl<'a> Removal<'a> {
 
 /// Returns an error unless a version imported sources.
 fn check_run(newest: &Snapshot, run: Version) -> Result<()> {
-    let entry = newest.dataset().entry(run)?;
-    if entry.operation.imports() {
+    let entry = newest.dataset().read_entry(run)?;
+    if entry.operation.imports_sources() {
         return Ok(());
     }
     let what = format!("expected a version that imported sources, found {run}, which is a {}", entry.operation);
     Err(Error::usage(what)
-        .at(newest.dataset().store().location().to_string())
-        .hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
+        .at_location(newest.dataset().store().location().to_string())
+        .with_hint("`shardify manifest --history` lists the runs; `shardify revert` goes back to an older version"))
 }
 
 /// Source names given by the user, and the sources that match them.
@@ -215,11 +216,13 @@ struct Names<'a> {
 impl<'a> Names<'a> {
     fn new(context: &Context<'_>, sources: &'a [String], pseudonymizer: Option<&Pseudonymizer>) -> Self {
         let texts = |text: &'a String| {
-            let uri = context.location(text).map_or_else(|_| text.clone(), |location| location.to_string());
+            let uri = context.parse_location(text).map_or_else(|_| text.clone(), |location| location.to_string());
             match pseudonymizer {
-                Some(pseudonymizer) => {
-                    (text.as_str(), pseudonymizer.source(text).into_owned(), pseudonymizer.uri(&uri).into_owned())
-                }
+                Some(pseudonymizer) => (
+                    text.as_str(),
+                    pseudonymizer.stored_source(text).into_owned(),
+                    pseudonymizer.stored_uri(&uri).into_owned(),
+                ),
                 None => (text.as_str(), text.clone(), uri),
             }
         };
@@ -228,7 +231,7 @@ impl<'a> Names<'a> {
     }
 
     /// Returns whether a source is requested; all sources are if no name is given.
-    fn take(&mut self, row: &SourceRow) -> bool {
+    fn match_source(&mut self, row: &SourceRow) -> bool {
         let mut taken = self.wanted.is_empty();
         for (i, (_, name, uri)) in self.wanted.iter().enumerate() {
             if row.uri == *uri {
@@ -243,7 +246,7 @@ impl<'a> Names<'a> {
     }
 
     /// Returns the names that match no source; fails if one matches several.
-    fn missing(&self) -> Result<Vec<String>> {
+    fn missing_names(&self) -> Result<Vec<String>> {
         let mut missing = Vec::new();
         for (i, (text, _, _)) in self.wanted.iter().enumerate() {
             let uris = self.found[i].len() + usize::from(self.by_uri.contains(&i));
@@ -253,8 +256,8 @@ impl<'a> Names<'a> {
             if uris > 1 {
                 let some: Vec<&str> = self.found[i].iter().take(3).map(String::as_str).collect();
                 return Err(Error::usage(format!("`{text}` is the name of {uris} sources: which is meant?"))
-                    .hint(format!("name the source by its path or URL, such as {}", some.join(" or ")))
-                    .hint("or name the run that imported it with --run"));
+                    .with_hint(format!("name the source by its path or URL, such as {}", some.join(" or ")))
+                    .with_hint("or name the run that imported it with --run"));
             }
         }
         Ok(missing)

@@ -5,16 +5,18 @@
 
 use std::collections::HashSet;
 
-use super::Selection;
+use super::SourceSelection;
 use crate::{
-    dataset::{Attempts, Dataset, Pseudonymizer, Publication, Retraction, Snapshot, SourceRow, Transaction, commit},
+    dataset::{
+        Attempts, Dataset, Pseudonymizer, Publication, Retraction, Snapshot, SourceRow, Transaction, commit_transaction,
+    },
     error::{Error, Kind, Result},
     id::Version,
     ops::{Context, REPLANS, rewrite},
 };
 
 /// Sources whose old records are replaced.
-pub(in crate::ops) struct Replacing<'a> {
+pub(in crate::ops) struct SourceReplacement<'a> {
     pub(in crate::ops) context: &'a Context<'a>,
     pub(in crate::ops) dataset: &'a Dataset,
     pub(in crate::ops) pseudonymizer: Option<&'a Pseudonymizer>,
@@ -24,12 +26,12 @@ pub(in crate::ops) struct Replacing<'a> {
     pub(in crate::ops) replaced: &'a HashSet<String>,
 }
 
-impl Replacing<'_> {
+impl SourceReplacement<'_> {
     /// Commits the new records of the sources, and removes their old ones.
     ///
     /// # Errors
     /// Those of a commit; when a shard that holds old records is damaged.
-    pub(in crate::ops) fn commit(
+    pub(in crate::ops) fn commit_replacement(
         &self,
         transaction: Transaction<'_>,
         mut publication: Publication<'_>,
@@ -37,12 +39,13 @@ impl Replacing<'_> {
         // The first folder contains the converted shards.
         let mut folders = 1;
         let mut lost = Error::internal("a replacement was never attempted");
-        for attempt in Attempts::most(REPLANS) {
-            let newest = self.dataset.open()?;
+        for attempt in Attempts::at_most(REPLANS) {
+            let newest = self.dataset.open_newest()?;
             let old = |row: &SourceRow| row.version <= self.base && self.replaced.contains(&row.uri);
-            let selection = Selection::of(&newest, self.pseudonymizer, &mut { old })?;
+            let selection = SourceSelection::select_sources(&newest, self.pseudonymizer, &mut { old })?;
             let affected_shards = selection.affected_shards(&newest)?;
-            let rewritten = rewrite::publish(self.context, &newest, affected_shards, &mut publication, &mut folders)?;
+            let rewritten =
+                rewrite::rewrite_and_publish(self.context, &newest, affected_shards, &mut publication, &mut folders)?;
             let removed_by = |row: &SourceRow, version| selection.removed_by(row, version);
             let mut counts = transaction.counts;
             counts.records_removed = rewritten.records;
@@ -70,14 +73,14 @@ impl Replacing<'_> {
                 calls: attempt,
                 ..transaction
             };
-            match publication.attempt(|| commit(self.dataset, &attempted, self.base)) {
+            match publication.attempt_commit(|| commit_transaction(self.dataset, &attempted, self.base)) {
                 Err(error) if error.kind() == Kind::Conflict => {
-                    let now = self.dataset.open()?;
-                    let live: HashSet<&str> = now.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+                    let now = self.dataset.open_newest()?;
+                    let live: HashSet<&str> = now.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
                     if removes.iter().all(|path| live.contains(path)) {
                         return Err(error);
                     }
-                    publication.withdraw(&rewritten.paths)?;
+                    publication.withdraw_objects(&rewritten.paths)?;
                     lost = error;
                 }
                 result => return result,

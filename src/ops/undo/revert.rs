@@ -11,11 +11,11 @@ use std::{
 use arrow::array::{Array, AsArray};
 use serde::Serialize;
 
-use super::{ROWS, finish};
+use super::{ROWS, commit_and_refresh};
 use crate::{
     dataset::{
         Counts, Dataset, IdKind, Operation, Publication, Restored, Retraction, ShardMeta, Snapshot, SourceRow,
-        SuppressList, Transaction, sidecar_batches, tombstones,
+        SuppressList, Transaction, read_tombstones, sidecar_batches,
     },
     error::Result,
     exec::erase::AffectedShard,
@@ -58,16 +58,16 @@ pub struct RevertReport {
 /// # Errors
 /// When there is no such version or it is no longer readable, other runs keep committing, or the store fails; nothing
 /// is committed then.
-pub fn revert(context: &Context<'_>, location: &Location, to: &str, dry_run: bool) -> Result<RevertReport> {
+pub fn revert_dataset(context: &Context<'_>, location: &Location, to: &str, dry_run: bool) -> Result<RevertReport> {
     let started = Instant::now();
-    let dataset = context.dataset(location)?;
+    let dataset = context.open_dataset(location)?;
     if !dry_run {
-        crate::ops::erase::finish_cut_short(context, Some(&dataset.open()?))?;
+        crate::ops::erase::finish_cut_short(context, Some(&dataset.open_newest()?))?;
     }
-    let then = manifest::snapshot(context, location, Some(to))?;
+    let then = manifest::open_snapshot(context, location, Some(to))?;
     let mut report = crate::ops::until_changed(context, &dataset, &mut |newest| {
         // An erasure from all versions may have changed the content of the older one.
-        let then = dataset.at(then.version())?;
+        let then = dataset.open_version(then.version())?;
         Revert { context, dataset: &dataset, newest, then: &then }.run(dry_run)
     })?;
     report.seconds = started.elapsed().as_secs_f64();
@@ -84,7 +84,7 @@ struct Revert<'a> {
 
 /// Shards to be restored: unchanged ones, and ones that lose some of their records.
 #[derive(Default)]
-struct Wanted<'a> {
+struct ShardsToRestore<'a> {
     whole: HashSet<&'a str>,
     affected_shards: Vec<AffectedShard>,
     kept_out: u64,
@@ -92,11 +92,11 @@ struct Wanted<'a> {
 
 impl<'a> Revert<'a> {
     fn run(&self, dry_run: bool) -> Result<RevertReport> {
-        let live: HashSet<&str> = self.newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
-        let wanted: HashSet<&str> = self.then.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        let live: HashSet<&str> = self.newest.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        let wanted: HashSet<&str> = self.then.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
         let removes: Vec<&ShardMeta> =
-            self.newest.shards()?.iter().filter(|shard| !wanted.contains(shard.path.as_str())).collect();
-        let restored = self.restored(&live)?;
+            self.newest.live_shards()?.iter().filter(|shard| !wanted.contains(shard.path.as_str())).collect();
+        let restored = self.shards_to_restore(&live)?;
         let then = self.sources_then()?;
         let removed_by = |row: &SourceRow, version| match (then.contains(&(row.uri.clone(), row.version)), row.removed)
         {
@@ -104,7 +104,7 @@ impl<'a> Revert<'a> {
             (false, Some(known)) => Some(known),
             (false, None) => Some(version),
         };
-        let mut report = self.report(dry_run, removes.len() as u64, restored.kept_out)?;
+        let mut report = self.build_report(dry_run, removes.len() as u64, restored.kept_out)?;
         let same_sources = self.same_sources(&removed_by)?;
         let same =
             removes.is_empty() && restored.whole.is_empty() && restored.affected_shards.is_empty() && same_sources;
@@ -114,10 +114,10 @@ impl<'a> Revert<'a> {
         self.dataset.test_store()?;
         let transaction = TransactionId::fresh();
         let mut publication = Publication::begin(self.dataset, &transaction, Operation::Revert, self.newest.version())?;
-        let (whole, places) = Restored::of(self.then, &restored.whole)?;
+        let (whole, places) = Restored::from_snapshot(self.then, &restored.whole)?;
         // Their record numbers are those of the older version.
         let mut rewritten =
-            rewrite::publish(self.context, self.then, restored.affected_shards, &mut publication, &mut 0)?;
+            rewrite::rewrite_and_publish(self.context, self.then, restored.affected_shards, &mut publication, &mut 0)?;
         let known: BTreeSet<&str> = self.newest.entry().places.iter().map(|place| place.path.as_str()).collect();
         rewritten.places.extend(places.into_iter().filter(|place| !known.contains(place.path.as_str())));
         report.counts.bytes_out = rewritten.bytes;
@@ -135,13 +135,13 @@ impl<'a> Revert<'a> {
             },
             ..Transaction::new(transaction, Operation::Revert, self.then.entry().settings.clone())
         };
-        let snapshot = finish(self.context, self.newest, &transaction, publication)?;
+        let snapshot = commit_and_refresh(self.context, self.newest, &transaction, publication)?;
         report.version = snapshot.version();
         report.records_after = snapshot.entry().totals.records;
         Ok(report)
     }
 
-    fn report(&self, dry_run: bool, shards_removed: u64, kept_out: u64) -> Result<RevertReport> {
+    fn build_report(&self, dry_run: bool, shards_removed: u64, kept_out: u64) -> Result<RevertReport> {
         let (changes, _) = changes_of_records(self.newest, self.then)?;
         let records_restored = changes.records_added.saturating_sub(kept_out);
         let records_before = self.newest.entry().totals.records;
@@ -164,19 +164,19 @@ impl<'a> Revert<'a> {
     }
 
     /// Returns the shards of the older version that the newest lacks, without the records that were erased since.
-    fn restored(&self, live: &HashSet<&str>) -> Result<Wanted<'a>> {
-        let erased = tombstones(self.dataset, self.newest.entry())?;
+    fn shards_to_restore(&self, live: &HashSet<&str>) -> Result<ShardsToRestore<'a>> {
+        let erased = read_tombstones(self.dataset, self.newest.entry())?;
         let erased = Ranges::new(erased.iter().map(|stone| (stone.first, stone.first + stone.records)).collect());
-        let suppress = SuppressList::of_stored(self.newest)?;
+        let suppress = SuppressList::without_key(self.newest)?;
         let store = self.dataset.store();
-        let table = self.then.runs()?;
+        let table = self.then.run_table()?;
         let by_shard = self.then.runs_by_shard()?;
-        let mut out = Wanted::default();
-        for shard in self.then.shards()?.iter().filter(|shard| !live.contains(shard.path.as_str())) {
+        let mut out = ShardsToRestore::default();
+        for shard in self.then.live_shards()?.iter().filter(|shard| !live.contains(shard.path.as_str())) {
             let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
             let mut rows = rewrite::rows_in(store, runs, table, &erased)?;
             if let Some(list) = &suppress {
-                rows.extend(self.suppressed(list, shard)?);
+                rows.extend(self.suppressed_rows(list, shard)?);
                 rows.sort_unstable();
                 rows.dedup();
             }
@@ -193,7 +193,7 @@ impl<'a> Revert<'a> {
     }
 
     /// Returns the rows of a shard that have an erased id.
-    fn suppressed(&self, list: &SuppressList, shard: &ShardMeta) -> Result<Vec<u64>> {
+    fn suppressed_rows(&self, list: &SuppressList, shard: &ShardMeta) -> Result<Vec<u64>> {
         let mut rows = Vec::new();
         let mut first = 0;
         for batch in sidecar_batches(self.dataset.store(), &shard.sidecar(), ROWS)? {

@@ -27,7 +27,7 @@ pub struct RemovedSource {
 
 /// Selected sources and the records that came from them.
 #[derive(Debug, Default)]
-pub(in crate::ops) struct Selection {
+pub(in crate::ops) struct SourceSelection {
     /// Numbers of all records of the selected tables and archives.
     ranges: Ranges,
     /// Stored keys of samples with selected files, with the record numbers of the run that imported them.
@@ -40,36 +40,36 @@ pub(in crate::ops) struct Selection {
 
 /// A row of the list of sources, reduced to what decides which record numbers belong to the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Start {
+struct SourceStart {
     first: u64,
     version: Version,
     /// Position in the list: within a version, sources are in the order of their records.
     at: usize,
 }
 
-impl Selection {
+impl SourceSelection {
     /// Selects the sources of the newest version that `wanted` accepts.
     ///
     /// # Errors
     /// When the list of sources cannot be read.
-    pub(in crate::ops) fn of(
+    pub(in crate::ops) fn select_sources(
         newest: &Snapshot,
         pseudonymizer: Option<&Pseudonymizer>,
         wanted: &mut dyn FnMut(&SourceRow) -> bool,
     ) -> Result<Self> {
         let keys = &newest.entry().settings.keys;
-        let mut starts: Vec<Start> = Vec::new();
-        let mut tables: Vec<Start> = Vec::new();
+        let mut starts: Vec<SourceStart> = Vec::new();
+        let mut tables: Vec<SourceStart> = Vec::new();
         let mut parts: BTreeMap<(u64, Version), HashSet<String>> = BTreeMap::new();
         let mut selection = Self::default();
         newest.each_source(&mut |row| {
             let at = starts.len();
-            starts.extend(row.firsts().map(|first| Start { first, version: row.version, at }));
+            starts.extend(row.first_records().map(|first| SourceStart { first, version: row.version, at }));
             if row.removed.is_some() || !wanted(&row) {
                 return Ok(());
             }
             if row.is_part_of_sample() {
-                let key = keys.key(&row.name);
+                let key = keys.path_key(&row.name);
                 parts.entry((row.first_record, row.version)).or_default().insert(key.into_owned());
             } else {
                 tables.extend_from_slice(&starts[at..]);
@@ -84,7 +84,7 @@ impl Selection {
             starts.get(next).map_or(newest.entry().next_record, |start| start.first)
         };
         // A source without records begins where the next one begins: the last of these has the records.
-        let owns = |start: &&Start| {
+        let owns = |start: &&SourceStart| {
             let next = starts.partition_point(|other| other.first <= start.first);
             next.checked_sub(1).and_then(|last| starts.get(last)) == Some(*start)
         };
@@ -92,7 +92,7 @@ impl Selection {
         if !parts.is_empty() {
             selection.with_other_parts(newest, &parts)?;
         }
-        let stored = |key: String| IdQuery::new(pseudonymizer, &key).text().to_owned();
+        let stored = |key: String| IdQuery::new(pseudonymizer, &key).hashed_text().to_owned();
         selection.samples = parts
             .into_iter()
             .map(|((first, _), keys)| ((first, end(first)), keys.into_iter().map(stored).collect()))
@@ -107,7 +107,7 @@ impl Selection {
             let keys = parts
                 .get(&(row.first_record, row.version))
                 .filter(|_| row.is_part_of_sample() && row.removed.is_none());
-            if keys.is_some_and(|keys| keys.contains(rule.key(&row.name).as_ref()))
+            if keys.is_some_and(|keys| keys.contains(rule.path_key(&row.name).as_ref()))
                 && self.rows.insert((row.uri.clone(), row.version))
             {
                 self.sources.push(RemovedSource { source: row.name, uri: row.uri, version: row.version });
@@ -130,10 +130,10 @@ impl Selection {
     /// When sidecars or record numbers cannot be read.
     pub(in crate::ops) fn affected_shards(&self, newest: &Snapshot) -> Result<Vec<AffectedShard>> {
         let store = newest.dataset().store();
-        let table = newest.runs()?;
+        let table = newest.run_table()?;
         let by_shard = newest.runs_by_shard()?;
         let mut affected_shards = Vec::new();
-        for shard in newest.shards()? {
+        for shard in newest.live_shards()? {
             let runs = by_shard.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
             let mut rows = rewrite::rows_in(store, runs, table, &self.ranges)?;
             for (numbers, keys) in &self.samples {

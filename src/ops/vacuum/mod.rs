@@ -21,14 +21,15 @@ pub use self::table::{DeletedFile, TableVacuumReport, vacuum_table};
 use super::Context;
 use crate::{
     dataset::{
-        Dataset, DeletableObject, ObjectKind, PendingDeletion, Retention, Snapshot, Unreferenced, expire,
+        Dataset, DeletableObject, ObjectKind, PendingDeletion, Retention, Snapshot, Unreferenced, expire_versions,
+        find_unreferenced,
         leases::{self, Lease},
-        open_plans, retain_deletable, unreferenced,
+        open_plans, retain_deletable,
     },
     error::{Error, Result},
     events::Event,
     id::{TransactionId, Version, run_of_folder},
-    indexes::version::{Prepared, refresh},
+    indexes::version::{PreparedIndexes, refresh_indexes},
     storage::{Location, Lock, SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
 
@@ -125,38 +126,39 @@ pub struct VacuumReport {
 ///
 /// # Errors
 /// When there is no dataset, the log cannot be read, or the store fails; running it again finishes the work.
-pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOptions) -> Result<VacuumReport> {
+pub fn vacuum_dataset(context: &Context<'_>, location: &Location, options: &VacuumOptions) -> Result<VacuumReport> {
     let started = Instant::now();
     let retain = options.retain.unwrap_or(DEFAULT_RETAIN);
     if retain < SHORTEST_RETAIN && !options.force {
         return Err(Error::usage("expected --retain of a day or more, found less")
-            .hint("otherwise, what a running command has written but not committed yet could be deleted")
-            .hint("when no other command runs on this dataset, add --force"));
+            .with_hint("otherwise, what a running command has written but not committed yet could be deleted")
+            .with_hint("when no other command runs on this dataset, add --force"));
     }
-    let dataset = context.dataset(location)?;
-    let newest = dataset.open()?;
+    let dataset = context.open_dataset(location)?;
+    let newest = dataset.open_newest()?;
     if !options.dry_run {
         super::erase::finish_cut_short(context, Some(&newest))?;
     }
-    let now = dataset.now()?;
+    let now = dataset.store_time()?;
     super::warn_about_clocks(context, &newest, now);
-    let cutoff =
-        now.checked_sub(retain).map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
-    let _alone = if options.dry_run { None } else { Some(dataset.store().lock(OWN_LOCK)?) };
-    let mut holders = leases::holders(&dataset, now)?;
+    let cutoff = now
+        .checked_sub(retain)
+        .map_err(|e| Error::usage("expected a --retain that ends after the year 0").with_cause(e))?;
+    let _alone = if options.dry_run { None } else { Some(dataset.store().acquire_lock(OWN_LOCK)?) };
+    let mut holders = leases::active_holders(&dataset, now)?;
     let mut turn = None;
     if !options.dry_run && is_held_back(&newest, oldest_leased(&holders), cutoff)? {
-        turn = Some(Turn::take(context, &newest)?);
+        turn = Some(Turn::wait_for_turn(context, &newest)?);
         // Leases of killed runs have ended in the meantime.
-        holders = leases::holders(&dataset, dataset.now()?)?;
+        holders = leases::active_holders(&dataset, dataset.store_time()?)?;
     }
     let leased = oldest_leased(&holders);
     let mut retention = Retention { cutoff, leased, ..Retention::default() };
     retention.active.extend(holders.into_iter().map(|(run, _)| run));
     let plans = open_plans(&dataset)?.into_iter().filter(|plan| !plan.is_idle(now));
-    retention.active.extend(plans.map(|plan| plan.name.id.tag().to_owned()));
+    retention.active.extend(plans.map(|plan| plan.name.id.short_tag().to_owned()));
     let idle = detect_active_runs(&dataset, &mut retention)?;
-    let mut found = super::or_overtaken(Some(&newest), unreferenced(&dataset, &retention))?;
+    let mut found = super::or_overtaken(Some(&newest), find_unreferenced(&dataset, &retention))?;
     let mut report = VacuumReport {
         dataset: location.to_string(),
         version: found.version,
@@ -185,7 +187,7 @@ pub fn vacuum(context: &Context<'_>, location: &Location, options: &VacuumOption
         idle.iter().try_for_each(|lock| delete_lock(&dataset, lock))?;
     }
     report.runs_abandoned = found.abandoned.len() as u64;
-    count(&mut report, found.objects);
+    count_deleted(&mut report, found.objects);
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
 }
@@ -199,11 +201,11 @@ struct Turn {
 
 impl Turn {
     /// Waits for the erasures that run, a limited time.
-    fn take(context: &Context<'_>, newest: &Snapshot) -> Result<Self> {
+    fn wait_for_turn(context: &Context<'_>, newest: &Snapshot) -> Result<Self> {
         let note = "waiting for an erasure that reads versions which would expire without it";
         context.observer.event(Event::Note(note.to_owned()));
         let (dataset, transaction) = (newest.dataset(), TransactionId::fresh());
-        let lock = dataset.store().lock(transaction.tag())?;
+        let lock = dataset.store().acquire_lock(transaction.short_tag())?;
         let lease = Lease::take_turn(dataset, &transaction, newest.version(), &|| context.cancel.check())?;
         Ok(Self { _lease: lease, _lock: lock })
     }
@@ -222,7 +224,7 @@ fn is_held_back(newest: &Snapshot, leased: Option<Version>, cutoff: Timestamp) -
     if next > newest.version() {
         return Ok(false);
     }
-    let entry = super::or_overtaken(Some(newest), newest.dataset().entry(next))?;
+    let entry = super::or_overtaken(Some(newest), newest.dataset().read_entry(next))?;
     Ok(newest.committed_at(next, entry.committed_at) <= cutoff)
 }
 
@@ -238,18 +240,18 @@ fn carry_out(
     if found.needs_entry() {
         let arguments =
             BTreeMap::from([("retain".to_owned(), format!("{}s", options.retain.unwrap_or(DEFAULT_RETAIN).as_secs()))]);
-        report.version = expire(dataset, found, &arguments)?.version();
+        report.version = expire_versions(dataset, found, &arguments)?.version();
     }
     // From here on, erasures see which versions have expired.
     drop(turn);
-    let newest = dataset.open()?;
+    let newest = dataset.open_newest()?;
     // Readers of the Delta log must not find objects in it that are deleted below.
-    refresh(&newest, Prepared::default(), context.observer)?;
+    refresh_indexes(&newest, PreparedIndexes::default(), context.observer)?;
     super::or_overtaken(Some(&newest), retain_deletable(dataset, found))?;
     let objects = std::mem::take(&mut found.objects);
     let (unchanged, changed) = check_files(context, dataset, objects)?;
     report.files_changed = changed;
-    delete(context, dataset, &unchanged)?;
+    delete_objects(context, dataset, &unchanged)?;
     found.objects = unchanged;
     Ok(())
 }
@@ -261,7 +263,7 @@ const OWN_LOCK: &str = "vacuum";
 fn detect_active_runs(dataset: &Dataset, retention: &mut Retention) -> Result<Vec<String>> {
     let folder = format!("{SYSTEM_FOLDER}/locks");
     let mut idle = Vec::new();
-    for facts in dataset.store().list(&folder)? {
+    for facts in dataset.store().list_folder(&folder)? {
         let name = facts.path[folder.len() + 1..].to_owned();
         if name == OWN_LOCK {
             continue;
@@ -285,7 +287,7 @@ fn delete_lock(dataset: &Dataset, name: &str) -> Result<()> {
     if run_of_folder(name).is_none() {
         return Ok(());
     }
-    match dataset.store().lock(name) {
+    match dataset.store().acquire_lock(name) {
         Ok(_held) => dataset.store().delete(&format!("{SYSTEM_FOLDER}/locks/{name}")),
         // Another process holds the lock.
         Err(_) => Ok(()),
@@ -312,10 +314,10 @@ fn check_files(
 }
 
 /// Deletes objects, kind by kind.
-fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject]) -> Result<()> {
+fn delete_objects(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject]) -> Result<()> {
     let bytes = objects.iter().map(|o| o.facts.bytes).sum();
     context.observer.event(Event::Phase { name: "deleting", bytes: Some(bytes) });
-    let pool = pool()?;
+    let pool = deletion_pool()?;
     for kind in objects.chunk_by(|a, b| a.kind == b.kind) {
         pool.install(|| kind.par_chunks(DELETED_TOGETHER).try_for_each(|some| delete_some(context, dataset, some)))?;
     }
@@ -323,11 +325,11 @@ fn delete(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject])
 }
 
 /// Returns threads for deletions.
-fn pool() -> Result<rayon::ThreadPool> {
+fn deletion_pool() -> Result<rayon::ThreadPool> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(DELETIONS_AT_ONCE)
         .build()
-        .map_err(|e| Error::internal("starting threads failed").cause(e))
+        .map_err(|e| Error::internal("starting threads failed").with_cause(e))
 }
 
 fn delete_some(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObject]) -> Result<()> {
@@ -346,7 +348,7 @@ fn delete_some(context: &Context<'_>, dataset: &Dataset, objects: &[DeletableObj
     Ok(())
 }
 
-fn count(report: &mut VacuumReport, objects: Vec<DeletableObject>) {
+fn count_deleted(report: &mut VacuumReport, objects: Vec<DeletableObject>) {
     for object in objects {
         let bytes = object.facts.bytes;
         report.objects_deleted += 1;

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::{Amount, VacuumOptions, pool};
+use super::{Amount, VacuumOptions, deletion_pool};
 use crate::{
     dataset::Dataset,
     delta::{self, FileRole, LiveTable, Removals, Terms, Vacuuming, is_left_alone},
@@ -88,16 +88,16 @@ pub struct TableVacuumReport {
 /// store fails. Running it again finishes the work.
 pub fn vacuum_table(context: &Context<'_>, table: &delta::Table, options: &VacuumOptions) -> Result<TableVacuumReport> {
     let started = Instant::now();
-    let live = table.live(0)?;
+    let live = table.live_table(0)?;
     live.check_vacuum()?;
-    let terms = terms(&live, options)?;
+    let terms = retention_terms(&live, options)?;
     let dataset = Dataset::new(Arc::clone(live.store()));
     // The clock of a remote store is known only from what is written there.
-    let now = if options.dry_run { Timestamp::now() } else { dataset.now()? };
+    let now = if options.dry_run { Timestamp::now() } else { dataset.store_time()? };
     let cutoff = now
         .checked_sub(terms.retain)
-        .map_err(|e| Error::usage("expected a --retain that ends after the year 0").cause(e))?;
-    let removals = table.removals(&live)?;
+        .map_err(|e| Error::usage("expected a --retain that ends after the year 0").with_cause(e))?;
+    let removals = table.read_removals(&live)?;
     warn_about_table_clocks(context, removals.newest_commit(), removals.dated_after(now.as_millisecond()), now);
     let mut report = TableVacuumReport {
         table: live.store().location().to_string(),
@@ -107,11 +107,11 @@ pub fn vacuum_table(context: &Context<'_>, table: &delta::Table, options: &Vacuu
         retained_from: removals.retained_from(cutoff.as_millisecond()),
         ..TableVacuumReport::default()
     };
-    let mut files = find(&live, &removals, cutoff, &mut report)?;
+    let mut files = find_deletable(&live, &removals, cutoff, &mut report)?;
     if !options.dry_run && !files.is_empty() {
         dataset.test_store()?;
         let carried_out = carry_out(context, &live, terms, files, &mut report);
-        live.store().tidy();
+        live.store().remove_leftovers();
         files = carried_out?;
     }
     for file in files {
@@ -127,22 +127,22 @@ pub fn vacuum_table(context: &Context<'_>, table: &delta::Table, options: &Vacuu
 }
 
 /// Returns how long files are kept: as long as the table states, if the user does not say.
-fn terms(live: &LiveTable, options: &VacuumOptions) -> Result<Terms> {
-    let stated = live.retention()?;
+fn retention_terms(live: &LiveTable, options: &VacuumOptions) -> Result<Terms> {
+    let stated = live.retention_period()?;
     let retain = options.retain.unwrap_or(stated);
     if retain < stated && !options.force {
-        let (wanted, found) = (written(stated), written(retain));
+        let (wanted, found) = (format_duration(stated), format_duration(retain));
         return Err(Error::usage(format!(
             "expected --retain of {wanted} or more, as the Delta table states, found {found}"
         ))
-        .at(live.store().location().to_string())
-        .hint("otherwise, files could be deleted that running queries still read")
-        .hint("when no other program uses the table, add --force"));
+        .at_location(live.store().location().to_string())
+        .with_hint("otherwise, files could be deleted that running queries still read")
+        .with_hint("when no other program uses the table, add --force"));
     }
     Ok(Terms { retain, stated, is_checked: !options.force })
 }
 
-fn written(duration: Duration) -> String {
+fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let unit = [("d", 86_400), ("h", 3600), ("m", 60)]
         .into_iter()
@@ -151,7 +151,7 @@ fn written(duration: Duration) -> String {
 }
 
 /// Returns the files that may be deleted, by path.
-fn find(
+fn find_deletable(
     live: &LiveTable,
     removals: &Removals,
     cutoff: Timestamp,
@@ -159,7 +159,7 @@ fn find(
 ) -> Result<Vec<DeletedFile>> {
     let mut files = Vec::new();
     let mut look = |ObjectFacts { path, bytes, modified, .. }: ObjectFacts| {
-        match removals.expired(&path, cutoff.as_millisecond()) {
+        match removals.expired_role(&path, cutoff.as_millisecond()) {
             // Another program may be writing a file of this name anew.
             Some(kind) if modified <= cutoff => files.push(DeletedFile { path, kind, bytes }),
             Some(_) => report.files_retained += 1,
@@ -172,7 +172,7 @@ fn find(
             }
         }
     };
-    live.store().walk("", &mut |listed| {
+    live.store().walk_folder("", &mut |listed| {
         match listed {
             Listed::Object(facts) => look(facts),
             Listed::FolderLink(_) => {}
@@ -200,7 +200,7 @@ fn carry_out(
     let mut vacuuming = Vacuuming::start(live, terms, (count as u64, bytes), now())?;
     context.observer.event(Event::Phase { name: "deleting", bytes: Some(bytes) });
     let done = AtomicU64::new(0);
-    let deleted = delete(context, live, &mut vacuuming, files, &done);
+    let deleted = delete_files(context, live, &mut vacuuming, files, &done);
     let ended = vacuuming.end(done.load(Ordering::Relaxed), deleted.is_ok(), now());
     let deleted = deleted?;
     let (version, added) = ended?;
@@ -209,26 +209,26 @@ fn carry_out(
     match deleted.iter().find(|file| added.contains(&file.path)) {
         None => Ok(deleted),
         Some(file) => Err(Error::integrity("another program added a file to the table while it was deleted")
-            .at(live.store().location().join(&file.path).to_string())
-            .hint(
+            .at_location(live.store().location().join(&file.path).to_string())
+            .with_hint(
                 "the newest version lacks this file: restore it from a copy, or restore another version of the table",
             )),
     }
 }
 
 /// Deletes files in batches, but those that other programs have added meanwhile; `done` counts them.
-fn delete(
+fn delete_files(
     context: &Context<'_>,
     live: &LiveTable,
     vacuuming: &mut Vacuuming<'_>,
     files: Vec<DeletedFile>,
     done: &AtomicU64,
 ) -> Result<Vec<DeletedFile>> {
-    let pool = pool()?;
+    let pool = deletion_pool()?;
     let mut deleted = Vec::with_capacity(files.len());
     let mut files = files.into_iter().peekable();
     while files.peek().is_some() {
-        let added = vacuuming.refresh()?;
+        let added = vacuuming.read_added_files()?;
         let batch: Vec<DeletedFile> = files.by_ref().take(BATCH).filter(|file| !added.contains(&file.path)).collect();
         pool.install(|| {
             batch.par_iter().try_for_each(|file| {

@@ -23,7 +23,7 @@ use rayon::prelude::*;
 use crate::{
     codec::checksum::xxh3_64,
     dataset::{
-        IdColumn, IdKind, Run, SegmentRef, Settings, ShardMeta, Snapshot, SuppressList, each_pair, numbered,
+        IdColumn, IdKind, Run, SegmentRef, Settings, ShardMeta, Snapshot, SuppressList, each_pair, numbered_rows,
         sidecar_batches, stored_hash,
     },
     error::{Error, Result},
@@ -47,7 +47,7 @@ pub(super) struct Sum {
 
 impl Sum {
     /// Adds a pair of a record on a side; the side is empty where segments do not state it.
-    pub(super) fn add(&mut self, (kind, hash, number): Pair, side: &str) {
+    pub(super) fn add_pair(&mut self, (kind, hash, number): Pair, side: &str) {
         let mut bytes = [0; 17];
         bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
@@ -56,7 +56,7 @@ impl Sum {
         self.mixed = self.mixed.wrapping_add(xxh3_64(&bytes) ^ xxh3_64(side.as_bytes()).rotate_left(32));
     }
 
-    fn join(&mut self, other: Self) {
+    fn merge(&mut self, other: Self) {
         self.pairs += other.pairs;
         self.mixed = self.mixed.wrapping_add(other.mixed);
     }
@@ -89,7 +89,8 @@ impl<'a> Index<'a> {
     ) -> Result<Self> {
         let version = snapshot.version();
         let numbers: HashMap<&str, usize> = shards.iter().enumerate().map(|(i, s)| (s.path.as_str(), i)).collect();
-        let plain = snapshot.runs()?.all().iter().filter(|run| run.contains(version) && run.scattered.is_none());
+        let plain =
+            snapshot.run_table()?.as_slice().iter().filter(|run| run.is_in_version(version) && run.scattered.is_none());
         let place = |run: &Run| (run.first, run.first + run.records, numbers.get(run.shard.as_str()).copied());
         let mut owners: Vec<(u64, u64, Option<usize>)> = plain.map(place).collect();
         owners.extend(sorted.iter().map(|run| (run.first, run.first + run.records, None)));
@@ -103,8 +104,8 @@ impl<'a> Index<'a> {
                 pairs += 1;
                 let at = owners.partition_point(|(first, _, _)| *first <= number);
                 match at.checked_sub(1).and_then(|at| owners.get(at)).filter(|(_, end, _)| number < *end) {
-                    Some((_, _, Some(shard))) => sums[*shard].add((kind, hash, number), side),
-                    Some((_, _, None)) => sorted.add((kind, hash, number), side),
+                    Some((_, _, Some(shard))) => sums[*shard].add_pair((kind, hash, number), side),
+                    Some((_, _, None)) => sorted.add_pair((kind, hash, number), side),
                     None => {}
                 }
                 Ok(())
@@ -124,8 +125,8 @@ impl<'a> Index<'a> {
         for segments in snapshot.entry().segments.chunks(rayon::current_num_threads().max(1)) {
             let found: Vec<(Vec<Sum>, Sum, u64)> = segments.par_iter().map(sum).collect::<Result<_>>()?;
             for (sums, sorted, pairs) in found {
-                index.shards.iter_mut().zip(sums).for_each(|(all, sum)| all.join(sum));
-                index.sorted.join(sorted);
+                index.shards.iter_mut().zip(sums).for_each(|(all, sum)| all.merge(sum));
+                index.sorted.merge(sorted);
                 index.pairs += pairs;
             }
         }
@@ -136,13 +137,13 @@ impl<'a> Index<'a> {
     ///
     /// # Errors
     /// When it is damaged, contains an erased id, or contains an id that the index lacks.
-    pub(super) fn check(&self, number: usize, shard: &ShardMeta) -> Result<()> {
+    pub(super) fn check_shard(&self, number: usize, shard: &ShardMeta) -> Result<()> {
         let mut sum = Sum::default();
         let side = self.side_check(shard)?;
         let own = self.stated_side(shard);
-        let rows = self.each(shard, &mut |row, pair, id| {
-            sum.add(pair, own);
-            side.as_ref().map_or(Ok(()), |check| check.row(row, pair.0, id))
+        let rows = self.each_sidecar_pair(shard, &mut |row, pair, id| {
+            sum.add_pair(pair, own);
+            side.as_ref().map_or(Ok(()), |check| check.check_row(row, pair.0, id))
         })?;
         if rows != shard.records {
             return Err(Error::integrity(format!("expected a sidecar of {} rows, found {rows}", shard.records)));
@@ -152,7 +153,7 @@ impl<'a> Index<'a> {
             self.seen[1].fetch_add(sum.mixed, Ordering::Relaxed);
             return Ok(());
         }
-        if self.shards.get(number) == Some(&sum) { Ok(()) } else { self.explain(shard) }
+        if self.shards.get(number) == Some(&sum) { Ok(()) } else { self.find_difference(shard) }
     }
 
     /// Returns the check that the ids of a shard belong to the side in whose folder it lies; `None` if the dataset is
@@ -161,7 +162,7 @@ impl<'a> Index<'a> {
         let settings = &self.snapshot.entry().settings;
         let Some(sides) = &settings.split else { return Ok(None) };
         let side = sides.of_path(&shard.path).ok_or_else(|| {
-            Error::integrity(format!("expected the shard in the folder of a side, such as {}", sides.folder(0)))
+            Error::integrity(format!("expected the shard in the folder of a side, such as {}", sides.side_folder(0)))
         })?;
         Ok(SideCheck::new(settings, side))
     }
@@ -179,7 +180,7 @@ impl<'a> Index<'a> {
 
     /// Returns whether the record numbers of a shard are in a table beside it.
     pub(super) fn is_sorted(&self, shard: &ShardMeta) -> Result<bool> {
-        let runs = self.snapshot.runs()?.of_shard(&shard.path, self.snapshot.version());
+        let runs = self.snapshot.run_table()?.of_shard(&shard.path, self.snapshot.version());
         Ok(runs.iter().any(|run| run.scattered.is_some()))
     }
 
@@ -187,10 +188,10 @@ impl<'a> Index<'a> {
     ///
     /// # Errors
     /// The difference, or what cannot be read.
-    pub(super) fn explain(&self, shard: &ShardMeta) -> Result<()> {
+    pub(super) fn find_difference(&self, shard: &ShardMeta) -> Result<()> {
         let mut wanted: HashMap<Pair, (u64, String)> = HashMap::new();
         let mut numbers = HashSet::new();
-        self.each(shard, &mut |row, pair, id| {
+        self.each_sidecar_pair(shard, &mut |row, pair, id| {
             numbers.insert(pair.2);
             wanted.insert(pair, (row, id.to_owned()));
             Ok(())
@@ -210,7 +211,7 @@ impl<'a> Index<'a> {
                     Some(side) => Err(Error::integrity(format!(
                         "a segment of the id index states the side {side} for record {number}, which is on {own}"
                     ))
-                    .at(segment.path.clone())),
+                    .at_location(segment.path.clone())),
                 }
             })?;
         }
@@ -228,10 +229,14 @@ impl<'a> Index<'a> {
     }
 
     /// Passes the ids of a sidecar as pairs, each with its row, to `visit`; returns the number of rows.
-    fn each(&self, shard: &ShardMeta, visit: &mut dyn FnMut(u64, Pair, &str) -> Result<()>) -> Result<u64> {
-        let (store, table) = (self.snapshot.dataset().store(), self.snapshot.runs()?);
+    fn each_sidecar_pair(
+        &self,
+        shard: &ShardMeta,
+        visit: &mut dyn FnMut(u64, Pair, &str) -> Result<()>,
+    ) -> Result<u64> {
+        let (store, table) = (self.snapshot.dataset().store(), self.snapshot.run_table()?);
         let runs = table.of_shard(&shard.path, self.snapshot.version());
-        let mut numbers = numbered(store, &runs, table)?;
+        let mut numbers = numbered_rows(store, &runs, table)?;
         let mut first = 0;
         for batch in sidecar_batches(store, &shard.sidecar(), ROWS)? {
             let batch = batch?;
@@ -270,8 +275,11 @@ pub(super) fn hashes_of(
     if settings.private.is_some() {
         hashes = ids.iter().map(|id| id.map(|id| stored_hash(settings, id))).collect();
     } else {
-        IdColumn::join(std::slice::from_ref(ids))?.hashes().iter().for_each(|(row, hash)| hashes[row] = Some(hash));
+        IdColumn::join_parts(std::slice::from_ref(ids))?
+            .to_hashes()
+            .iter()
+            .for_each(|(row, hash)| hashes[row] = Some(hash));
     }
-    hashes.iter_mut().flatten().for_each(|hash| *hash = settings.hashes.cut(*hash));
+    hashes.iter_mut().flatten().for_each(|hash| *hash = settings.hashes.truncate_hash(*hash));
     Ok((ids.clone(), hashes))
 }

@@ -20,7 +20,7 @@ use crate::{
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ; when a sidecar or a segment is damaged or the
 /// store fails.
 pub(in crate::ops) fn check_index(store: &Arc<dyn Store>, settings: &Settings, outcome: &Outcome) -> Result<()> {
-    let shards: Vec<NewShard> = outcome.shards.iter().map(|shard| shard.clone().stacked(0)).collect();
+    let shards: Vec<NewShard> = outcome.shards.iter().map(|shard| shard.clone().into_new_shard(0)).collect();
     let has_sides = outcome.segments.iter().all(|segment| segment.side.is_some());
     let mut of_sidecars = Sum::default();
     for shard in &shards {
@@ -32,7 +32,7 @@ pub(in crate::ops) fn check_index(store: &Arc<dyn Store>, settings: &Settings, o
     for segment in &outcome.segments {
         let side = segment.side.as_deref().filter(|_| has_sides).unwrap_or_default();
         each_pair(store, segment, &mut |hash, number| {
-            of_index.add((segment.kind, hash, number), side);
+            of_index.add_pair((segment.kind, hash, number), side);
             Ok(())
         })?;
     }
@@ -42,7 +42,7 @@ pub(in crate::ops) fn check_index(store: &Arc<dyn Store>, settings: &Settings, o
             "expected an index of the ids of task {}, found other ids: its outcome was damaged or made up",
             outcome.task
         ))
-        .hint("delete the outcome, run the task again, and commit again")),
+        .with_hint("delete the outcome, run the task again, and commit again")),
     }
 }
 
@@ -60,7 +60,7 @@ pub(in crate::ops) fn check_merge(
     let store = snapshot.dataset().store();
     let (mut before, mut after) = (Sum::default(), Sum::default());
     for shard in old {
-        let runs = snapshot.runs()?.of_shard(&shard.path, snapshot.version());
+        let runs = snapshot.run_table()?.of_shard(&shard.path, snapshot.version());
         add_sidecar(store, settings, (shard, runs.iter().map(|run| (run.first, run.records))), "", &mut before)?;
     }
     for shard in new {
@@ -70,8 +70,8 @@ pub(in crate::ops) fn check_merge(
     match before == after {
         true => Ok(()),
         false => Err(Error::integrity("expected the ids of the merged shards, found others in the outcome of a task")
-            .at(store.location().join(new.first().map_or("", |shard| &shard.meta.path)).to_string())
-            .hint(MADE_UP_HINT)),
+            .at_location(store.location().join(new.first().map_or("", |shard| &shard.meta.path)).to_string())
+            .with_hint(MADE_UP_HINT)),
     }
 }
 
@@ -95,7 +95,7 @@ fn add_sidecar(
             let number = numbers.next();
             for (kind, hashes) in &columns {
                 if let (Some(hash), Some(number)) = (hashes[row], number) {
-                    sum.add((*kind, hash, number), side);
+                    sum.add_pair((*kind, hash, number), side);
                 }
             }
         }
@@ -103,7 +103,7 @@ fn add_sidecar(
     }
     if rows != shard.records {
         return Err(Error::integrity(format!("expected a sidecar of {} rows, found {rows}", shard.records))
-            .at(store.location().join(&shard.path).to_string()));
+            .at_location(store.location().join(&shard.path).to_string()));
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ impl Calendar {
 
     /// Returns the number of a year as astronomers count; `None` for the year 0 of calendars of real days, in which the
     /// year 1 follows the year -1.
-    fn astronomical(self, year: i64) -> Option<i64> {
+    fn astronomical_year(self, year: i64) -> Option<i64> {
         match self {
             Self::Standard | Self::Julian if year == 0 => None,
             Self::Standard | Self::Julian if year < 0 => Some(year + 1),
@@ -85,7 +85,7 @@ impl Calendar {
 
     /// Returns the days from day 0 of the calendar, which is 1970-01-01 in calendars with real days; `None` for invalid
     /// dates.
-    fn day(self, year: i64, month: i64, day: i64) -> Option<i64> {
+    fn days_from_date(self, year: i64, month: i64, day: i64) -> Option<i64> {
         if !(1..=12).contains(&month) || day < 1 {
             return None;
         }
@@ -103,13 +103,13 @@ impl Calendar {
             Self::NoLeap => year * 365 + of_year,
             Self::AllLeap => year * 366 + of_year,
             Self::Julian => julian_days(year) + of_year,
-            Self::Proleptic => civil::days(year, 1, 1) + of_year,
+            Self::Proleptic => civil::days_from_date(year, 1, 1) + of_year,
             Self::Standard => {
-                let found = civil::days(year, 1, 1) + of_year;
+                let found = civil::days_from_date(year, 1, 1) + of_year;
                 if found >= GREGORIAN {
                     found
                 } else {
-                    let found = Self::Julian.day(year, month, day)?;
+                    let found = Self::Julian.days_from_date(year, month, day)?;
                     // The ten days that the Gregorian reform skipped are invalid.
                     return (found < GREGORIAN).then_some(found);
                 }
@@ -119,7 +119,7 @@ impl Calendar {
     }
 
     /// Returns year, month and day of a day.
-    fn date(self, day: i64) -> (i64, i64, i64) {
+    fn date_from_days(self, day: i64) -> (i64, i64, i64) {
         if self == Self::Days360 {
             let of_year = day.rem_euclid(360);
             return (day.div_euclid(360), of_year / 30 + 1, of_year % 30 + 1);
@@ -151,8 +151,10 @@ impl TimeUnits {
             Error::input(format!(
                 "expected units of time such as `days since 1970-01-01`, found `{units}` ({calendar})"
             ))
-            .hint("keep the numbers as they are with --read raw=yes")
-            .hint("months have a length only in the calendar 360_day; the calendars standard and julian have no year 0")
+            .with_hint("keep the numbers as they are with --read raw=yes")
+            .with_hint(
+                "months have a length only in the calendar 360_day; the calendars standard and julian have no year 0",
+            )
         }))
     }
 
@@ -183,7 +185,7 @@ impl TimeUnits {
         if parts.next().is_some() || year > 999_999 {
             return None;
         }
-        let day = calendar.day(calendar.astronomical(sign * year)?, month, day)?;
+        let day = calendar.days_from_date(calendar.astronomical_year(sign * year)?, month, day)?;
         Some(Self { unit, calendar, epoch: i128::from(day) * DAY + time_of_day(time)? })
     }
 
@@ -203,17 +205,17 @@ impl TimeUnits {
         (moved.abs() < 1e30).then(|| moved.round() as i128 + self.epoch)
     }
 
-    fn timestamp(&self, micros: i128) -> Option<i64> {
+    fn timestamp_from_micros(&self, micros: i128) -> Option<i64> {
         if self.calendar != Calendar::NoLeap {
             return i64::try_from(micros).ok();
         }
-        let (year, month, day) = self.calendar.date(i64::try_from(micros.div_euclid(DAY)).ok()?);
-        let day = Calendar::Proleptic.day(year, month, day)?;
+        let (year, month, day) = self.calendar.date_from_days(i64::try_from(micros.div_euclid(DAY)).ok()?);
+        let day = Calendar::Proleptic.days_from_date(year, month, day)?;
         i64::try_from(i128::from(day) * DAY + micros.rem_euclid(DAY)).ok()
     }
 
-    fn text(&self, micros: i128) -> Option<String> {
-        let (year, month, day) = self.calendar.date(i64::try_from(micros.div_euclid(DAY)).ok()?);
+    fn format_micros(&self, micros: i128) -> Option<String> {
+        let (year, month, day) = self.calendar.date_from_days(i64::try_from(micros.div_euclid(DAY)).ok()?);
         let time = micros.rem_euclid(DAY);
         let (seconds, fraction) = (time / 1_000_000, time % 1_000_000);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -224,22 +226,22 @@ impl TimeUnits {
 
     /// Converts an integer to a timestamp in microseconds since 1970.
     pub fn timestamp_of_integer(&self, number: i128) -> Option<i64> {
-        self.timestamp(self.at_integer(number)?)
+        self.timestamp_from_micros(self.at_integer(number)?)
     }
 
     /// Converts a float to a timestamp, rounded to the microsecond.
     pub fn timestamp_of_double(&self, number: f64) -> Option<i64> {
-        self.timestamp(self.at_double(number)?)
+        self.timestamp_from_micros(self.at_double(number)?)
     }
 
     /// Converts an integer to a date as text.
     pub fn text_of_integer(&self, number: i128) -> Option<String> {
-        self.text(self.at_integer(number)?)
+        self.format_micros(self.at_integer(number)?)
     }
 
     /// Converts a float to a date as text.
     pub fn text_of_double(&self, number: f64) -> Option<String> {
-        self.text(self.at_double(number)?)
+        self.format_micros(self.at_double(number)?)
     }
 }
 
@@ -254,15 +256,15 @@ fn time_of_day(text: &str) -> Option<i128> {
         None => (text, ""),
     };
     let offset = match zone.strip_prefix(['+', '-']) {
-        Some(rest) if zone.starts_with('-') => -clock(rest)?,
-        Some(rest) => clock(rest)?,
+        Some(rest) if zone.starts_with('-') => -parse_clock(rest)?,
+        Some(rest) => parse_clock(rest)?,
         None if zone.is_empty() => 0,
-        None => clock(zone)?,
+        None => parse_clock(zone)?,
     };
-    Some(clock(time)? - offset)
+    Some(parse_clock(time)? - offset)
 }
 
-fn clock(text: &str) -> Option<i128> {
+fn parse_clock(text: &str) -> Option<i128> {
     let mut parts = text.split(':');
     let first = parts.next()?;
     // Zones may lack the colon: +0130.
@@ -343,8 +345,8 @@ mod tests {
     fn every_day_round_trips() {
         for calendar in [Calendar::NoLeap, Calendar::AllLeap, Calendar::Days360] {
             for day in -800..800 {
-                let (year, month, of_month) = calendar.date(day);
-                assert_eq!(calendar.day(year, month, of_month), Some(day), "{calendar:?}");
+                let (year, month, of_month) = calendar.date_from_days(day);
+                assert_eq!(calendar.days_from_date(year, month, of_month), Some(day), "{calendar:?}");
             }
         }
     }

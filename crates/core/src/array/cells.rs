@@ -25,13 +25,13 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{
     Arrays, DType, Slab, Values,
-    records::{Axis, Column, Plan},
-    rows::{Elements, around, fields, flat, missing_coordinates},
-    slab::permute,
+    records::{Axis, Plan, PlanColumn},
+    rows::{Elements, bounding_slab, decode_flat, missing_coordinates, row_fields},
+    slab::permute_axes,
 };
 use crate::{
     error::{Error, Result},
-    record::coded::{MAX_VALUES, batch_of, coded},
+    record::coded::{MAX_VALUES, batch_of, coded_column},
 };
 
 /// Minimum number of rows per possible value of packed numbers for these to become keys: all possible values are
@@ -52,8 +52,8 @@ pub struct Cells {
 /// `hashed`.
 ///
 /// # Errors
-/// As [`rows`](super::rows::rows).
-pub fn cells(source: &dyn Arrays, plan: &Plan, (first, count): (u64, u64), hashed: bool) -> Result<Cells> {
+/// As [`read_rows`](super::rows::read_rows).
+pub fn read_cells(source: &dyn Arrays, plan: &Plan, (first, count): (u64, u64), hashed: bool) -> Result<Cells> {
     let per_record = plan.rows_per_record().max(1);
     if !first.is_multiple_of(per_record) || !count.is_multiple_of(per_record) {
         return Err(Error::internal("rows of cells are cut between records"));
@@ -67,15 +67,15 @@ pub fn cells(source: &dyn Arrays, plan: &Plan, (first, count): (u64, u64), hashe
     for column in &plan.columns {
         let read = cell_column(source, plan, column, &records, hashed.then_some(&mut hashes));
         columns.push(
-            read.map_err(|e| if e.place().column.is_some() { e } else { e.column(column.field.name().as_str()) })?,
+            read.map_err(|e| if e.place().column.is_some() { e } else { e.in_column(column.field.name().as_str()) })?,
         );
     }
     let rows = usize::try_from(count).map_err(|_| Error::internal("more cells than memory has bytes"))?;
-    Ok(Cells { batch: batch_of(&fields(plan), columns, rows)?, hashes })
+    Ok(Cells { batch: batch_of(&row_fields(plan), columns, rows)?, hashes })
 }
 
 /// Returns the lengths and names of the dimensions of the cells in a range of records.
-fn grid<'a>(plan: &'a Plan, records: &Slab) -> Vec<(&'a str, u64)> {
+fn grid_dims<'a>(plan: &'a Plan, records: &Slab) -> Vec<(&'a str, u64)> {
     let along = plan.dim.iter().map(|dim| (dim.as_str(), records.count[0]));
     let within = plan.cells.iter().flatten().map(|(dim, length)| (dim.as_str(), *length));
     along.chain(within).collect()
@@ -83,20 +83,20 @@ fn grid<'a>(plan: &'a Plan, records: &Slab) -> Vec<(&'a str, u64)> {
 
 /// Returns the indices of cells along a dimension.
 fn index_column(plan: &Plan, dim: &str, records: &Slab) -> Result<ArrayRef> {
-    let grid = grid(plan, records);
+    let grid = grid_dims(plan, records);
     let axis = grid.iter().position(|(name, _)| *name == dim).unwrap_or(0);
     let base = if plan.dim.as_deref() == Some(dim) { records.start[0] } else { 0 };
     let numbers = base..base + grid.get(axis).map_or(0, |(_, length)| *length);
     let numbers = numbers.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
-    spread(Arc::new(Int64Array::from_iter_values(numbers)), &grid, &[axis])
+    broadcast_values(Arc::new(Int64Array::from_iter_values(numbers)), &grid, &[axis])
 }
 
 /// Assigns to each cell its value of an array that has only the dimensions `axes` of the grid.
-fn spread(values: ArrayRef, grid: &[(&str, u64)], axes: &[usize]) -> Result<ArrayRef> {
+fn broadcast_values(values: ArrayRef, grid: &[(&str, u64)], axes: &[usize]) -> Result<ArrayRef> {
     if values.len() <= MAX_VALUES && values.data_type().is_primitive() {
-        return Ok(Arc::new(pattern(grid, axes, values.len())?.with_values(values)));
+        return Ok(Arc::new(broadcast_keys(grid, axes, values.len())?.with_values(values)));
     }
-    Ok(take(values.as_ref(), &UInt64Array::from(repeated::<u64>(grid, axes)), None)?)
+    Ok(take(values.as_ref(), &UInt64Array::from(broadcast_indices::<u64>(grid, axes)), None)?)
 }
 
 /// Coordinate keys; consecutive splits mostly need the same ones.
@@ -115,14 +115,14 @@ struct Pattern {
 }
 
 /// Returns keys into an array of `values` values that has only the dimensions `axes` of the grid.
-fn pattern(grid: &[(&str, u64)], axes: &[usize], values: usize) -> Result<DictionaryArray<UInt16Type>> {
+fn broadcast_keys(grid: &[(&str, u64)], axes: &[usize], values: usize) -> Result<DictionaryArray<UInt16Type>> {
     let lengths: Vec<u64> = grid.iter().map(|(_, length)| *length).collect();
     let patterns = || PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
     let same = |known: &&Pattern| known.lengths == lengths && known.axes == axes && known.keys.values().len() == values;
     if let Some(known) = patterns().iter().find(same) {
         return Ok(known.keys.clone());
     }
-    let keys = PrimitiveArray::<UInt16Type>::new(repeated(grid, axes).into(), None);
+    let keys = PrimitiveArray::<UInt16Type>::new(broadcast_indices(grid, axes).into(), None);
     let keys = DictionaryArray::try_new(keys, Arc::new(NullArray::new(values)))?;
     let mut patterns = patterns();
     patterns.push(Pattern { lengths, axes: axes.to_vec(), keys: keys.clone() });
@@ -134,7 +134,7 @@ fn pattern(grid: &[(&str, u64)], axes: &[usize], values: usize) -> Result<Dictio
 }
 
 /// Returns for each cell of the grid the number of its element in an array that has only the dimensions `axes`.
-fn repeated<N: Copy + Default + AddAssign + TryFrom<u64>>(grid: &[(&str, u64)], axes: &[usize]) -> Vec<N> {
+fn broadcast_indices<N: Copy + Default + AddAssign + TryFrom<u64>>(grid: &[(&str, u64)], axes: &[usize]) -> Vec<N> {
     let mut strides = vec![0; grid.len()];
     let mut stride = 1;
     for axis in axes.iter().rev() {
@@ -162,16 +162,16 @@ fn repeated<N: Copy + Default + AddAssign + TryFrom<u64>>(grid: &[(&str, u64)], 
 fn cell_column(
     source: &dyn Arrays,
     plan: &Plan,
-    column: &Column,
+    column: &PlanColumn,
     records: &Slab,
     hashes: Option<&mut Vec<u64>>,
 ) -> Result<ArrayRef> {
-    let slab = around(plan, column, &(records.start[0]..records.start[0] + records.count[0]), &[]);
+    let slab = bounding_slab(plan, column, &(records.start[0]..records.start[0] + records.count[0]), &[]);
     let read = Elements::read(source, column, slab.clone())?;
     if let Some(hashes) = hashes {
-        chain(&read, column, &slab, hashes);
+        chain_hashes(&read, column, &slab, hashes);
     }
-    let grid = grid(plan, records);
+    let grid = grid_dims(plan, records);
     let axis = |dim: &String| grid.iter().position(|(name, _)| name == dim).unwrap_or(0);
     let axes: Vec<usize> = column.dims.iter().map(axis).collect();
     let whole = axes.iter().copied().eq(0..grid.len());
@@ -185,12 +185,12 @@ fn cell_column(
         None => Values::Fixed(read.bytes),
         Some(varied) => Values::Varied(varied),
     };
-    let values = flat(column, plan, values)?;
-    if whole { Ok(values) } else { spread(values, &grid, &axes) }
+    let values = decode_flat(column, plan, values)?;
+    if whole { Ok(values) } else { broadcast_values(values, &grid, &axes) }
 }
 
 /// Adds the stored bytes of a variable to the hashes of the records.
-fn chain(read: &Elements, column: &Column, slab: &Slab, hashes: &mut [u64]) {
+fn chain_hashes(read: &Elements, column: &PlanColumn, slab: &Slab, hashes: &mut [u64]) {
     let (bytes, width) = match &read.varied {
         None => (Cow::Borrowed(&read.bytes), read.width),
         Some(texts) => (Cow::Owned(texts.iter().flat_map(|text| xxh3_64(text).to_le_bytes()).collect()), 8),
@@ -204,7 +204,7 @@ fn chain(read: &Elements, column: &Column, slab: &Slab, hashes: &mut [u64]) {
         bytes
     } else {
         let order: Vec<usize> = std::iter::once(along).chain((0..slab.count.len()).filter(|a| *a != along)).collect();
-        Cow::Owned(permute(&bytes, width, &slab.count, &order))
+        Cow::Owned(permute_axes(&bytes, width, &slab.count, &order))
     };
     let record = bytes.len() / hashes.len().max(1);
     for (hash, bytes) in hashes.iter_mut().zip(bytes.chunks_exact(record.max(1))) {
@@ -213,7 +213,7 @@ fn chain(read: &Elements, column: &Column, slab: &Slab, hashes: &mut [u64]) {
 }
 
 /// Converts packed numbers to keys into their decoded values; `None` if that would not be smaller.
-pub(super) fn packed_column(plan: &Plan, column: &Column, bytes: &[u8]) -> Result<Option<ArrayRef>> {
+pub(super) fn packed_column(plan: &Plan, column: &PlanColumn, bytes: &[u8]) -> Result<Option<ArrayRef>> {
     macro_rules! of {
         ($type:ty) => {
             keyed(
@@ -236,8 +236,8 @@ pub(super) fn packed_column(plan: &Plan, column: &Column, bytes: &[u8]) -> Resul
     };
     let Some((keys, table)) = found else { return Ok(None) };
     // Decoding a number that never occurs may fail.
-    match flat(column, plan, Values::Fixed(table)) {
-        Ok(values) if values.data_type().is_primitive() => coded(keys, values).map(Some),
+    match decode_flat(column, plan, Values::Fixed(table)) {
+        Ok(values) if values.data_type().is_primitive() => coded_column(keys, values).map(Some),
         _ => Ok(None),
     }
 }
@@ -274,13 +274,13 @@ mod tests {
     #[test]
     fn numbers_of_elements_are_repeated_as_the_grid_says() {
         let grid = [("t", 2), ("y", 2), ("x", 3)];
-        assert_eq!(repeated::<u16>(&grid, &[0]), [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
-        assert_eq!(repeated::<u16>(&grid, &[1]), [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]);
-        assert_eq!(repeated::<u64>(&grid, &[2]), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]);
-        assert_eq!(repeated::<u64>(&grid, &[2, 0]), [0, 2, 4, 0, 2, 4, 1, 3, 5, 1, 3, 5]);
-        assert_eq!(repeated::<u16>(&grid, &[]), [0; 12]);
-        assert_eq!(repeated::<u16>(&[("t", 2), ("y", 0)], &[0]), [0_u16; 0]);
-        assert_eq!(repeated::<u16>(&[], &[]), [0]);
+        assert_eq!(broadcast_indices::<u16>(&grid, &[0]), [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(broadcast_indices::<u16>(&grid, &[1]), [0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1]);
+        assert_eq!(broadcast_indices::<u64>(&grid, &[2]), [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2]);
+        assert_eq!(broadcast_indices::<u64>(&grid, &[2, 0]), [0, 2, 4, 0, 2, 4, 1, 3, 5, 1, 3, 5]);
+        assert_eq!(broadcast_indices::<u16>(&grid, &[]), [0; 12]);
+        assert_eq!(broadcast_indices::<u16>(&[("t", 2), ("y", 0)], &[0]), [0_u16; 0]);
+        assert_eq!(broadcast_indices::<u16>(&[], &[]), [0]);
     }
 
     #[test]

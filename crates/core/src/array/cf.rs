@@ -21,7 +21,7 @@ use arrow::{
 use super::{
     Attribute, DType, Variable,
     calendar::TimeUnits,
-    dtype::{Half, primitive},
+    dtype::{Half, primitive_array},
 };
 use crate::error::{Error, Result};
 
@@ -41,12 +41,12 @@ struct Missing {
     integers: Vec<i128>,
     doubles: Vec<f64>,
     /// Smallest and largest valid number.
-    at_least: Option<Bound>,
-    at_most: Option<Bound>,
+    at_least: Option<StoredNumber>,
+    at_most: Option<StoredNumber>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Bound {
+struct StoredNumber {
     integer: Option<i128>,
     double: f64,
 }
@@ -65,28 +65,31 @@ impl Decode {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) when its time units are invalid, or an attribute has another type or
     /// number of values than the conventions say.
-    pub fn of(variable: &Variable) -> Result<Self> {
+    pub fn from_variable(variable: &Variable) -> Result<Self> {
         let mut stored = match &variable.dtype {
             dtype @ (DType::Int(_) | DType::UInt(_) | DType::Float(_)) => dtype.clone(),
             _ => return Ok(Self::default()),
         };
         let mut decode = Self::default();
-        let unsigned = text(variable, "_Unsigned")?.map(str::to_ascii_lowercase);
+        let unsigned = text_attribute(variable, "_Unsigned")?.map(str::to_ascii_lowercase);
         match (&stored, unsigned.as_deref()) {
             (DType::Int(width), Some("true")) => (decode.flip_sign, stored) = (true, DType::UInt(*width)),
             (DType::UInt(width), Some("false")) => (decode.flip_sign, stored) = (true, DType::Int(*width)),
             _ => {}
         }
-        decode.scale = scale(variable, &stored)?;
-        decode.missing = missing(variable, &stored, decode.flip_sign)?;
+        decode.scale = parse_scale(variable, &stored)?;
+        decode.missing = parse_missing(variable, &stored, decode.flip_sign)?;
         if decode.scale.is_some() {
             check_bounds(variable, &stored)?;
         }
-        if let (None, Some(units)) = (&decode.scale, variable.attribute("units").and_then(Attribute::text)) {
-            let calendar =
-                if units.to_ascii_lowercase().contains(" since ") { text(variable, "calendar")? } else { None };
+        if let (None, Some(units)) = (&decode.scale, variable.attribute("units").and_then(Attribute::as_text)) {
+            let calendar = if units.to_ascii_lowercase().contains(" since ") {
+                text_attribute(variable, "calendar")?
+            } else {
+                None
+            };
             let time = TimeUnits::parse(units, calendar.unwrap_or("standard")).transpose();
-            decode.time = time.map_err(|e| e.column(variable.name.as_str()))?;
+            decode.time = time.map_err(|e| e.in_column(variable.name.as_str()))?;
         }
         Ok(decode)
     }
@@ -113,11 +116,11 @@ impl Decode {
             (Some(_), _) => DataType::Utf8,
             (None, Some(scale)) if scale.single[1] => DataType::Float32,
             (None, Some(_)) => DataType::Float64,
-            (None, None) => self.signed(stored).column_type(raw),
+            (None, None) => self.flipped_type(stored).column_type(raw),
         }
     }
 
-    fn signed(&self, stored: &DType) -> DType {
+    fn flipped_type(&self, stored: &DType) -> DType {
         match stored {
             DType::Int(width) if self.flip_sign => DType::UInt(*width),
             DType::UInt(width) if self.flip_sign => DType::Int(*width),
@@ -129,8 +132,8 @@ impl Decode {
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for a time outside the range of timestamps.
-    pub fn column(&self, stored: &DType, bytes: &[u8]) -> Result<ArrayRef> {
-        let stored = self.signed(stored);
+    pub fn decode_column(&self, stored: &DType, bytes: &[u8]) -> Result<ArrayRef> {
+        let stored = self.flipped_type(stored);
         match &stored {
             DType::Int(1) => self.of_integers(&stored, bytes, i8::from_ne_bytes, f64::from, f32::from),
             DType::UInt(1) => self.of_integers(&stored, bytes, u8::from_ne_bytes, f64::from, f32::from),
@@ -165,11 +168,11 @@ impl Decode {
     ) -> Result<ArrayRef> {
         let values = bytes.as_chunks::<N>().0;
         let missing: Vec<T> = self.missing.integers.iter().filter_map(|value| T::try_from(*value).ok()).collect();
-        let bound = |bound: &Option<Bound>| bound.and_then(|bound| bound.integer);
+        let bound = |bound: &Option<StoredNumber>| bound.and_then(|bound| bound.integer);
         // A bound outside the range of the type excludes nothing, or everything.
         let (low, high) = (bound(&self.missing.at_least), bound(&self.missing.at_most));
         let plain = low.is_none() && high.is_none();
-        let nulls = if plain && !missing.iter().any(|missing| occurs(values, |value| read(value) == *missing)) {
+        let nulls = if plain && !missing.iter().any(|missing| any_value(values, |value| read(value) == *missing)) {
             None
         } else {
             let valid = BooleanBuffer::collect_bool(values.len(), |i| {
@@ -181,10 +184,10 @@ impl Decode {
             Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0)
         };
         match self.time {
-            Some(time) => times(values.len(), nulls, &time, |i| Number::Integer(read(values[i]).into())),
+            Some(time) => decode_times(values.len(), nulls, &time, |i| Number::Integer(read(values[i]).into())),
             None => match self.scale {
-                None => primitive(stored.column_type(false), bytes, values.len(), nulls),
-                Some(scale) => scale.column(values.iter().map(|value| read(*value)), nulls, double, single),
+                None => primitive_array(stored.column_type(false), bytes, values.len(), nulls),
+                Some(scale) => scale.unpack_values(values.iter().map(|value| read(*value)), nulls, double, single),
             },
         }
     }
@@ -213,10 +216,10 @@ impl Decode {
         });
         let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
         match self.time {
-            Some(time) => times(values.len(), nulls, &time, |i| Number::Double(double(read(values[i])))),
+            Some(time) => decode_times(values.len(), nulls, &time, |i| Number::Double(double(read(values[i])))),
             None => match self.scale {
-                None => primitive(stored.column_type(false), bytes, values.len(), nulls),
-                Some(scale) => scale.column(values.iter().map(|value| read(*value)), nulls, double, single),
+                None => primitive_array(stored.column_type(false), bytes, values.len(), nulls),
+                Some(scale) => scale.unpack_values(values.iter().map(|value| read(*value)), nulls, double, single),
             },
         }
     }
@@ -225,7 +228,7 @@ impl Decode {
 impl Scale {
     /// Unpacks values.
     #[expect(clippy::cast_possible_truncation, reason = "the factors were float32")]
-    fn column<T>(
+    fn unpack_values<T>(
         self,
         values: impl Iterator<Item = T>,
         nulls: Option<NullBuffer>,
@@ -260,7 +263,7 @@ impl Scale {
 }
 
 /// Whether such a value occurs; checks many values at a time.
-fn occurs<const N: usize>(values: &[[u8; N]], is: impl Fn([u8; N]) -> bool) -> bool {
+fn any_value<const N: usize>(values: &[[u8; N]], is: impl Fn([u8; N]) -> bool) -> bool {
     values.chunks(1024).any(|values| values.iter().fold(false, |found, value| found | is(*value)))
 }
 
@@ -269,7 +272,7 @@ enum Number {
     Double(f64),
 }
 
-fn times(
+fn decode_times(
     count: usize,
     nulls: Option<NullBuffer>,
     units: &TimeUnits,
@@ -281,7 +284,7 @@ fn times(
             Number::Double(number) => number.to_string(),
         };
         Error::input(format!("expected a time within the range of timestamps, found {found} units after the start"))
-            .hint("keep the numbers as they are with --read raw=yes")
+            .with_hint("keep the numbers as they are with --read raw=yes")
     };
     let is_null = |i| {
         nulls.as_ref().is_some_and(|nulls| nulls.is_null(i)) || matches!(number(i), Number::Double(d) if d.is_nan())
@@ -309,8 +312,8 @@ fn times(
 }
 
 /// Returns netCDF's default fill value for values that were never written.
-fn default_fill(stored: &DType) -> Option<Bound> {
-    let integer = |integer: i128| Some(Bound { integer: Some(integer), double: 0.0 });
+fn default_fill(stored: &DType) -> Option<StoredNumber> {
+    let integer = |integer: i128| Some(StoredNumber { integer: Some(integer), double: 0.0 });
     match stored {
         DType::Int(2) => integer(-32_767),
         DType::UInt(2) => integer(65_535),
@@ -318,36 +321,36 @@ fn default_fill(stored: &DType) -> Option<Bound> {
         DType::UInt(4) => integer(4_294_967_295),
         DType::Int(8) => integer(-9_223_372_036_854_775_806),
         DType::UInt(8) => integer(18_446_744_073_709_551_614),
-        DType::Float(_) => Some(Bound { integer: None, double: 9.969_209_968_386_869e36 }),
+        DType::Float(_) => Some(StoredNumber { integer: None, double: 9.969_209_968_386_869e36 }),
         _ => None,
     }
 }
 
 /// Returns an error about an attribute that cannot be applied.
-fn unusable(variable: &Variable, name: &str, expected: &str) -> Error {
+fn unusable_attribute(variable: &Variable, name: &str, expected: &str) -> Error {
     let found = match variable.attribute(name) {
         Some(Attribute::Text(text)) => format!("the text `{text}`"),
         Some(Attribute::Texts(_)) => "texts".to_owned(),
         Some(Attribute::Numbers(dtype, bytes)) => {
-            let count = bytes.len() / dtype.width().unwrap_or(1).max(1);
+            let count = bytes.len() / dtype.byte_width().unwrap_or(1).max(1);
             format!("{count} of {}", dtype.name())
         }
         Some(Attribute::Other(other)) => other.clone(),
         None => "none".to_owned(),
     };
     Error::input(format!("expected {expected} as attribute `{name}`, found {found}"))
-        .column(variable.name.as_str())
-        .hint("keep values as stored with --read raw=yes, choose others with --read var, or correct the attribute")
+        .in_column(variable.name.as_str())
+        .with_hint("keep values as stored with --read raw=yes, choose others with --read var, or correct the attribute")
 }
 
 /// Returns an attribute that has to be a text.
-fn text<'a>(variable: &'a Variable, name: &str) -> Result<Option<&'a str>> {
+fn text_attribute<'a>(variable: &'a Variable, name: &str) -> Result<Option<&'a str>> {
     let Some(attribute) = variable.attribute(name) else { return Ok(None) };
-    attribute.text().map(Some).ok_or_else(|| unusable(variable, name, "a text"))
+    attribute.as_text().map(Some).ok_or_else(|| unusable_attribute(variable, name, "a text"))
 }
 
 /// Returns an attribute that has to be numbers, `count` of them, or at least one if that is 0.
-fn numbers<'a>(variable: &'a Variable, name: &str, count: usize) -> Result<Option<&'a Attribute>> {
+fn numeric_attribute<'a>(variable: &'a Variable, name: &str, count: usize) -> Result<Option<&'a Attribute>> {
     let Some(attribute) = variable.attribute(name) else { return Ok(None) };
     let found = match attribute {
         Attribute::Numbers(DType::Int(width) | DType::UInt(width) | DType::Float(width), bytes) => bytes.len() / width,
@@ -361,7 +364,7 @@ fn numbers<'a>(variable: &'a Variable, name: &str, count: usize) -> Result<Optio
         1 => "a number".to_owned(),
         count => format!("{count} numbers"),
     };
-    Err(unusable(variable, name, &expected))
+    Err(unusable_attribute(variable, name, &expected))
 }
 
 /// Fails on bounds of packed numbers that are floats: netCDF4-python takes them for packed values, others for unpacked
@@ -370,23 +373,23 @@ fn check_bounds(variable: &Variable, stored: &DType) -> Result<()> {
     for name in ["valid_min", "valid_max", "valid_range"] {
         let attribute = variable.attribute(name);
         if let (false, Some(Attribute::Numbers(DType::Float(_), _))) = (matches!(stored, DType::Float(_)), attribute)
-            && !bounds(attribute, stored, false).is_empty()
+            && !stored_numbers(attribute, stored, false).is_empty()
         {
             let expected = format!("bounds of the packed type {}", stored.name());
-            return Err(unusable(variable, name, &expected));
+            return Err(unusable_attribute(variable, name, &expected));
         }
     }
     Ok(())
 }
 
 /// Converts the numbers of an attribute to the stored type; numbers that the type cannot represent are skipped.
-fn bounds(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<Bound> {
+fn stored_numbers(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<StoredNumber> {
     let Some(attribute) = attribute else { return Vec::new() };
-    let integers = attribute.integers();
-    let doubles = attribute.doubles();
+    let integers = attribute.to_integers();
+    let doubles = attribute.to_doubles();
     let bits = match stored {
         DType::Int(width) | DType::UInt(width) => 8 * u32::try_from(*width).unwrap_or(8),
-        _ => return doubles.into_iter().map(|double| Bound { integer: None, double }).collect(),
+        _ => return doubles.into_iter().map(|double| StoredNumber { integer: None, double }).collect(),
     };
     let limit = 1_i128 << bits;
     let (low, high) = if matches!(stored, DType::UInt(_)) { (0, limit) } else { (-limit / 2, limit / 2) };
@@ -400,11 +403,11 @@ fn bounds(attribute: Option<&Attribute>, stored: &DType, wrap: bool) -> Vec<Boun
         if integers.is_empty() { doubles.into_iter().filter_map(whole).collect() } else { integers };
     let values = values.into_iter().map(|value| if wrap { wrapped(value) } else { value });
     let fitting = values.filter(|value| (low..high).contains(value));
-    fitting.map(|integer| Bound { integer: Some(integer), double: 0.0 }).collect()
+    fitting.map(|integer| StoredNumber { integer: Some(integer), double: 0.0 }).collect()
 }
 
-fn missing(variable: &Variable, stored: &DType, wrap: bool) -> Result<Missing> {
-    let all = |name, count| Ok::<_, Error>(bounds(numbers(variable, name, count)?, stored, wrap));
+fn parse_missing(variable: &Variable, stored: &DType, wrap: bool) -> Result<Missing> {
+    let all = |name, count| Ok::<_, Error>(stored_numbers(numeric_attribute(variable, name, count)?, stored, wrap));
     let mut values = all("missing_value", 0)?;
     let fill = all("_FillValue", 1)?;
     match default_fill(stored) {
@@ -426,11 +429,11 @@ fn missing(variable: &Variable, stored: &DType, wrap: bool) -> Result<Missing> {
     })
 }
 
-fn scale(variable: &Variable, stored: &DType) -> Result<Option<Scale>> {
+fn parse_scale(variable: &Variable, stored: &DType) -> Result<Option<Scale>> {
     let number = |name| {
-        let attribute = numbers(variable, name, 1)?;
+        let attribute = numeric_attribute(variable, name, 1)?;
         let is_single = matches!(attribute, Some(Attribute::Numbers(DType::Float(2 | 4), _)));
-        Ok::<_, Error>(attribute.and_then(|attribute| Some((*attribute.doubles().first()?, is_single))))
+        Ok::<_, Error>(attribute.and_then(|attribute| Some((*attribute.to_doubles().first()?, is_single))))
     };
     let (mut factor, mut offset) = (number("scale_factor")?, number("add_offset")?);
     // A scale or offset that changes nothing does not change the type either, if it is the only one.
@@ -471,13 +474,13 @@ mod tests {
 
     fn variable(dtype: DType, attributes: Vec<(&str, Attribute)>) -> Variable {
         let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Variable { attributes, ..Variable::plain("v", dtype, &[]) }
+        Variable { attributes, ..Variable::with_dims("v", dtype, &[]) }
     }
 
     fn column(variable: &Variable, fills: bool, bytes: &[u8]) -> ArrayRef {
         let variable = &Variable { fills, ..variable.clone() };
-        let decode = Decode::of(variable).unwrap();
-        let column = decode.column(&variable.dtype, bytes).unwrap();
+        let decode = Decode::from_variable(variable).unwrap();
+        let column = decode.decode_column(&variable.dtype, bytes).unwrap();
         assert_eq!(column.data_type(), &decode.column_type(&variable.dtype, false));
         column
     }
@@ -496,7 +499,7 @@ mod tests {
         assert_eq!(column(&given, true, &bytes(&[-1, 7, 3, 11, -10, 10])).as_ref(), &expected as &dyn Array);
         let none = variable(DType::Int(2), vec![]);
         assert_eq!(column(&none, true, &bytes(&[-32_767, 1])).null_count(), 1);
-        assert!(Decode::of(&none).unwrap().is_plain());
+        assert!(Decode::from_variable(&none).unwrap().is_plain());
     }
 
     #[test]
@@ -520,7 +523,7 @@ mod tests {
         let expected = TimestampMicrosecondArray::from(vec![3_600_000_000]);
         assert_eq!(column(&time, true, &bytes(&[1])).as_ref(), &expected as &dyn Array);
         let lunar = variable(DType::Int(2), vec![("units", text("months since 1970-01-01"))]);
-        assert_eq!(Decode::of(&lunar).unwrap_err().place().column.as_deref(), Some("v"));
+        assert_eq!(Decode::from_variable(&lunar).unwrap_err().place().column.as_deref(), Some("v"));
     }
 
     #[test]
@@ -540,20 +543,20 @@ mod tests {
             ("valid_min", text("1"), "a number as attribute `valid_min`, found the text `1`"),
             ("_Unsigned", shorts(&[1]), "a text as attribute `_Unsigned`, found 1 of int16"),
         ] {
-            let error = Decode::of(&variable(DType::Int(2), vec![(name, value)])).unwrap_err();
+            let error = Decode::from_variable(&variable(DType::Int(2), vec![(name, value)])).unwrap_err();
             assert!(error.message().contains(expected), "{error}");
             assert_eq!(error.place().column.as_deref(), Some("v"));
         }
         // Bounds of the packed type are clear, those of the unpacked type are not.
         let bounded = |range, scale| variable(DType::Int(2), vec![("valid_range", range), ("scale_factor", scale)]);
-        assert!(Decode::of(&bounded(doubles(&[0.0, 4.0]), doubles(&[0.5]))).is_err());
-        assert!(Decode::of(&bounded(doubles(&[0.0, 4.0]), doubles(&[1.0]))).is_ok());
-        assert!(Decode::of(&bounded(doubles(&[0.5, 4.5]), doubles(&[0.5]))).is_ok());
-        assert!(Decode::of(&bounded(shorts(&[0, 4]), doubles(&[0.5]))).is_ok());
+        assert!(Decode::from_variable(&bounded(doubles(&[0.0, 4.0]), doubles(&[0.5]))).is_err());
+        assert!(Decode::from_variable(&bounded(doubles(&[0.0, 4.0]), doubles(&[1.0]))).is_ok());
+        assert!(Decode::from_variable(&bounded(doubles(&[0.5, 4.5]), doubles(&[0.5]))).is_ok());
+        assert!(Decode::from_variable(&bounded(shorts(&[0, 4]), doubles(&[0.5]))).is_ok());
         // A text is never packed.
-        assert!(Decode::of(&variable(DType::AnyText, vec![("_FillValue", text(""))])).is_ok());
+        assert!(Decode::from_variable(&variable(DType::AnyText, vec![("_FillValue", text(""))])).is_ok());
         let calendar = vec![("units", text("days since 2000-01-01")), ("calendar", shorts(&[1]))];
-        assert!(Decode::of(&variable(DType::Int(2), calendar)).is_err());
+        assert!(Decode::from_variable(&variable(DType::Int(2), calendar)).is_err());
     }
 
     #[test]

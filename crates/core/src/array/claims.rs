@@ -26,30 +26,35 @@ const ALWAYS_ALLOWED_ROWS: u64 = 1 << 16;
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) that names the variable.
-pub fn check(header: &Header, plan: &Plan, stored: u64) -> Result<()> {
+pub fn check_claimed_size(header: &Header, plan: &Plan, stored: u64) -> Result<()> {
     for column in &plan.columns {
         let variable = &header.variables[column.variable];
-        let elements = variable.elements();
-        let bytes = elements.saturating_mul(variable.dtype.width().unwrap_or(1) as u64);
+        let elements = variable.element_count();
+        let bytes = elements.saturating_mul(variable.dtype.byte_width().unwrap_or(1) as u64);
         let most = (
             stored.saturating_mul(BYTES_PER_STORED_BYTE).max(ALWAYS_ALLOWED_BYTES),
             stored.saturating_mul(ELEMENTS_PER_STORED_BYTE).max(ALWAYS_ALLOWED_ELEMENTS),
         );
         if bytes > most.0 || elements > most.1 {
-            return Err(refused(stored, &format!("an array of the shape {:?} ({})", variable.shape, Size(bytes)))
-                .column(variable.name.as_str()));
+            return Err(implausible_size(
+                stored,
+                &format!("an array of the shape {:?} ({})", variable.shape, Size(bytes)),
+            )
+            .in_column(variable.name.as_str()));
         }
     }
     // Patches may overlap.
-    if plan.patches.is_empty() && plan.rows() > stored.saturating_mul(ROWS_PER_STORED_BYTE).max(ALWAYS_ALLOWED_ROWS) {
-        return Err(refused(stored, &format!("{} records", plan.rows())));
+    if plan.patches.is_empty()
+        && plan.row_count() > stored.saturating_mul(ROWS_PER_STORED_BYTE).max(ALWAYS_ALLOWED_ROWS)
+    {
+        return Err(implausible_size(stored, &format!("{} records", plan.row_count())));
     }
     Ok(())
 }
 
-fn refused(stored: u64, found: &str) -> Error {
+fn implausible_size(stored: u64, found: &str) -> Error {
     Error::input(format!("expected no more than {stored} stored bytes can hold, found {found}"))
-        .hint("the file is probably damaged; if most of its values were never written, use --read sparse=yes")
+        .with_hint("the file is probably damaged; if most of its values were never written, use --read sparse=yes")
 }
 
 #[cfg(test)]
@@ -59,8 +64,8 @@ mod tests {
     use crate::array::{DType, Variable, records::ArrayOptions};
 
     fn checked(dims: &[(&str, u64)], stored: u64) -> Result<()> {
-        let header = Header { variables: vec![Variable::plain("v", DType::Float(4), dims)], ..Header::default() };
-        check(&header, &Plan::new(&header, &ArrayOptions::default()).unwrap(), stored)
+        let header = Header { variables: vec![Variable::with_dims("v", DType::Float(4), dims)], ..Header::default() };
+        check_claimed_size(&header, &Plan::new(&header, &ArrayOptions::default()).unwrap(), stored)
     }
 
     #[test]
@@ -74,9 +79,10 @@ mod tests {
             &[("t", 4), ("y", 1 << 40)],
         ] {
             // Some are too large even for a plan.
-            let header = Header { variables: vec![Variable::plain("v", DType::Float(4), dims)], ..Header::default() };
+            let header =
+                Header { variables: vec![Variable::with_dims("v", DType::Float(4), dims)], ..Header::default() };
             if let Ok(plan) = Plan::new(&header, &ArrayOptions::default()) {
-                let error = check(&header, &plan, 1_400).unwrap_err();
+                let error = check_claimed_size(&header, &plan, 1_400).unwrap_err();
                 assert!(error.message().contains("1400 stored bytes"), "{error}");
             }
         }

@@ -26,24 +26,24 @@ pub(super) fn record_dim(header: &Header, views: &[View<'_>], options: &ArrayOpt
             None => Err(no_such_dim(views, "--read record-dim", dim)),
         };
     }
-    let growing = growing(header, views, options);
+    let growing = growing_dims(header, views, options);
     let shared = |dim: &String| views.iter().filter(|view| view.dims.contains(dim)).count();
     if let Some(dim) = growing.iter().copied().max_by_key(|dim| (shared(dim), std::cmp::Reverse(*dim))) {
         // The source states it, unless it states another as well.
         let grows = |view: &View<'_>| growing.iter().any(|dim| view.dims.contains(dim));
-        return unrivalled(header, views, dim, &grows).map(Some);
+        return unambiguous_dim(header, views, dim, &grows).map(Some);
     }
     let unpatched = |dim: &&String| options.patch.iter().all(|(patched, _)| patched != *dim);
     // The first one if several are equally large.
-    let Some(largest) = views.iter().rev().max_by_key(|view| view.elements()) else { return Ok(None) };
+    let Some(largest) = views.iter().rev().max_by_key(|view| view.element_count()) else { return Ok(None) };
     let dims: Vec<&String> = largest.dims.iter().filter(unpatched).collect();
     let first_shared = dims.iter().find(|dim| !header.variables[largest.number].unnamed && shared(dim) > 1);
     let Some(dim) = first_shared.or(dims.first()) else { return Ok(None) };
-    unrivalled(header, views, dim, &|view| is_table(header, views, view)).map(Some)
+    unambiguous_dim(header, views, dim, &|view| is_table(header, views, view)).map(Some)
 }
 
 /// Returns the dimensions that can grow and have grown; of unnamed ones those of the first axis, if there are any.
-fn growing<'a>(header: &'a Header, views: &[View<'_>], options: &ArrayOptions) -> Vec<&'a String> {
+fn growing_dims<'a>(header: &'a Header, views: &[View<'_>], options: &ArrayOptions) -> Vec<&'a String> {
     let unpatched = |dim: &&String| options.patch.iter().all(|(patched, _)| patched != *dim);
     let grown = |dim: &&String| length_of(views, dim).is_some_and(|length| length > 0);
     let all: Vec<&String> = header.unlimited.iter().filter(unpatched).filter(grown).collect();
@@ -63,19 +63,23 @@ fn is_table(header: &Header, views: &[View<'_>], view: &View<'_>) -> bool {
 }
 
 /// Returns the dimension, unless variables that have nothing in common with it could be the records as well.
-fn unrivalled(
+fn unambiguous_dim(
     header: &Header,
     views: &[View<'_>],
     dim: &String,
     could_be: &dyn Fn(&View<'_>) -> bool,
 ) -> Result<String> {
     let (mut known, mut others): (Vec<&View<'_>>, Vec<&View<'_>>) =
-        views.iter().partition(|view| view.dims.contains(dim) || view.elements() <= 1);
+        views.iter().partition(|view| view.dims.contains(dim) || view.element_count() <= 1);
     let records = known.clone();
     // Bounds of coordinates have a dimension in common with the coordinates, which have one with the records.
     loop {
         let (more, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(|view| {
-            if header.variables[view.number].unnamed { fits_within(view, dim, &records) } else { shares(view, &known) }
+            if header.variables[view.number].unnamed {
+                fits_within(view, dim, &records)
+            } else {
+                shares_dim(view, &known)
+            }
         });
         others = rest;
         if more.is_empty() {
@@ -103,8 +107,8 @@ fn unrivalled(
     let choices: Vec<String> = rivals.iter().take(2).map(|dim| format!("--read var={}", of(dim, ","))).collect();
     let message = "expected one dimension for the records, found several that are unrelated";
     Err(Error::input(format!("{message}: {}", all.join("; ")))
-        .hint(format!("choose the variables of one of them: {}", choices.join(" or ")))
-        .hint(format!(
+        .with_hint(format!("choose the variables of one of them: {}", choices.join(" or ")))
+        .with_hint(format!(
             "or name it with --read record-dim={dim}: variables without it become constants, which are stored once"
         )))
 }
@@ -120,7 +124,7 @@ fn fits_within(view: &View<'_>, dim: &str, records: &[&View<'_>]) -> bool {
 }
 
 /// Whether a variable has a dimension of more than one index in common with one of these.
-fn shares(view: &View<'_>, known: &[&View<'_>]) -> bool {
+fn shares_dim(view: &View<'_>, known: &[&View<'_>]) -> bool {
     let mut long = view.dims.iter().zip(view.shape).filter(|(_, length)| **length > 1);
     long.any(|(dim, _)| known.iter().any(|other| other.dims.contains(dim)))
 }
@@ -135,7 +139,7 @@ mod tests {
     fn unnamed(arrays: &[(&str, &[u64])]) -> Header {
         let array = |(name, shape): &(&str, &[u64])| Variable {
             shape: shape.to_vec(),
-            ..Variable::plain(name, DType::Float(4), &[])
+            ..Variable::with_dims(name, DType::Float(4), &[])
         };
         let mut variables: Vec<Variable> = arrays.iter().map(array).collect();
         name_dims(&mut variables);
@@ -185,7 +189,7 @@ mod tests {
 
     #[test]
     fn named_dimensions_are_told_apart_by_what_they_share() {
-        let float = |name: &str, dims: &[(&str, u64)]| Variable::plain(name, DType::Float(4), dims);
+        let float = |name: &str, dims: &[(&str, u64)]| Variable::with_dims(name, DType::Float(4), dims);
         let (obs, profile) = (("obs", 90), ("profile", 9));
         let grid = [float("t", &[("time", 4), ("lat", 3)]), float("lat_bnds", &[("lat", 3), ("bnds", 2)])];
         let mut header = Header { variables: grid.to_vec(), ..Header::default() };

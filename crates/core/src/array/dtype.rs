@@ -93,7 +93,7 @@ pub const NOT_A_TIME: i64 = i64::MIN;
 
 impl DType {
     /// Returns the bytes of an element; `None` if they vary.
-    pub fn width(&self) -> Option<usize> {
+    pub fn byte_width(&self) -> Option<usize> {
         Some(match self {
             Self::Bool => 1,
             Self::Int(width) | Self::UInt(width) | Self::Float(width) | Self::Text(width, _) | Self::Opaque(width) => {
@@ -103,23 +103,23 @@ impl DType {
             Self::Wide(characters) => 4 * characters,
             Self::Instant(..) | Self::Span(..) => 8,
             Self::Struct(members, width) => {
-                members.iter().all(|member| member.dtype.width().is_some()).then_some(*width)?
+                members.iter().all(|member| member.dtype.byte_width().is_some()).then_some(*width)?
             }
-            Self::Array(item, count) => item.width()?.checked_mul(*count)?,
+            Self::Array(item, count) => item.byte_width()?.checked_mul(*count)?,
             Self::AnyText | Self::AnyBytes | Self::Sequence(_) | Self::Refused(_) => return None,
         })
     }
 
     /// Returns why elements cannot be read; `None` if they can.
-    pub fn refusal(&self) -> Option<&str> {
+    pub fn refusal_reason(&self) -> Option<&str> {
         let within = match self {
             Self::Refused(why) => Some(why.as_str()),
-            Self::Struct(members, _) => members.iter().find_map(|member| member.dtype.refusal()),
-            Self::Array(item, _) | Self::Sequence(item) => item.refusal(),
+            Self::Struct(members, _) => members.iter().find_map(|member| member.dtype.refusal_reason()),
+            Self::Array(item, _) | Self::Sequence(item) => item.refusal_reason(),
             _ => None,
         };
         // The number of elements cannot be derived from their bytes.
-        within.or_else(|| (self.width() == Some(0)).then_some("elements without a byte"))
+        within.or_else(|| (self.byte_width() == Some(0)).then_some("elements without a byte"))
     }
 
     /// Returns the name for messages.
@@ -149,7 +149,7 @@ impl DType {
     }
 
     /// Returns numpy's name of the type, for elements in little-endian order; `None` if numpy has only objects for it.
-    pub fn numpy(&self) -> Option<String> {
+    pub fn numpy_name(&self) -> Option<String> {
         Some(match self {
             Self::Bool => "|b1".to_owned(),
             Self::Int(1) => "|i1".to_owned(),
@@ -207,7 +207,7 @@ impl DType {
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for text that is not UTF-8 and times outside the range of the column.
-    pub fn column(&self, values: Values, raw: bool) -> Result<ArrayRef> {
+    pub fn decode_column(&self, values: Values, raw: bool) -> Result<ArrayRef> {
         match (self, values) {
             // Numbers need no conversion.
             (Self::Int(width) | Self::UInt(width) | Self::Float(width), Values::Fixed(bytes))
@@ -216,19 +216,21 @@ impl DType {
                 let data = arrow::array::ArrayData::builder(self.column_type(raw)).len(bytes.len() / width);
                 Ok(make_array(data.add_buffer(Buffer::from_vec(bytes)).build()?))
             }
-            (_, Values::Fixed(bytes)) => match self.width() {
+            (_, Values::Fixed(bytes)) => match self.byte_width() {
                 Some(0) => Ok(new_null_array(&self.column_type(raw), 0)),
-                Some(width) if bytes.len() % width == 0 => self.fixed(&bytes, bytes.len() / width, raw),
+                Some(width) if bytes.len() % width == 0 => self.decode_fixed(&bytes, bytes.len() / width, raw),
                 _ => Err(Error::internal(format!("expected elements of {}, found {} bytes", self.name(), bytes.len()))),
             },
-            (Self::Struct(..) | Self::Array(..), Values::Varied(elements)) => nested::column(self, &elements, raw),
+            (Self::Struct(..) | Self::Array(..), Values::Varied(elements)) => {
+                nested::decode_packed(self, &elements, raw)
+            }
             (Self::Sequence(item), Values::Varied(sequences)) => {
-                let Some(width) = item.width().filter(|width| *width > 0) else {
-                    return nested::column(self, &sequences, raw);
+                let Some(width) = item.byte_width().filter(|width| *width > 0) else {
+                    return nested::decode_packed(self, &sequences, raw);
                 };
                 let lengths = OffsetBuffer::from_lengths(sequences.iter().map(|bytes| bytes.len() / width));
                 let bytes = sequences.concat();
-                let items = item.fixed(&bytes, bytes.len() / width, raw)?;
+                let items = item.decode_fixed(&bytes, bytes.len() / width, raw)?;
                 Ok(Arc::new(ListArray::try_new(Arc::new(item_field(item, raw)), lengths, items, None)?))
             }
             (_, Values::Varied(values)) => texts_or_bytes(values.iter().map(Vec::as_slice), self.is_text() && !raw),
@@ -239,41 +241,44 @@ impl DType {
         matches!(self, Self::Text(..) | Self::Wide(_) | Self::AnyText)
     }
 
-    pub(super) fn fixed(&self, bytes: &[u8], count: usize, raw: bool) -> Result<ArrayRef> {
+    pub(super) fn decode_fixed(&self, bytes: &[u8], count: usize, raw: bool) -> Result<ArrayRef> {
         Ok(match self {
             Self::Bool => Arc::new(BooleanArray::new(BooleanBuffer::collect_bool(count, |i| bytes[i] != 0), None)),
-            Self::Int(_) | Self::UInt(_) | Self::Float(_) => primitive(self.column_type(raw), bytes, count, None)?,
+            Self::Int(_) | Self::UInt(_) | Self::Float(_) => {
+                primitive_array(self.column_type(raw), bytes, count, None)?
+            }
             Self::Complex(part) => {
                 let float = Self::Float(*part);
-                let halves = [0, *part].map(|offset| gather(bytes, 2 * part, offset, *part));
-                let halves = halves.iter().map(|half| float.fixed(half, count, raw)).collect::<Result<Vec<_>>>()?;
+                let halves = [0, *part].map(|offset| gather_member(bytes, 2 * part, offset, *part));
+                let halves =
+                    halves.iter().map(|half| float.decode_fixed(half, count, raw)).collect::<Result<Vec<_>>>()?;
                 let DataType::Struct(fields) = self.column_type(raw) else {
                     return Err(Error::internal("a complex number is no struct"));
                 };
                 Arc::new(StructArray::try_new(fields, halves, None)?)
             }
             Self::Text(width, padding) => {
-                texts_or_bytes(bytes.chunks_exact(*width).map(|text| trimmed(text, *padding)), !raw)?
+                texts_or_bytes(bytes.chunks_exact(*width).map(|text| trim_padding(text, *padding)), !raw)?
             }
-            Self::Wide(characters) => wide(bytes, *characters)?,
+            Self::Wide(characters) => decode_utf32(bytes, *characters)?,
             Self::Opaque(width) => {
                 let width =
                     i32::try_from(*width).map_err(|_| Error::input("expected less than 2 GiB in an element"))?;
                 Arc::new(FixedSizeBinaryArray::try_new(width, Buffer::from_slice_ref(bytes), None)?)
             }
-            Self::Instant(_, scale) | Self::Span(_, scale) => times(self.column_type(raw), bytes, count, *scale)?,
+            Self::Instant(_, scale) | Self::Span(_, scale) => scale_times(self.column_type(raw), bytes, count, *scale)?,
             Self::Struct(members, width) => {
                 let column = |member: &Member| {
-                    let Some(own) = member.dtype.width() else {
+                    let Some(own) = member.dtype.byte_width() else {
                         return Err(Error::internal("a struct with a member of any length"));
                     };
-                    member.dtype.fixed(&gather(bytes, *width, member.offset, own), count, raw)
+                    member.dtype.decode_fixed(&gather_member(bytes, *width, member.offset, own), count, raw)
                 };
                 let columns = members.iter().map(column).collect::<Result<Vec<_>>>()?;
                 Arc::new(StructArray::try_new_with_length(member_fields(members, raw), columns, None, count)?)
             }
             Self::Array(item, length) => {
-                let items = item.fixed(bytes, count * length, raw)?;
+                let items = item.decode_fixed(bytes, count * length, raw)?;
                 let length = i32::try_from(*length).map_err(|_| Error::input("expected smaller arrays in a struct"))?;
                 Arc::new(FixedSizeListArray::try_new(Arc::new(item_field(item, raw)), length, items, None)?)
             }
@@ -284,27 +289,27 @@ impl DType {
     }
 
     /// Returns numbers as doubles; empty if elements are not numbers.
-    pub fn doubles(&self, bytes: &[u8]) -> Vec<f64> {
+    pub fn decode_doubles(&self, bytes: &[u8]) -> Vec<f64> {
         match self {
-            Self::Float(4) => each(bytes, |b| f64::from(f32::from_ne_bytes(b))),
-            Self::Float(8) => each(bytes, f64::from_ne_bytes),
-            Self::Float(2) => each(bytes, |b| Half::from_ne_bytes(b).to_f64()),
+            Self::Float(4) => map_elements(bytes, |b| f64::from(f32::from_ne_bytes(b))),
+            Self::Float(8) => map_elements(bytes, f64::from_ne_bytes),
+            Self::Float(2) => map_elements(bytes, |b| Half::from_ne_bytes(b).to_f64()),
             #[expect(clippy::cast_precision_loss, reason = "for attributes, where doubles are asked for")]
-            _ => self.integers(bytes).into_iter().map(|integer| integer as f64).collect(),
+            _ => self.decode_integers(bytes).into_iter().map(|integer| integer as f64).collect(),
         }
     }
 
     /// Returns integers; empty if elements are not integers.
-    pub fn integers(&self, bytes: &[u8]) -> Vec<i128> {
+    pub fn decode_integers(&self, bytes: &[u8]) -> Vec<i128> {
         match self {
-            Self::Int(1) => each(bytes, |b| i8::from_ne_bytes(b).into()),
-            Self::Int(2) => each(bytes, |b| i16::from_ne_bytes(b).into()),
-            Self::Int(4) => each(bytes, |b| i32::from_ne_bytes(b).into()),
-            Self::Int(8) => each(bytes, |b| i64::from_ne_bytes(b).into()),
-            Self::UInt(1) | Self::Bool => each(bytes, |b| u8::from_ne_bytes(b).into()),
-            Self::UInt(2) => each(bytes, |b| u16::from_ne_bytes(b).into()),
-            Self::UInt(4) => each(bytes, |b| u32::from_ne_bytes(b).into()),
-            Self::UInt(8) => each(bytes, |b| u64::from_ne_bytes(b).into()),
+            Self::Int(1) => map_elements(bytes, |b| i8::from_ne_bytes(b).into()),
+            Self::Int(2) => map_elements(bytes, |b| i16::from_ne_bytes(b).into()),
+            Self::Int(4) => map_elements(bytes, |b| i32::from_ne_bytes(b).into()),
+            Self::Int(8) => map_elements(bytes, |b| i64::from_ne_bytes(b).into()),
+            Self::UInt(1) | Self::Bool => map_elements(bytes, |b| u8::from_ne_bytes(b).into()),
+            Self::UInt(2) => map_elements(bytes, |b| u16::from_ne_bytes(b).into()),
+            Self::UInt(4) => map_elements(bytes, |b| u32::from_ne_bytes(b).into()),
+            Self::UInt(8) => map_elements(bytes, |b| u64::from_ne_bytes(b).into()),
             _ => Vec::new(),
         }
     }
@@ -320,17 +325,19 @@ impl DType {
     }
 
     /// Reverses the byte order of elements in place.
-    pub fn swap(&self, bytes: &mut [u8]) {
+    pub fn swap_bytes(&self, bytes: &mut [u8]) {
         match self {
-            Self::Int(width) | Self::UInt(width) | Self::Float(width) | Self::Complex(width) => reverse(bytes, *width),
-            Self::Instant(..) | Self::Span(..) => reverse(bytes, 8),
-            Self::Wide(_) => reverse(bytes, 4),
-            Self::Array(item, _) => item.swap(bytes),
+            Self::Int(width) | Self::UInt(width) | Self::Float(width) | Self::Complex(width) => {
+                reverse_elements(bytes, *width)
+            }
+            Self::Instant(..) | Self::Span(..) => reverse_elements(bytes, 8),
+            Self::Wide(_) => reverse_elements(bytes, 4),
+            Self::Array(item, _) => item.swap_bytes(bytes),
             Self::Struct(members, width) if *width > 0 => {
                 for element in bytes.chunks_exact_mut(*width) {
                     for member in members {
-                        if let Some(own) = member.dtype.width() {
-                            member.dtype.swap(&mut element[member.offset..member.offset + own]);
+                        if let Some(own) = member.dtype.byte_width() {
+                            member.dtype.swap_bytes(&mut element[member.offset..member.offset + own]);
                         }
                     }
                 }
@@ -340,7 +347,7 @@ impl DType {
     }
 }
 
-fn reverse(bytes: &mut [u8], width: usize) {
+fn reverse_elements(bytes: &mut [u8], width: usize) {
     match width {
         0 | 1 => {}
         2 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|value| value.reverse()),
@@ -350,7 +357,7 @@ fn reverse(bytes: &mut [u8], width: usize) {
     }
 }
 
-fn each<const N: usize, T>(bytes: &[u8], value: impl Fn([u8; N]) -> T) -> Vec<T> {
+fn map_elements<const N: usize, T>(bytes: &[u8], value: impl Fn([u8; N]) -> T) -> Vec<T> {
     bytes.as_chunks::<N>().0.iter().map(|bytes| value(*bytes)).collect()
 }
 
@@ -371,14 +378,14 @@ impl DType {
 }
 
 /// Collects the bytes of one member of every element.
-fn gather(bytes: &[u8], width: usize, offset: usize, own: usize) -> Vec<u8> {
+fn gather_member(bytes: &[u8], width: usize, offset: usize, own: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() / width.max(1) * own);
     bytes.chunks_exact(width.max(1)).for_each(|element| out.extend_from_slice(&element[offset..offset + own]));
     out
 }
 
 /// Converts numbers to an array.
-pub(super) fn primitive(
+pub(super) fn primitive_array(
     data_type: DataType,
     bytes: &[u8],
     count: usize,
@@ -392,9 +399,9 @@ pub(super) fn primitive(
     Ok(make_array(data))
 }
 
-fn times(data_type: DataType, bytes: &[u8], count: usize, scale: i64) -> Result<ArrayRef> {
+fn scale_times(data_type: DataType, bytes: &[u8], count: usize, scale: i64) -> Result<ArrayRef> {
     let mut out = Vec::with_capacity(bytes.len());
-    let numbers = each(bytes, i64::from_ne_bytes);
+    let numbers = map_elements(bytes, i64::from_ne_bytes);
     for number in &numbers {
         let scaled = if *number == NOT_A_TIME { Some(0) } else { number.checked_mul(scale) };
         let scaled = scaled.ok_or_else(|| {
@@ -403,10 +410,10 @@ fn times(data_type: DataType, bytes: &[u8], count: usize, scale: i64) -> Result<
         out.extend_from_slice(&scaled.to_ne_bytes());
     }
     let valid = BooleanBuffer::collect_bool(count, |i| numbers[i] != NOT_A_TIME);
-    primitive(data_type, &out, count, Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0))
+    primitive_array(data_type, &out, count, Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0))
 }
 
-fn trimmed(text: &[u8], padding: Padding) -> &[u8] {
+fn trim_padding(text: &[u8], padding: Padding) -> &[u8] {
     let end = match padding {
         Padding::Terminated => memchr::memchr(0, text).unwrap_or(text.len()),
         Padding::Nul => text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1),
@@ -427,19 +434,19 @@ pub(super) fn texts_or_bytes<'a>(values: impl Iterator<Item = &'a [u8]>, text: b
             Ok(text) => out.append_value(text),
             Err(_) => {
                 return Err(Error::input(format!("expected text in UTF-8, found other bytes in element {number}"))
-                    .hint("keep texts as bytes with --read raw=yes, or choose other variables with --read var"));
+                    .with_hint("keep texts as bytes with --read raw=yes, or choose other variables with --read var"));
             }
         }
     }
     Ok(Arc::new(out.finish()))
 }
 
-fn wide(bytes: &[u8], characters: usize) -> Result<ArrayRef> {
+fn decode_utf32(bytes: &[u8], characters: usize) -> Result<ArrayRef> {
     let mut out = StringBuilder::new();
     let mut text = String::new();
     for element in bytes.chunks_exact((4 * characters).max(4)) {
         text.clear();
-        let codes = each(element, u32::from_ne_bytes);
+        let codes = map_elements(element, u32::from_ne_bytes);
         let end = codes.iter().rposition(|code| *code != 0).map_or(0, |last| last + 1);
         for code in &codes[..end] {
             let character = char::from_u32(*code);
@@ -459,7 +466,7 @@ mod tests {
     use super::*;
 
     fn column(dtype: &DType, bytes: &[u8]) -> ArrayRef {
-        dtype.column(Values::Fixed(bytes.to_vec()), false).unwrap()
+        dtype.decode_column(Values::Fixed(bytes.to_vec()), false).unwrap()
     }
 
     #[test]
@@ -470,7 +477,7 @@ mod tests {
             &BooleanArray::from(vec![false, true, true]) as &dyn Array
         );
         let mut swapped = 1.5_f32.to_be_bytes();
-        DType::Float(4).swap(&mut swapped);
+        DType::Float(4).swap_bytes(&mut swapped);
         assert_eq!(column(&DType::Float(4), &swapped).as_ref(), &Float32Array::from(vec![1.5]) as &dyn Array);
     }
 
@@ -485,8 +492,8 @@ mod tests {
         assert_eq!(texts(Padding::Blank), ["a\0b\0", " x"]);
         let wide: Vec<u8> = ['ä', '\0'].iter().flat_map(|c| u32::from(*c).to_ne_bytes()).collect();
         assert_eq!(column(&DType::Wide(2), &wide).as_string::<i32>().value(0), "ä");
-        assert!(DType::Text(1, Padding::Nul).column(Values::Fixed(vec![0xff]), false).is_err());
-        assert!(DType::Text(1, Padding::Nul).column(Values::Fixed(vec![0xff]), true).is_ok());
+        assert!(DType::Text(1, Padding::Nul).decode_column(Values::Fixed(vec![0xff]), false).is_err());
+        assert!(DType::Text(1, Padding::Nul).decode_column(Values::Fixed(vec![0xff]), true).is_ok());
     }
 
     #[test]
@@ -505,14 +512,15 @@ mod tests {
         assert_eq!(column.data_type(), &dtype.column_type(false));
         assert_eq!(members.column(2).as_primitive::<TimestampSecondType>().value(0), 120);
         assert_eq!(members.column(1).as_fixed_size_list().value(0).len(), 2);
-        let none = DType::Instant(TimeUnit::Second, 60).column(Values::Fixed(NOT_A_TIME.to_ne_bytes().to_vec()), false);
+        let none =
+            DType::Instant(TimeUnit::Second, 60).decode_column(Values::Fixed(NOT_A_TIME.to_ne_bytes().to_vec()), false);
         assert_eq!(none.unwrap().null_count(), 1);
     }
 
     #[test]
     fn sequences_are_lists() {
         let dtype = DType::Sequence(Box::new(DType::Int(2)));
-        let column = dtype.column(Values::Varied(vec![vec![1, 0, 2, 0], vec![]]), false).unwrap();
+        let column = dtype.decode_column(Values::Varied(vec![vec![1, 0, 2, 0], vec![]]), false).unwrap();
         let list = column.as_list::<i32>();
         assert_eq!((list.value_length(0), list.value_length(1), list.value(0).len()), (2, 0, 2));
     }

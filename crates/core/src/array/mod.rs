@@ -84,7 +84,7 @@ pub struct Variable {
 
 impl Variable {
     /// Creates a variable with dimensions of these names and lengths, and no other properties.
-    pub fn plain(name: &str, dtype: DType, dims: &[(&str, u64)]) -> Self {
+    pub fn with_dims(name: &str, dtype: DType, dims: &[(&str, u64)]) -> Self {
         Self {
             name: name.to_owned(),
             dtype,
@@ -105,7 +105,7 @@ impl Variable {
     }
 
     /// Returns the number of elements.
-    pub fn elements(&self) -> u64 {
+    pub fn element_count(&self) -> u64 {
         self.shape.iter().fold(1, |all, length| all.saturating_mul(*length))
     }
 }
@@ -125,7 +125,7 @@ pub enum Attribute {
 
 impl Attribute {
     /// Returns the text, if the value is one.
-    pub fn text(&self) -> Option<&str> {
+    pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             Self::Texts(texts) if texts.len() == 1 => texts.first().map(String::as_str),
@@ -134,9 +134,9 @@ impl Attribute {
     }
 
     /// Returns the numbers as doubles; empty if the value is not numeric.
-    pub fn doubles(&self) -> Vec<f64> {
+    pub fn to_doubles(&self) -> Vec<f64> {
         match self {
-            Self::Numbers(dtype, bytes) => dtype.doubles(bytes),
+            Self::Numbers(dtype, bytes) => dtype.decode_doubles(bytes),
             _ => Vec::new(),
         }
     }
@@ -147,16 +147,16 @@ impl Attribute {
             Self::Text(text) | Self::Other(text) => text.clone(),
             Self::Texts(texts) => texts.join(", "),
             Self::Numbers(DType::Int(_) | DType::UInt(_), _) => {
-                self.integers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                self.to_integers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
             }
-            Self::Numbers(..) => self.doubles().iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            Self::Numbers(..) => self.to_doubles().iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         }
     }
 
     /// Returns the numbers as integers; empty if the value has no integers.
-    pub fn integers(&self) -> Vec<i128> {
+    pub fn to_integers(&self) -> Vec<i128> {
         match self {
-            Self::Numbers(dtype, bytes) => dtype.integers(bytes),
+            Self::Numbers(dtype, bytes) => dtype.decode_integers(bytes),
             _ => Vec::new(),
         }
     }

@@ -81,34 +81,38 @@ pub fn parse(head: &[u8]) -> Result<NpyHeader> {
         Ok(text) => text.to_owned(),
         Err(_) => text.iter().map(|byte| char::from(*byte)).collect(),
     };
-    let Literal::Dict(entries) = Parser::parse(&text)? else { return Err(unexpected("a dict", &text)) };
+    let PythonLiteral::Dict(entries) = LiteralParser::parse(&text)? else {
+        return Err(unexpected_header("a dict", &text));
+    };
     let entry = |key: &str| {
-        let found = entries.iter().find(|(name, _)| *name == Literal::Text(key.to_owned()));
+        let found = entries.iter().find(|(name, _)| *name == PythonLiteral::Text(key.to_owned()));
         found.map(|(_, value)| value).ok_or_else(|| Error::input(format!("expected `{key}` in the NPY header")))
     };
     let fortran = match entry("fortran_order")? {
-        Literal::Bool(fortran) => *fortran,
-        other => return Err(unexpected("fortran_order to be True or False", &format!("{other:?}"))),
+        PythonLiteral::Bool(fortran) => *fortran,
+        other => return Err(unexpected_header("fortran_order to be True or False", &format!("{other:?}"))),
     };
-    let Literal::List(lengths) = entry("shape")? else { return Err(unexpected("a tuple as shape", &text)) };
-    let length = |length: &Literal| match length {
-        Literal::Int(length) => u64::try_from(*length).ok(),
+    let PythonLiteral::List(lengths) = entry("shape")? else {
+        return Err(unexpected_header("a tuple as shape", &text));
+    };
+    let length = |length: &PythonLiteral| match length {
+        PythonLiteral::Int(length) => u64::try_from(*length).ok(),
         _ => None,
     };
     let shape: Option<Vec<u64>> = lengths.iter().map(length).collect();
-    let shape = shape.ok_or_else(|| unexpected("a shape of numbers", &format!("{lengths:?}")))?;
+    let shape = shape.ok_or_else(|| unexpected_header("a shape of numbers", &format!("{lengths:?}")))?;
     let (dtype, swapped) = dtype_of(entry("descr")?, MAX_DEPTH)?;
     Ok(NpyHeader { dtype, swapped, shape, fortran, offset })
 }
 
-fn unexpected(what: &str, found: &str) -> Error {
+fn unexpected_header(what: &str, found: &str) -> Error {
     let found: String = found.chars().take(80).collect();
     Error::input(format!("expected {what} in the NPY header, found {found}"))
 }
 
 /// Returns the header of a little-endian array in C order with the numpy type `descr`, which is a quoted type or a list
 /// of members.
-pub fn header(descr: &str, shape: &[u64]) -> Vec<u8> {
+pub fn encode_header(descr: &str, shape: &[u64]) -> Vec<u8> {
     let mut dims = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if shape.len() == 1 {
         dims.push(',');
@@ -126,47 +130,51 @@ pub fn header(descr: &str, shape: &[u64]) -> Vec<u8> {
 }
 
 /// Returns the type of a literal, and whether its elements are in the opposite byte order.
-fn dtype_of(descr: &Literal, depth: usize) -> Result<(DType, bool)> {
+fn dtype_of(descr: &PythonLiteral, depth: usize) -> Result<(DType, bool)> {
     let deeper = depth.checked_sub(1).ok_or_else(|| Error::input("expected fewer levels of structs"))?;
     match descr {
-        Literal::Text(text) => plain(text),
+        PythonLiteral::Text(text) => parse_type_string(text),
         // A type with a shape: ('<f4', (2, 3)).
-        Literal::List(pair) if matches!(pair.as_slice(), [Literal::Text(_) | Literal::List(_), Literal::List(_)]) => {
+        PythonLiteral::List(pair)
+            if matches!(pair.as_slice(), [PythonLiteral::Text(_) | PythonLiteral::List(_), PythonLiteral::List(_)]) =>
+        {
             let (item, swapped) = dtype_of(&pair[0], deeper)?;
-            let Literal::List(lengths) = &pair[1] else { return Err(Error::internal("a list that is none")) };
-            Ok((DType::Array(Box::new(item), count(lengths)?), swapped))
+            let PythonLiteral::List(lengths) = &pair[1] else { return Err(Error::internal("a list that is none")) };
+            Ok((DType::Array(Box::new(item), element_count(lengths)?), swapped))
         }
-        Literal::List(members) => structure(members, deeper),
-        other => Err(unexpected("a type", &format!("{other:?}"))),
+        PythonLiteral::List(members) => parse_struct(members, deeper),
+        other => Err(unexpected_header("a type", &format!("{other:?}"))),
     }
 }
 
-fn count(lengths: &[Literal]) -> Result<usize> {
+fn element_count(lengths: &[PythonLiteral]) -> Result<usize> {
     let product = lengths.iter().try_fold(1_usize, |all, length| match length {
-        Literal::Int(length) => all.checked_mul(usize::try_from(*length).ok()?),
+        PythonLiteral::Int(length) => all.checked_mul(usize::try_from(*length).ok()?),
         _ => None,
     });
-    product.ok_or_else(|| unexpected("a shape of numbers", &format!("{lengths:?}")))
+    product.ok_or_else(|| unexpected_header("a shape of numbers", &format!("{lengths:?}")))
 }
 
-fn structure(members: &[Literal], depth: usize) -> Result<(DType, bool)> {
+fn parse_struct(members: &[PythonLiteral], depth: usize) -> Result<(DType, bool)> {
     let (mut out, mut offset) = (Vec::with_capacity(members.len()), 0_usize);
     let mut orders = [false; 2];
     for member in members {
-        let Literal::List(parts) = member else { return Err(unexpected("a member", &format!("{member:?}"))) };
+        let PythonLiteral::List(parts) = member else {
+            return Err(unexpected_header("a member", &format!("{member:?}")));
+        };
         let name = match parts.first() {
-            Some(Literal::Text(name)) => name.clone(),
+            Some(PythonLiteral::Text(name)) => name.clone(),
             // A member with a title: (('title', 'name'), '<f4').
-            Some(Literal::List(names)) if let [_, Literal::Text(name)] = names.as_slice() => name.clone(),
-            other => return Err(unexpected("the name of a member", &format!("{other:?}"))),
+            Some(PythonLiteral::List(names)) if let [_, PythonLiteral::Text(name)] = names.as_slice() => name.clone(),
+            other => return Err(unexpected_header("the name of a member", &format!("{other:?}"))),
         };
         let (mut dtype, swapped) = match parts.get(1) {
             Some(descr) => dtype_of(descr, depth)?,
-            None => return Err(unexpected("the type of a member", &format!("{member:?}"))),
+            None => return Err(unexpected_header("the type of a member", &format!("{member:?}"))),
         };
         match parts.get(2) {
-            Some(Literal::List(lengths)) => dtype = DType::Array(Box::new(dtype), count(lengths)?),
-            Some(Literal::Int(length)) => {
+            Some(PythonLiteral::List(lengths)) => dtype = DType::Array(Box::new(dtype), element_count(lengths)?),
+            Some(PythonLiteral::Int(length)) => {
                 dtype = DType::Array(Box::new(dtype), usize::try_from(*length).unwrap_or_default());
             }
             _ => {}
@@ -174,7 +182,7 @@ fn structure(members: &[Literal], depth: usize) -> Result<(DType, bool)> {
         if dtype.has_order() {
             orders[usize::from(swapped)] = true;
         }
-        let width = dtype.width().unwrap_or_default();
+        let width = dtype.byte_width().unwrap_or_default();
         // numpy represents gaps by members without a name.
         if !name.is_empty() {
             out.push(Member { name, offset, dtype });
@@ -191,15 +199,15 @@ fn structure(members: &[Literal], depth: usize) -> Result<(DType, bool)> {
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) when it is malformed.
-pub fn descr(text: &str) -> Result<(DType, bool)> {
-    dtype_of(&Parser::parse(text)?, MAX_DEPTH)
+pub fn parse_descr(text: &str) -> Result<(DType, bool)> {
+    dtype_of(&LiteralParser::parse(text)?, MAX_DEPTH)
 }
 
 /// Parses a type that numpy describes as one text: `<f4`, `|S10`, `<M8[ns]`.
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) when it is malformed.
-pub fn plain(text: &str) -> Result<(DType, bool)> {
+pub fn parse_type_string(text: &str) -> Result<(DType, bool)> {
     let refused = |why: &str| Ok((DType::Refused(format!("{why} ({text})")), false));
     let mut rest = text;
     let order = rest.chars().next().filter(|c| "<>|=".contains(*c));
@@ -209,11 +217,11 @@ pub fn plain(text: &str) -> Result<(DType, bool)> {
         Some('<') => cfg!(target_endian = "big"),
         _ => false,
     };
-    let Some(kind) = rest.chars().next() else { return Err(unexpected("a type", text)) };
+    let Some(kind) = rest.chars().next() else { return Err(unexpected_header("a type", text)) };
     let (digits, unit) = rest[kind.len_utf8()..].split_once('[').unwrap_or((&rest[kind.len_utf8()..], ""));
     let width = match digits {
         "" if kind == 'O' => 8,
-        digits => digits.parse::<usize>().map_err(|e| unexpected("a type", text).cause(e))?,
+        digits => digits.parse::<usize>().map_err(|e| unexpected_header("a type", text).with_cause(e))?,
     };
     let dtype = match (kind, width) {
         ('b', 1) => DType::Bool,
@@ -246,14 +254,14 @@ pub fn plain(text: &str) -> Result<(DType, bool)> {
         }
         ('O', _) => return refused("Python objects, which only unpickling would read"),
         ('T', _) => return refused("numpy's variable-length strings, which NPY files store as pickles"),
-        _ => return Err(unexpected("a type", text)),
+        _ => return Err(unexpected_header("a type", text)),
     };
     Ok((dtype, swapped))
 }
 
 /// A Python literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Literal {
+enum PythonLiteral {
     Text(String),
     Int(i128),
     Bool(bool),
@@ -263,95 +271,97 @@ enum Literal {
     Dict(Vec<(Self, Self)>),
 }
 
-struct Parser<'a> {
+struct LiteralParser<'a> {
     rest: &'a str,
 }
 
-impl<'a> Parser<'a> {
-    fn parse(text: &'a str) -> Result<Literal> {
+impl<'a> LiteralParser<'a> {
+    fn parse(text: &'a str) -> Result<PythonLiteral> {
         let mut parser = Self { rest: text };
-        let value = parser.value(MAX_DEPTH)?;
-        if parser.rest.trim().is_empty() { Ok(value) } else { Err(unexpected("the end", parser.rest)) }
+        let value = parser.parse_value(MAX_DEPTH)?;
+        if parser.rest.trim().is_empty() { Ok(value) } else { Err(unexpected_header("the end", parser.rest)) }
     }
 
-    fn accepts(&mut self, symbol: char) -> bool {
+    fn accept_symbol(&mut self, symbol: char) -> bool {
         self.rest = self.rest.trim_start();
         let rest = self.rest.strip_prefix(symbol);
         self.rest = rest.unwrap_or(self.rest);
         rest.is_some()
     }
 
-    fn value(&mut self, depth: usize) -> Result<Literal> {
+    fn parse_value(&mut self, depth: usize) -> Result<PythonLiteral> {
         let depth = depth.checked_sub(1).ok_or_else(|| Error::input("expected fewer levels in the NPY header"))?;
-        if self.accepts('{') {
+        if self.accept_symbol('{') {
             let mut entries = Vec::new();
-            while !self.accepts('}') {
-                let key = self.value(depth)?;
-                if !self.accepts(':') {
-                    return Err(unexpected("`:`", self.rest));
+            while !self.accept_symbol('}') {
+                let key = self.parse_value(depth)?;
+                if !self.accept_symbol(':') {
+                    return Err(unexpected_header("`:`", self.rest));
                 }
-                entries.push((key, self.value(depth)?));
-                if !self.accepts(',') && !self.rest.starts_with('}') {
-                    return Err(unexpected("`,`", self.rest));
+                entries.push((key, self.parse_value(depth)?));
+                if !self.accept_symbol(',') && !self.rest.starts_with('}') {
+                    return Err(unexpected_header("`,`", self.rest));
                 }
             }
-            return Ok(Literal::Dict(entries));
+            return Ok(PythonLiteral::Dict(entries));
         }
         for (open, close) in [('(', ')'), ('[', ']')] {
-            if !self.accepts(open) {
+            if !self.accept_symbol(open) {
                 continue;
             }
             let mut values = Vec::new();
-            while !self.accepts(close) {
-                values.push(self.value(depth)?);
-                if !self.accepts(',') && !self.rest.starts_with(close) {
-                    return Err(unexpected("`,`", self.rest));
+            while !self.accept_symbol(close) {
+                values.push(self.parse_value(depth)?);
+                if !self.accept_symbol(',') && !self.rest.starts_with(close) {
+                    return Err(unexpected_header("`,`", self.rest));
                 }
             }
-            return Ok(Literal::List(values));
+            return Ok(PythonLiteral::List(values));
         }
-        self.scalar()
+        self.parse_scalar()
     }
 
-    fn scalar(&mut self) -> Result<Literal> {
+    fn parse_scalar(&mut self) -> Result<PythonLiteral> {
         if let Some(rest) = self.rest.strip_prefix(['u', 'b']).filter(|rest| rest.starts_with(['\'', '"'])) {
             self.rest = rest;
         }
         for quote in ['\'', '"'] {
-            if self.accepts(quote) {
-                return self.text(quote);
+            if self.accept_symbol(quote) {
+                return self.parse_text(quote);
             }
         }
         let end = self.rest.find(|c: char| !c.is_alphanumeric() && c != '-').unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         let value = match word {
-            "True" => Literal::Bool(true),
-            "False" => Literal::Bool(false),
-            "None" => Literal::None,
+            "True" => PythonLiteral::Bool(true),
+            "False" => PythonLiteral::Bool(false),
+            "None" => PythonLiteral::None,
             // Python 2 wrote numbers as 3L.
-            word => Literal::Int(word.trim_end_matches('L').parse().map_err(|_| unexpected("a value", self.rest))?),
+            word => PythonLiteral::Int(
+                word.trim_end_matches('L').parse().map_err(|_| unexpected_header("a value", self.rest))?,
+            ),
         };
         self.rest = rest;
         Ok(value)
     }
 
-    fn text(&mut self, quote: char) -> Result<Literal> {
+    fn parse_text(&mut self, quote: char) -> Result<PythonLiteral> {
         let mut text = String::new();
         let mut characters = self.rest.char_indices();
         while let Some((at, character)) = characters.next() {
             match character {
                 c if c == quote => {
                     self.rest = &self.rest[at + c.len_utf8()..];
-                    return Ok(Literal::Text(text));
+                    return Ok(PythonLiteral::Text(text));
                 }
                 '\\' => match characters.next() {
                     Some((_, escaped @ ('\\' | '\'' | '"'))) => text.push(escaped),
-                    _ => return Err(unexpected("a plain name", self.rest)),
+                    _ => return Err(unexpected_header("a plain name", self.rest)),
                 },
                 other => text.push(other),
             }
         }
-        Err(unexpected("the end of a text", self.rest))
+        Err(unexpected_header("the end of a text", self.rest))
     }
 }
 
@@ -406,7 +416,7 @@ mod tests {
         let members = vec![member("a", 0, DType::Array(Box::new(DType::Float(4)), 2)), member("b", 12, DType::UInt(1))];
         assert_eq!((found.dtype, found.fortran), (DType::Struct(members, 13), true));
         for text in ["'|O'", "'O'", "'<f16'", "'<M8[M]'", "[('a', '|O')]"] {
-            assert!(descr(text).unwrap().dtype.refusal().is_some(), "{text}");
+            assert!(descr(text).unwrap().dtype.refusal_reason().is_some(), "{text}");
         }
         assert!(descr("'<q4'").is_err() && descr("7").is_err());
     }
@@ -414,7 +424,7 @@ mod tests {
     #[test]
     fn written_headers_are_read_back() {
         for shape in [&[][..], &[3], &[2, 3]] {
-            let header = header("'<f4'", shape);
+            let header = encode_header("'<f4'", shape);
             assert_eq!(header.len() % 64, 0);
             let found = parse(&header).unwrap();
             assert_eq!((found.shape.as_slice(), found.offset, found.dtype), (shape, header.len(), DType::Float(4)));

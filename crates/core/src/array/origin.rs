@@ -53,7 +53,7 @@ impl Hyperslab {
 
 impl Layout {
     /// Creates the layout of a plan.
-    pub fn of(header: &Header, plan: &Plan) -> Self {
+    pub fn from_plan(header: &Header, plan: &Plan) -> Self {
         let mut dims = BTreeMap::new();
         let mut variables = Vec::with_capacity(plan.columns.len());
         for column in &plan.columns {
@@ -74,7 +74,7 @@ impl Layout {
     }
 
     /// Returns the part of the source that a row, counted from 1, represents; `None` if there is no such row.
-    pub fn hyperslab(&self, row: u64) -> Option<Hyperslab> {
+    pub fn row_hyperslab(&self, row: u64) -> Option<Hyperslab> {
         let mut ranges: BTreeMap<&str, Range<u64>> =
             self.dims.iter().map(|(dim, length)| (dim.as_str(), 0..*length)).collect();
         let mut rest = row.checked_sub(1)?;
@@ -116,7 +116,7 @@ mod tests {
     use crate::array::{DType, Variable, records::ArrayOptions};
 
     fn header() -> Header {
-        let float = |name: &str, dims: &[(&str, u64)]| Variable::plain(name, DType::Float(4), dims);
+        let float = |name: &str, dims: &[(&str, u64)]| Variable::with_dims(name, DType::Float(4), dims);
         let variables =
             vec![float("time", &[("time", 3)]), float("t2m", &[("time", 3), ("lat", 5), ("lon", 4)]), float("c", &[])];
         Header { variables, ..Header::default() }
@@ -124,17 +124,17 @@ mod tests {
 
     fn layout(options: &ArrayOptions) -> Layout {
         let header = header();
-        Layout::of(&header, &Plan::new(&header, options).unwrap())
+        Layout::from_plan(&header, &Plan::new(&header, options).unwrap())
     }
 
     #[test]
     fn rows_map_to_hyperslabs() {
         let option = |dim: &str, size| (dim.to_owned(), size);
-        let describe = |options: &ArrayOptions, row| Some(layout(options).hyperslab(row)?.describe());
+        let describe = |options: &ArrayOptions, row| Some(layout(options).row_hyperslab(row)?.describe());
         let slices = ArrayOptions::default();
         assert_eq!(describe(&slices, 2).unwrap(), "time[1:2], lat[0:5], lon[0:4]");
         assert_eq!((describe(&slices, 0), describe(&slices, 4)), (None, None));
-        assert_eq!(layout(&slices).hyperslab(1).unwrap().variables.len(), 2);
+        assert_eq!(layout(&slices).row_hyperslab(1).unwrap().variables.len(), 2);
         // Starts 0, 2, 3 of lat, and 0, 2 of lon.
         let patch = vec![option("lat", 2), option("lon", 2)];
         let patches = ArrayOptions { patch, ..ArrayOptions::default() };

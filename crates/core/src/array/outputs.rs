@@ -36,7 +36,7 @@ pub fn has_tensors(fields: &Fields) -> bool {
 }
 
 /// Returns numpy's name and the width of a tensor's item type; `None` if numpy has no such type.
-fn numpy(data_type: &DataType) -> Option<(String, usize)> {
+fn numpy_item(data_type: &DataType) -> Option<(String, usize)> {
     let unit = |unit: &TimeUnit| match unit {
         TimeUnit::Second => "s",
         TimeUnit::Millisecond => "ms",
@@ -99,11 +99,12 @@ fn values_of(field: &Field, column: &ArrayRef) -> Option<(ArrayRef, Rows)> {
 
 impl<'a> Dense<'a> {
     fn new(field: &Field, column: &'a ArrayRef) -> Result<Self> {
-        let not_tensors = || Error::internal("expected a column of tensors, found another type").column(field.name());
+        let not_tensors =
+            || Error::internal("expected a column of tensors, found another type").in_column(field.name());
         let (values, rows) = values_of(field, column).ok_or_else(not_tensors)?;
         let item = values.data_type().clone();
-        let (descr, width) = numpy(&item)
-            .ok_or_else(|| Error::internal(format!("{item} is not a tensor item type")).column(field.name()))?;
+        let (descr, width) = numpy_item(&item)
+            .ok_or_else(|| Error::internal(format!("{item} is not a tensor item type")).in_column(field.name()))?;
         let mut bytes = if item == DataType::Boolean {
             Buffer::from_vec(values.as_boolean().values().iter().map(u8::from).collect::<Vec<u8>>())
         } else {
@@ -143,42 +144,42 @@ impl<'a> Dense<'a> {
         });
         let dense = Self { column, descr, bytes, width, mask, rows };
         let differs = |row: &usize| {
-            let values = dense.shape(*row).iter().fold(1_u64, |all, length| all.saturating_mul(*length));
-            dense.column.is_valid(*row) && dense.values(*row).len() as u64 != values
+            let values = dense.row_shape(*row).iter().fold(1_u64, |all, length| all.saturating_mul(*length));
+            dense.column.is_valid(*row) && dense.value_range(*row).len() as u64 != values
         };
         match (0..column.len()).find(differs) {
             // Such a column may come from another program.
             Some(row) => Err(Error::input(format!(
                 "expected the number of values of shape {:?}, found {}",
-                dense.shape(row),
-                dense.values(row).len()
+                dense.row_shape(row),
+                dense.value_range(row).len()
             ))
-            .column(field.name())),
+            .in_column(field.name())),
             None => Ok(dense),
         }
     }
 
-    fn values(&self, row: usize) -> Range<usize> {
+    fn value_range(&self, row: usize) -> Range<usize> {
         match &self.rows {
             Rows::Alike(values, _) => row * values..(row + 1) * values,
             Rows::Each(offsets, _) => offsets[row]..offsets[row + 1],
         }
     }
 
-    fn shape(&self, row: usize) -> &[u64] {
+    fn row_shape(&self, row: usize) -> &[u64] {
         match &self.rows {
             Rows::Alike(_, shape) => shape,
             Rows::Each(_, shapes) => &shapes[row],
         }
     }
 
-    fn row(&self, row: usize) -> &[u8] {
-        let values = self.values(row);
+    fn row_bytes(&self, row: usize) -> &[u8] {
+        let values = self.value_range(row);
         &self.bytes[values.start * self.width..values.end * self.width]
     }
 
     fn mask_row(&self, row: usize) -> Option<&[u8]> {
-        self.mask.as_ref().map(|mask| &mask[self.values(row)])
+        self.mask.as_ref().map(|mask| &mask[self.value_range(row)])
     }
 }
 
@@ -187,7 +188,7 @@ impl<'a> Dense<'a> {
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) when two columns would become the same member, or a name is not valid as
 /// an extension.
-pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
+pub fn tensor_samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
     let fields = batch.schema_ref().fields();
     let mut parts: Vec<Vec<Part>> = vec![Vec::new(); batch.num_rows()];
     let mut others = Vec::new();
@@ -196,7 +197,7 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
             others.push(at);
             continue;
         }
-        let name = extension(field)?;
+        let name = member_extension(field)?;
         let dense = Dense::new(field, batch.column(at))?;
         let descr = format!("'{}'", dense.descr);
         let mut headers: Option<(&[u64], Vec<u8>, Vec<u8>)> = None;
@@ -205,12 +206,12 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
             bytes: Bytes::from([header, bytes].concat()),
         };
         for (row, parts) in parts.iter_mut().enumerate().filter(|(row, _)| dense.column.is_valid(*row)) {
-            let shape = dense.shape(row);
+            let shape = dense.row_shape(row);
             let (_, header, mask_header) = match headers.take() {
                 Some(known) if known.0 == shape => headers.insert(known),
-                _ => headers.insert((shape, npy::header(&descr, shape), npy::header("'|b1'", shape))),
+                _ => headers.insert((shape, npy::encode_header(&descr, shape), npy::encode_header("'|b1'", shape))),
             };
-            parts.push(member(format!("{name}.npy"), header, dense.row(row)));
+            parts.push(member(format!("{name}.npy"), header, dense.row_bytes(row)));
             if let Some(mask) = dense.mask_row(row) {
                 parts.push(member(format!("{name}.mask.npy"), mask_header, mask));
             }
@@ -230,7 +231,7 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
         parts.sort_by(|a, b| a.extension.cmp(&b.extension));
         if let Some(pair) = parts.windows(2).find(|pair| pair[0].extension == pair[1].extension) {
             return Err(Error::input(format!("expected distinct variable names, found `{}` twice", pair[0].extension))
-                .hint("WebDataset readers ignore case; choose variables with --read var"));
+                .with_hint("WebDataset readers ignore case; choose variables with --read var"));
         }
         samples.push(Sample { key: key.clone(), origin: String::new(), subject: None, parts });
     }
@@ -238,13 +239,13 @@ pub fn samples(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
 }
 
 /// Returns the extension of a column's member, without that of its format.
-fn extension(field: &Field) -> Result<String> {
+fn member_extension(field: &Field) -> Result<String> {
     let name = field.name().to_lowercase();
     let unfit = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     if name.is_empty() || name.contains(unfit) || name.starts_with('.') {
         return Err(Error::input(format!("expected a name that can be an extension, found `{}`", field.name()))
-            .column(field.name())
-            .hint("choose variables with --read var, or use --to parquet or --to tfrecord"));
+            .in_column(field.name())
+            .with_hint("choose variables with --read var, or use --to parquet or --to tfrecord"));
     }
     Ok(name)
 }
@@ -279,7 +280,7 @@ fn has_mask(field: &Field) -> bool {
 ///
 /// # Errors
 /// When a batch is too large for Arrow.
-pub fn features(batch: &RecordBatch) -> Result<RecordBatch> {
+pub fn tensor_features(batch: &RecordBatch) -> Result<RecordBatch> {
     let mut columns: Vec<ArrayRef> = Vec::new();
     for (field, column) in batch.schema_ref().fields().iter().zip(batch.columns()) {
         if tensor_dims(field).is_none() {
@@ -289,16 +290,16 @@ pub fn features(batch: &RecordBatch) -> Result<RecordBatch> {
         let dense = Dense::new(field, column)?;
         let valid = dense.column.nulls().cloned();
         let binary = |bytes: Buffer, width: usize| -> Result<ArrayRef> {
-            let too_large = || Error::input("expected tensors of less than 2 GiB together").column(field.name());
+            let too_large = || Error::input("expected tensors of less than 2 GiB together").in_column(field.name());
             i32::try_from(bytes.len()).map_err(|_| too_large())?;
-            let lengths = (0..batch.num_rows()).map(|row| dense.values(row).len() * width);
+            let lengths = (0..batch.num_rows()).map(|row| dense.value_range(row).len() * width);
             Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::from_lengths(lengths), bytes, valid.clone())?))
         };
         columns.push(binary(dense.bytes.clone(), dense.width)?);
         let length = |length: &u64| i64::try_from(*length).unwrap_or(i64::MAX);
-        let shapes = (0..batch.num_rows()).flat_map(|row| dense.shape(row).iter().map(length));
+        let shapes = (0..batch.num_rows()).flat_map(|row| dense.row_shape(row).iter().map(length));
         let repeated = Int64Array::from_iter_values(shapes);
-        let offsets = OffsetBuffer::from_lengths((0..batch.num_rows()).map(|row| dense.shape(row).len()));
+        let offsets = OffsetBuffer::from_lengths((0..batch.num_rows()).map(|row| dense.row_shape(row).len()));
         let item = Arc::new(Field::new("item", DataType::Int64, true));
         columns.push(Arc::new(ListArray::try_new(item, offsets, Arc::new(repeated), valid.clone())?));
         let names: StringArray =
@@ -345,7 +346,7 @@ mod tests {
 
     #[test]
     fn tensors_are_members_that_numpy_reads() {
-        let samples = samples(&batch(), &["a".into(), "b".into()]).unwrap();
+        let samples = tensor_samples(&batch(), &["a".into(), "b".into()]).unwrap();
         let names: Vec<&str> = samples[0].parts.iter().map(|part| part.extension.as_str()).collect();
         assert_eq!(names, ["json", "n.mask.npy", "n.npy", "t.npy"]);
         assert_eq!(&samples[1].parts[0].bytes[..], br#"{"time":20}"#);
@@ -379,23 +380,26 @@ mod tests {
         for (both, keys) in
             [(both.clone(), vec!["a".to_owned(), "b".to_owned()]), (both.slice(1, 1), vec!["b".to_owned()])]
         {
-            let samples = samples(&both, &keys).unwrap();
+            let samples = tensor_samples(&both, &keys).unwrap();
             let last = samples.last().unwrap();
             let part = |name: &str| &last.parts.iter().find(|part| part.extension == name).unwrap().bytes;
             assert_eq!(npy::parse(part("n.npy")).unwrap().shape, [3, 1]);
             assert_eq!((&part("n.npy")[128..], &part("n.mask.npy")[128..]), (&[1, 0, 0, 0, 3, 0][..], &[0, 1, 0][..]));
-            let features = features(&both).unwrap();
+            let features = tensor_features(&both).unwrap();
             let shape = features.column_by_name("n/shape").unwrap().as_list::<i32>().value(both.num_rows() - 1);
             assert_eq!(shape.as_ref(), &Int64Array::from(vec![3, 1]) as &dyn Array);
             let bytes = features.column_by_name("n").unwrap().as_binary::<i32>().value(both.num_rows() - 1).to_vec();
             assert_eq!(bytes, [1, 0, 0, 0, 3, 0]);
         }
-        assert_eq!(npy::parse(&samples(&narrow, &["a".into()]).unwrap()[0].parts[2].bytes).unwrap().shape, [2, 1]);
+        assert_eq!(
+            npy::parse(&tensor_samples(&narrow, &["a".into()]).unwrap()[0].parts[2].bytes).unwrap().shape,
+            [2, 1]
+        );
     }
 
     #[test]
     fn tensors_are_features() {
-        let features = features(&batch()).unwrap();
+        let features = tensor_features(&batch()).unwrap();
         let names: Vec<&String> = features.schema_ref().fields().iter().map(|field| field.name()).collect();
         assert_eq!(names, ["T", "T/shape", "T/dtype", "n", "n/shape", "n/dtype", "n/mask", "time"]);
         let column = |name: &str| features.column_by_name(name).unwrap();

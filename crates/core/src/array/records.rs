@@ -74,7 +74,7 @@ pub enum Axis {
 
 /// A variable that becomes a column.
 #[derive(Debug, Clone)]
-pub struct Column {
+pub struct PlanColumn {
     /// Number of the variable.
     pub variable: usize,
     /// The column.
@@ -95,9 +95,9 @@ pub struct Column {
     pub chunk: u64,
 }
 
-impl Column {
+impl PlanColumn {
     /// Returns the shape of the column's value in one record.
-    pub fn shape(&self, patches: &[Patch]) -> Vec<u64> {
+    pub fn record_shape(&self, patches: &[Patch]) -> Vec<u64> {
         let length = |axis: &Axis| match axis {
             Axis::Record => None,
             Axis::Patch(number) => Some(patches[*number].size),
@@ -119,7 +119,7 @@ pub struct Plan {
     /// Dimensions of the cells of a record if each cell becomes a row.
     pub cells: Option<Vec<(String, u64)>>,
     /// The columns.
-    pub columns: Vec<Column>,
+    pub columns: Vec<PlanColumn>,
     /// Numbers of the variables that are the same for all records.
     pub constants: Vec<usize>,
     /// Whether values stay as they are stored.
@@ -143,24 +143,24 @@ impl Plan {
     /// [`Kind::Usage`](crate::error::Kind::Usage) when options name something that does not exist,
     /// [`Kind::Input`](crate::error::Kind::Input) when a variable cannot be read or its records are too large to count.
     pub fn new(header: &Header, options: &ArrayOptions) -> Result<Self> {
-        let chosen = chosen(header, options)?;
+        let chosen = select_variables(header, options)?;
         let views: Vec<View<'_>> = chosen.iter().map(|number| View::new(header, *number, options.raw)).collect();
         check_lengths(header, &views)?;
         let dim = record_dim(header, &views, options)?;
         let length = dim.as_ref().map_or(1, |dim| length_of(&views, dim).unwrap_or(0));
-        let patches = patches(&views, dim.as_deref(), options)?;
+        let patches = plan_patches(&views, dim.as_deref(), options)?;
         let ArrayOptions { raw, coded, .. } = *options;
         let (columns, constants, floats) = (vec![], vec![], options.floats.clone());
         let mut plan = Self { dim, length, patches, cells: None, columns, constants, raw, coded, floats };
         if options.flatten {
-            plan.cells = Some(cells(&views, plan.dim.as_deref(), options)?);
+            plan.cells = Some(cell_dims(&views, plan.dim.as_deref(), options)?);
         }
         for view in &views {
-            if plan.varies(view) {
-                plan.columns.push(plan.column(header, view)?);
+            if plan.varies_by_record(view) {
+                plan.columns.push(plan.plan_column(header, view)?);
             } else {
                 // What cannot be read is an error here, not when all else was read.
-                plan.column(header, view)?;
+                plan.plan_column(header, view)?;
                 plan.constants.push(view.number);
             }
         }
@@ -193,13 +193,13 @@ impl Plan {
         let (dim, patches, cells) = (None, vec![], None);
         let mut plan = Self { dim, length: 1, patches, cells, columns, constants, raw, coded, floats };
         for number in &self.constants {
-            plan.columns.push(plan.column(header, &View::new(header, *number, self.raw))?);
+            plan.columns.push(plan.plan_column(header, &View::new(header, *number, self.raw))?);
         }
         Ok(plan)
     }
 
     /// Whether a variable differs between records.
-    fn varies(&self, view: &View<'_>) -> bool {
+    fn varies_by_record(&self, view: &View<'_>) -> bool {
         let has = |dim: &String| view.dims.contains(dim);
         self.cells.is_some()
             || self.dim.is_none()
@@ -207,9 +207,9 @@ impl Plan {
             || self.patches.iter().any(|p| has(&p.dim))
     }
 
-    fn column(&self, header: &Header, view: &View<'_>) -> Result<Column> {
+    fn plan_column(&self, header: &Header, view: &View<'_>) -> Result<PlanColumn> {
         let variable = &header.variables[view.number];
-        let decode = if self.raw { Decode::default() } else { Decode::of(variable)? };
+        let decode = if self.raw { Decode::default() } else { Decode::from_variable(variable)? };
         let mut sliced = false;
         let axes: Vec<Axis> = view
             .dims
@@ -228,7 +228,7 @@ impl Plan {
         let rounded = float.filter(|_| is_number);
         let along = axes.iter().position(|axis| *axis == Axis::Record);
         let chunk = along.and_then(|axis| variable.chunks.as_ref()?.get(axis).copied()).unwrap_or(1);
-        let mut column = Column {
+        let mut column = PlanColumn {
             variable: view.number,
             field: Field::new(&variable.name, DataType::Null, true),
             dtype: view.dtype.clone(),
@@ -239,14 +239,14 @@ impl Plan {
             characters: view.characters,
             chunk,
         };
-        column.field = self.field(&column, &variable.name)?;
+        column.field = self.column_field(&column, &variable.name)?;
         Ok(column)
     }
 
-    fn field(&self, column: &Column, name: &str) -> Result<Field> {
+    fn column_field(&self, column: &PlanColumn, name: &str) -> Result<Field> {
         let decoded = column.decode.column_type(&column.dtype, self.raw);
         let data_type = column.rounded.clone().unwrap_or(decoded);
-        let shape = column.shape(&self.patches);
+        let shape = column.record_shape(&self.patches);
         if shape.is_empty() || self.cells.is_some() {
             return Ok(Field::new(name, data_type, true));
         }
@@ -287,7 +287,7 @@ impl Plan {
     }
 
     /// Returns the total number of rows.
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.length.saturating_mul(self.rows_per_record())
     }
 
@@ -297,17 +297,17 @@ impl Plan {
     }
 
     /// Returns the bytes of a column in a row.
-    fn column_bytes(&self, column: &Column) -> u64 {
+    fn column_bytes(&self, column: &PlanColumn) -> u64 {
         let elements = match self.cells {
             Some(_) => 1,
-            None => column.shape(&self.patches).iter().fold(1_u64, |all, length| all.saturating_mul(*length)),
+            None => column.record_shape(&self.patches).iter().fold(1_u64, |all, length| all.saturating_mul(*length)),
         };
-        elements.saturating_mul(column.dtype.width().map_or(VARIABLE_BYTES, |width| width as u64).max(1))
+        elements.saturating_mul(column.dtype.byte_width().map_or(VARIABLE_BYTES, |width| width as u64).max(1))
     }
 
     /// Returns the length of the longest stored chunk along the records among variables that make up a large part of a
     /// record: netCDF stores a time axis in chunks of a thousand while each map is its own chunk.
-    pub fn chunk(&self) -> u64 {
+    pub fn chunk_length(&self) -> u64 {
         let row = self.row_bytes();
         let large = self.columns.iter().filter(|column| {
             let cells = column.axes.len() as u64 > 1 && self.cells.is_some();
@@ -341,23 +341,23 @@ impl<'a> View<'a> {
         }
     }
 
-    pub(super) fn elements(&self) -> u64 {
+    pub(super) fn element_count(&self) -> u64 {
         self.shape.iter().fold(1, |all, length| all.saturating_mul(*length))
     }
 }
 
-fn names(header: &Header) -> String {
+fn variable_names(header: &Header) -> String {
     header.variables.iter().map(|variable| variable.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-fn chosen(header: &Header, options: &ArrayOptions) -> Result<Vec<usize>> {
+fn select_variables(header: &Header, options: &ArrayOptions) -> Result<Vec<usize>> {
     let mut chosen: Vec<usize> = (0..header.variables.len()).collect();
     if !options.vars.is_empty() {
         let number = |name: &String| {
             header.variables.iter().position(|variable| variable.name == *name).ok_or_else(|| {
                 Error::usage("no variable has this name")
-                    .column(name.as_str())
-                    .hint(format!("the variables are {}", names(header)))
+                    .in_column(name.as_str())
+                    .with_hint(format!("the variables are {}", variable_names(header)))
             })
         };
         chosen = options.vars.iter().map(number).collect::<Result<_>>()?;
@@ -369,11 +369,11 @@ fn chosen(header: &Header, options: &ArrayOptions) -> Result<Vec<usize>> {
     }
     let refused = |number: &usize| {
         let variable: &Variable = &header.variables[*number];
-        let why = variable.dtype.refusal()?;
+        let why = variable.dtype.refusal_reason()?;
         Some(
             Error::input(format!("expected elements that can be read, found {why}"))
-                .column(variable.name.as_str())
-                .hint("choose other variables with --read var"),
+                .in_column(variable.name.as_str())
+                .with_hint("choose other variables with --read var"),
         )
     };
     match chosen.iter().find_map(refused) {
@@ -395,8 +395,8 @@ fn check_lengths(header: &Header, views: &[View<'_>]) -> Result<()> {
             if known != *length {
                 let message = format!("expected {known} as the length of dimension `{dim}`, found {length}");
                 return Err(Error::input(message)
-                    .column(header.variables[view.number].name.as_str())
-                    .hint("choose variables with --read var"));
+                    .in_column(header.variables[view.number].name.as_str())
+                    .with_hint("choose variables with --read var"));
             }
         }
     }
@@ -415,10 +415,10 @@ fn dims_of(views: &[View<'_>]) -> String {
 
 pub(super) fn no_such_dim(views: &[View<'_>], option: &str, dim: &str) -> Error {
     Error::usage(format!("expected a dimension of the variables for {option}, found `{dim}`"))
-        .hint(format!("the dimensions are {}", dims_of(views)))
+        .with_hint(format!("the dimensions are {}", dims_of(views)))
 }
 
-fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<Patch>> {
+fn plan_patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<Patch>> {
     if options.flatten && !options.patch.is_empty() {
         return Err(Error::usage("expected either --read patch or --read flatten=yes, found both"));
     }
@@ -431,14 +431,14 @@ fn patches(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions)
             return Err(Error::usage(format!(
                 "expected patches along dimensions other than the record dimension, found `{dim}`"
             ))
-            .hint("choose another record dimension with --read record-dim"));
+            .with_hint("choose another record dimension with --read record-dim"));
         }
         let stride = options.stride.iter().find(|(other, _)| other == dim).map_or(*size, |(_, stride)| *stride);
         if *size == 0 || stride == 0 || *size > length {
             return Err(Error::usage(format!(
                 "expected a patch and a stride of 1 to {length} for `{dim}`, found {size} and {stride}"
             ))
-            .hint(format!("a patch fits into its dimension: --read patch={dim}={}", length.min(16))));
+            .with_hint(format!("a patch fits into its dimension: --read patch={dim}={}", length.min(16))));
         }
         let starts = patch_starts(length, *size, stride).unwrap_or_default();
         Ok(Patch { dim: dim.clone(), length, size: *size, starts })
@@ -458,8 +458,8 @@ pub(super) fn patch_starts(length: u64, size: u64, stride: u64) -> Option<Vec<u6
 }
 
 /// Returns the dimensions, apart from that of the records, whose indices are cells.
-fn cells(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<(String, u64)>> {
-    let largest = views.iter().rev().max_by_key(|view| (view.dims.len(), view.elements()));
+fn cell_dims(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -> Result<Vec<(String, u64)>> {
+    let largest = views.iter().rev().max_by_key(|view| (view.dims.len(), view.element_count()));
     let Some(largest) = largest else { return Ok(Vec::new()) };
     let mut seen = Vec::new();
     for (dim, length) in largest.dims.iter().zip(largest.shape) {
@@ -474,7 +474,7 @@ fn cells(views: &[View<'_>], record_dim: Option<&str>, options: &ArrayOptions) -
             "expected variables with the dimensions {} for --read flatten=yes, found `{dim}`",
             largest.dims.join(", ")
         ))
-        .hint("choose variables with --read var"));
+        .with_hint("choose variables with --read var"));
     }
     Ok(seen)
 }
@@ -486,7 +486,7 @@ mod tests {
     use crate::{error::Kind, schema::tensor_shape};
 
     fn header(variables: &[(&str, &[(&str, u64)])], unlimited: &[&str]) -> Header {
-        let variable = |(name, dims): &(&str, &[(&str, u64)])| Variable::plain(name, DType::Float(4), dims);
+        let variable = |(name, dims): &(&str, &[(&str, u64)])| Variable::with_dims(name, DType::Float(4), dims);
         Header {
             variables: variables.iter().map(variable).collect(),
             unlimited: unlimited.iter().map(|dim| (*dim).to_owned()).collect(),
@@ -514,7 +514,7 @@ mod tests {
     fn records_are_along_an_unlimited_or_shared_dimension() {
         for unlimited in [&["time"][..], &[]] {
             let plan = Plan::new(&climate(unlimited), &ArrayOptions::default()).unwrap();
-            assert_eq!((plan.dim.as_deref(), plan.rows()), (Some("time"), 3));
+            assert_eq!((plan.dim.as_deref(), plan.row_count()), (Some("time"), 3));
             assert_eq!(columns(&plan), [("time".into(), None), ("t2m".into(), Some(vec![5, 4]))]);
             assert_eq!(plan.constants, [0, 3]);
         }
@@ -529,7 +529,7 @@ mod tests {
         let patch = vec![("lat".to_owned(), 2), ("lon".to_owned(), 4)];
         let plan = Plan::new(&climate(&[]), &ArrayOptions { patch, ..ArrayOptions::default() }).unwrap();
         assert_eq!(plan.patches[0].starts, [0, 2, 3]);
-        assert_eq!((plan.rows(), plan.patches[1].starts.len()), (9, 1));
+        assert_eq!((plan.row_count(), plan.patches[1].starts.len()), (9, 1));
         assert_eq!(columns(&plan)[2], ("t2m".into(), Some(vec![2, 4])));
         assert_eq!(columns(&plan)[0], ("lat".into(), Some(vec![2])));
     }
@@ -537,7 +537,7 @@ mod tests {
     #[test]
     fn cells_are_rows() {
         let plan = Plan::new(&climate(&[]), &ArrayOptions { flatten: true, ..ArrayOptions::default() }).unwrap();
-        assert_eq!((plan.rows(), plan.row_bytes(), plan.constants.len()), (60, 16, 0));
+        assert_eq!((plan.row_count(), plan.row_bytes(), plan.constants.len()), (60, 16, 0));
         assert_eq!(plan.cells.unwrap(), [("lat".to_owned(), 5), ("lon".to_owned(), 4)]);
     }
 

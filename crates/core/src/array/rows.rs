@@ -24,21 +24,21 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::{
     Arrays, Slab, Values,
-    cells::{cells, packed_column},
+    cells::{packed_column, read_cells},
     dtype::Half,
-    records::{Axis, Column, Plan},
-    slab::{Place, copy, permute},
+    records::{Axis, Plan, PlanColumn},
+    slab::{BufferExtent, copy_box, permute_axes},
 };
 use crate::{
     error::{Error, Result},
     record::{
-        coded::{as_coded, batch_of, is_coded, plain, value_type},
+        coded::{as_coded, batch_of, is_coded, plain_batch, value_type},
         hash::row_hashes,
     },
 };
 
 /// Returns the fields of the rows.
-pub fn fields(plan: &Plan) -> Fields {
+pub fn row_fields(plan: &Plan) -> Fields {
     let index = |dim: &String| Arc::new(Field::new(dim, DataType::Int64, true));
     let own = plan.columns.iter().map(|column| Arc::new(column.field.clone()));
     missing_coordinates(plan).into_iter().map(index).chain(own).collect()
@@ -55,9 +55,9 @@ pub(super) fn missing_coordinates(plan: &Plan) -> Vec<&String> {
 ///
 /// # Errors
 /// When the source cannot be read, or a value does not fit into its column; the error names the variable.
-pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<RecordBatch> {
+pub fn read_rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<RecordBatch> {
     if plan.cells.is_some() {
-        return plain(&cells(source, plan, (first, count), false)?.batch);
+        return plain_batch(&read_cells(source, plan, (first, count), false)?.batch);
     }
     read(source, plan, first, count, false)
 }
@@ -65,7 +65,7 @@ pub fn rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<
 /// Reads records of a source that are not cells; their tensors may be coded.
 ///
 /// # Errors
-/// As [`rows`].
+/// As [`read_rows`].
 pub fn coded_rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<RecordBatch> {
     read(source, plan, first, count, true)
 }
@@ -75,24 +75,25 @@ fn read(source: &dyn Arrays, plan: &Plan, first: u64, count: u64, keys: bool) ->
     for column in &plan.columns {
         let read = record_column(source, plan, column, first..first + count, keys);
         columns.push(
-            read.map_err(|e| if e.place().column.is_some() { e } else { e.column(column.field.name().as_str()) })?,
+            read.map_err(|e| if e.place().column.is_some() { e } else { e.in_column(column.field.name().as_str()) })?,
         );
     }
     let rows = usize::try_from(count).map_err(|_| Error::internal("more records than memory has bytes"))?;
-    batch_of(&fields(plan), columns, rows)
+    batch_of(&row_fields(plan), columns, rows)
 }
 
 /// Returns the hyperslabs that `count` rows from number `first` on need.
-pub fn wanted(plan: &Plan, first: u64, count: u64) -> Vec<(usize, Slab)> {
+pub fn needed_slabs(plan: &Plan, first: u64, count: u64) -> Vec<(usize, Slab)> {
     let per_record = if plan.cells.is_some() { plan.rows_per_record() } else { plan.patches_per_record() }.max(1);
     let records = first / per_record..(first + count).div_ceil(per_record);
     let rows = if plan.patches.is_empty() { Vec::new() } else { patch_starts(plan, first, count) };
-    let slab = |column: &Column| (column.variable, with_characters(column, around(plan, column, &records, &rows)));
+    let slab =
+        |column: &PlanColumn| (column.variable, with_characters(column, bounding_slab(plan, column, &records, &rows)));
     plan.columns.iter().map(slab).collect()
 }
 
 /// Extends a column's slab by all characters of its texts.
-fn with_characters(column: &Column, mut slab: Slab) -> Slab {
+fn with_characters(column: &PlanColumn, mut slab: Slab) -> Slab {
     if let Some(length) = column.characters {
         slab.start.push(0);
         slab.count.push(length);
@@ -109,12 +110,13 @@ pub(super) struct Elements {
 
 impl Elements {
     /// Reads a slab of a column's variable.
-    pub(super) fn read(source: &dyn Arrays, column: &Column, slab: Slab) -> Result<Self> {
+    pub(super) fn read(source: &dyn Arrays, column: &PlanColumn, slab: Slab) -> Result<Self> {
         let slab = with_characters(column, slab);
-        let elements = slab.elements() / column.characters.unwrap_or(1).max(1);
+        let elements = slab.element_count() / column.characters.unwrap_or(1).max(1);
         Ok(match source.read(column.variable, &slab)? {
             Values::Fixed(bytes) => {
-                let width = column.dtype.width().ok_or_else(|| Error::internal("expected values of any length"))?;
+                let width =
+                    column.dtype.byte_width().ok_or_else(|| Error::internal("expected values of any length"))?;
                 if bytes.len() as u64 != elements.saturating_mul(width as u64) {
                     let place = slab.describe();
                     return Err(Error::internal(format!("expected {elements} elements at {place}, found others")));
@@ -128,7 +130,7 @@ impl Elements {
         })
     }
 
-    fn values(self, bytes: Vec<u8>) -> Values {
+    fn into_values(self, bytes: Vec<u8>) -> Values {
         let Some(mut varied) = self.varied else { return Values::Fixed(bytes) };
         let numbers = bytes.as_chunks::<{ size_of::<usize>() }>().0.iter().map(|bytes| usize::from_ne_bytes(*bytes));
         if bytes == self.bytes {
@@ -140,10 +142,10 @@ impl Elements {
 
 /// Converts values to a flat column. Missing floats of tensors are NaN, because readers take the values of a tensor
 /// without asking which of them are null.
-pub(super) fn flat(column: &Column, plan: &Plan, values: Values) -> Result<ArrayRef> {
+pub(super) fn decode_flat(column: &PlanColumn, plan: &Plan, values: Values) -> Result<ArrayRef> {
     let decoded = match values {
-        Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.column(&column.dtype, &bytes)?,
-        values => column.dtype.column(values, plan.raw)?,
+        Values::Fixed(bytes) if !column.decode.is_plain() => column.decode.decode_column(&column.dtype, &bytes)?,
+        values => column.dtype.decode_column(values, plan.raw)?,
     };
     let rounded = match &column.rounded {
         Some(float) => cast(&decoded, float)?,
@@ -173,7 +175,7 @@ fn with_nan<T: ArrowPrimitiveType>(array: &ArrayRef, nan: T::Native) -> Result<A
 }
 
 /// Wraps a flat column so that each row has the shape of the field.
-fn shaped(field: &Field, flat: ArrayRef) -> Result<ArrayRef> {
+fn wrap_shape(field: &Field, flat: ArrayRef) -> Result<ArrayRef> {
     if *field.data_type() == *value_type(flat.data_type()) {
         return Ok(flat);
     }
@@ -181,7 +183,7 @@ fn shaped(field: &Field, flat: ArrayRef) -> Result<ArrayRef> {
         let message = format!("expected values of {}, found {}", field.data_type(), flat.data_type());
         return Err(Error::internal(message));
     };
-    let inner = shaped(item, flat)?;
+    let inner = wrap_shape(item, flat)?;
     let item = match is_coded(inner.data_type()) {
         true => Arc::new(item.as_ref().clone().with_data_type(inner.data_type().clone())),
         false => Arc::clone(item),
@@ -189,14 +191,20 @@ fn shaped(field: &Field, flat: ArrayRef) -> Result<ArrayRef> {
     Ok(Arc::new(FixedSizeListArray::try_new(item, *length, inner, None)?))
 }
 
-fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<u64>, keys: bool) -> Result<ArrayRef> {
-    if column.shape(&plan.patches).contains(&0) {
+fn record_column(
+    source: &dyn Arrays,
+    plan: &Plan,
+    column: &PlanColumn,
+    rows: Range<u64>,
+    keys: bool,
+) -> Result<ArrayRef> {
+    if column.record_shape(&plan.patches).contains(&0) {
         return empty_lists(column, rows.end - rows.start);
     }
     let patches = plan.patches_per_record();
     let records = rows.start / patches..rows.end.div_ceil(patches);
     let rows = patch_starts(plan, rows.start, rows.end - rows.start);
-    let slab = around(plan, column, &records, &rows);
+    let slab = bounding_slab(plan, column, &records, &rows);
     let read = Elements::read(source, column, slab.clone())?;
     let along = column.axes.iter().position(|axis| *axis == Axis::Record);
     let moved = match along {
@@ -204,7 +212,7 @@ fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<
         Some(along) if along > 0 => {
             let order: Vec<usize> =
                 std::iter::once(along).chain((0..column.axes.len()).filter(|a| *a != along)).collect();
-            Some(permute(&read.bytes, read.width, &slab.count, &order))
+            Some(permute_axes(&read.bytes, read.width, &slab.count, &order))
         }
         _ => None,
     };
@@ -213,18 +221,18 @@ fn record_column(source: &dyn Arrays, plan: &Plan, column: &Column, rows: Range<
         match moved {
             Some(moved) => moved,
             None if read.varied.is_none() => {
-                return tensors(column, plan, Values::Fixed(read.bytes), keys);
+                return decode_tensors(column, plan, Values::Fixed(read.bytes), keys);
             }
             None => read.bytes.clone(),
         }
     } else {
-        cut(plan, column, &slab, &rows, bytes, read.width)
+        copy_patches(plan, column, &slab, &rows, bytes, read.width)
     };
-    tensors(column, plan, read.values(bytes), keys)
+    decode_tensors(column, plan, read.into_values(bytes), keys)
 }
 
 /// Returns empty lists for rows whose shape has no elements.
-fn empty_lists(column: &Column, rows: u64) -> Result<ArrayRef> {
+fn empty_lists(column: &PlanColumn, rows: u64) -> Result<ArrayRef> {
     let DataType::List(item) = column.field.data_type() else {
         return Err(Error::internal("expected a column of lists for values without elements"));
     };
@@ -234,15 +242,15 @@ fn empty_lists(column: &Column, rows: u64) -> Result<ArrayRef> {
 }
 
 /// Converts the values of all rows, each in its shape.
-fn tensors(column: &Column, plan: &Plan, values: Values, keys: bool) -> Result<ArrayRef> {
+fn decode_tensors(column: &PlanColumn, plan: &Plan, values: Values, keys: bool) -> Result<ArrayRef> {
     // Scalar columns may be ids, which need their values.
     if let Values::Fixed(bytes) = &values
         && let (true, DataType::FixedSizeList(..)) = (keys, column.field.data_type())
         && let Some(coded) = packed_column(plan, column, bytes)?
     {
-        return shaped(&column.field, coded);
+        return wrap_shape(&column.field, coded);
     }
-    shaped(&column.field, flat(column, plan, values)?)
+    wrap_shape(&column.field, decode_flat(column, plan, values)?)
 }
 
 /// Returns for each row its record and the start of its patch in each dimension that is cut.
@@ -266,7 +274,7 @@ fn patch_starts(plan: &Plan, first: u64, count: u64) -> Vec<(u64, Vec<u64>)> {
 }
 
 /// Returns the bounding box of the parts of a variable that the rows need.
-pub(super) fn around(plan: &Plan, column: &Column, records: &Range<u64>, rows: &[(u64, Vec<u64>)]) -> Slab {
+pub(super) fn bounding_slab(plan: &Plan, column: &PlanColumn, records: &Range<u64>, rows: &[(u64, Vec<u64>)]) -> Slab {
     let mut slab = Slab { start: Vec::new(), count: Vec::new() };
     for axis in &column.axes {
         let (start, end) = match axis {
@@ -285,14 +293,21 @@ pub(super) fn around(plan: &Plan, column: &Column, records: &Range<u64>, rows: &
 }
 
 /// Copies the patch of each row from the box, in which the record dimension is first.
-fn cut(plan: &Plan, column: &Column, slab: &Slab, rows: &[(u64, Vec<u64>)], bytes: &[u8], width: usize) -> Vec<u8> {
+fn copy_patches(
+    plan: &Plan,
+    column: &PlanColumn,
+    slab: &Slab,
+    rows: &[(u64, Vec<u64>)],
+    bytes: &[u8],
+    width: usize,
+) -> Vec<u8> {
     let within: Vec<usize> = (0..column.axes.len()).filter(|axis| column.axes[*axis] != Axis::Record).collect();
     let start: Vec<u64> = within.iter().map(|axis| slab.start[*axis]).collect();
     let shape: Vec<u64> = within.iter().map(|axis| slab.count[*axis]).collect();
     let record_bytes = width * shape.iter().map(|length| usize::try_from(*length).unwrap_or(0)).product::<usize>();
     let sliced = within.len() < column.axes.len();
     let first = rows.first().map_or(0, |(record, _)| *record);
-    let count = column.shape(&plan.patches);
+    let count = column.record_shape(&plan.patches);
     let row_bytes = width * count.iter().map(|length| usize::try_from(*length).unwrap_or(0)).product::<usize>();
     let mut out = vec![0; row_bytes * rows.len()];
     for ((record, starts), target) in rows.iter().zip(out.chunks_exact_mut(row_bytes.max(1))) {
@@ -303,8 +318,8 @@ fn cut(plan: &Plan, column: &Column, slab: &Slab, rows: &[(u64, Vec<u64>)], byte
         let patch = Slab { start: within.iter().map(at).collect(), count: count.clone() };
         let number = if sliced { usize::try_from(record - first).unwrap_or(0) } else { 0 };
         let source = &bytes[number * record_bytes..][..record_bytes];
-        let to = Place { start: &patch.start, shape: &count };
-        copy(&patch, width, Place { start: &start, shape: &shape }, source, to, target);
+        let to = BufferExtent { start: &patch.start, shape: &count };
+        copy_box(&patch, width, BufferExtent { start: &start, shape: &shape }, source, to, target);
     }
     out
 }
@@ -313,7 +328,7 @@ fn cut(plan: &Plan, column: &Column, slab: &Slab, rows: &[(u64, Vec<u64>)], byte
 ///
 /// # Errors
 /// When the batch is inconsistent.
-pub fn hashes(batch: &RecordBatch) -> Result<Vec<u64>> {
+pub fn tensor_row_hashes(batch: &RecordBatch) -> Result<Vec<u64>> {
     let is_tensor = |column: &&ArrayRef| match column.data_type() {
         DataType::FixedSizeList(item, _) => value_type(item.data_type()).primitive_width().is_some(),
         _ => false,
@@ -394,11 +409,11 @@ mod tests {
 
         fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
             let variable = &self.0.variables[variable];
-            let all: Vec<u8> = (0..u8::try_from(variable.elements()).unwrap()).collect();
-            let mut out = vec![0; slab.bytes(1)?];
-            let whole = Slab::all(&variable.shape);
-            let from = Place { start: &whole.start, shape: &variable.shape };
-            copy(slab, 1, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut out);
+            let all: Vec<u8> = (0..u8::try_from(variable.element_count()).unwrap()).collect();
+            let mut out = vec![0; slab.byte_count(1)?];
+            let whole = Slab::from_shape(&variable.shape);
+            let from = BufferExtent { start: &whole.start, shape: &variable.shape };
+            copy_box(slab, 1, from, &all, BufferExtent { start: &slab.start, shape: &slab.count }, &mut out);
             Ok(match variable.dtype {
                 DType::AnyText => Values::Varied(out.iter().map(|number| number.to_string().into_bytes()).collect()),
                 _ => Values::Fixed(out),
@@ -409,13 +424,13 @@ mod tests {
     type Given<'a> = (&'a str, DType, &'a [(&'a str, u64)]);
 
     fn counting(variables: &[Given<'_>]) -> Counting {
-        let variable = |(name, dtype, dims): &Given<'_>| Variable::plain(name, dtype.clone(), dims);
+        let variable = |(name, dtype, dims): &Given<'_>| Variable::with_dims(name, dtype.clone(), dims);
         Counting(Header { variables: variables.iter().map(variable).collect(), ..Header::default() })
     }
 
     fn table(source: &Counting, options: &ArrayOptions, first: u64, count: u64) -> RecordBatch {
         let plan = Plan::new(source.header(), options).unwrap();
-        rows(source, &plan, first, count).unwrap()
+        read_rows(source, &plan, first, count).unwrap()
     }
 
     fn row(batch: &RecordBatch, column: &str, row: usize) -> Vec<u8> {
@@ -442,8 +457,8 @@ mod tests {
         assert_eq!(row(&batch, "t", 1), [2]);
         let texts = batch.column_by_name("c").unwrap().as_fixed_size_list().value(1);
         assert_eq!(texts.as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["2", "5"]);
-        assert_eq!(hashes(&batch).unwrap().len(), 2);
-        assert_ne!(hashes(&batch).unwrap()[0], hashes(&batch).unwrap()[1]);
+        assert_eq!(tensor_row_hashes(&batch).unwrap().len(), 2);
+        assert_ne!(tensor_row_hashes(&batch).unwrap()[0], tensor_row_hashes(&batch).unwrap()[1]);
     }
 
     #[test]
@@ -494,11 +509,11 @@ mod tests {
         fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
             let variable = &self.0.variables[variable];
             let number = |at: u64| i16::try_from(at * at % 23).unwrap() - 9;
-            let all: Vec<u8> = (0..variable.elements()).flat_map(|at| number(at).to_ne_bytes()).collect();
-            let mut out = vec![0; slab.bytes(2)?];
-            let whole = Slab::all(&variable.shape);
-            let from = Place { start: &whole.start, shape: &variable.shape };
-            copy(slab, 2, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut out);
+            let all: Vec<u8> = (0..variable.element_count()).flat_map(|at| number(at).to_ne_bytes()).collect();
+            let mut out = vec![0; slab.byte_count(2)?];
+            let whole = Slab::from_shape(&variable.shape);
+            let from = BufferExtent { start: &whole.start, shape: &variable.shape };
+            copy_box(slab, 2, from, &all, BufferExtent { start: &slab.start, shape: &slab.count }, &mut out);
             Ok(Values::Fixed(out))
         }
     }
@@ -513,7 +528,7 @@ mod tests {
         let with = |name: &str, dims: &[(&str, u64)], scale: Option<&Attribute>| {
             let scale = scale.map(|scale| ("scale_factor".to_owned(), scale.clone()));
             let attributes = scale.into_iter().chain([("_FillValue".to_owned(), fill.clone())]).collect();
-            Variable { attributes, ..Variable::plain(name, DType::Int(2), dims) }
+            Variable { attributes, ..Variable::with_dims(name, DType::Int(2), dims) }
         };
         let variables = vec![
             with("double", &dims, Some(&double)),
@@ -526,7 +541,8 @@ mod tests {
         for patch in [vec![], vec![("y".to_owned(), 16), ("x".to_owned(), 30)]] {
             let options = ArrayOptions { record_dim: record_dim.clone(), patch, ..ArrayOptions::default() };
             let plan = Plan::new(source.header(), &options).unwrap();
-            let (expected, found) = (rows(&source, &plan, 1, 4).unwrap(), coded_rows(&source, &plan, 1, 4).unwrap());
+            let (expected, found) =
+                (read_rows(&source, &plan, 1, 4).unwrap(), coded_rows(&source, &plan, 1, 4).unwrap());
             let of: Vec<bool> = found.columns().iter().map(|column| is_coded(column.data_type())).collect();
             assert_eq!(of, [true, true, true, false]);
             assert!(expected.column(2).as_fixed_size_list().values().null_count() > 0);
@@ -538,11 +554,11 @@ mod tests {
             assert!(floats.as_primitive::<Float32Type>().values().iter().all(other));
             // NaN differs from itself, but not from its text.
             let same = |one: &RecordBatch, other: &RecordBatch| format!("{one:?}") == format!("{other:?}");
-            assert!(same(&plain(&found).unwrap(), &expected));
-            assert_eq!(hashes(&found).unwrap(), hashes(&expected).unwrap());
+            assert!(same(&plain_batch(&found).unwrap(), &expected));
+            assert_eq!(tensor_row_hashes(&found).unwrap(), tensor_row_hashes(&expected).unwrap());
             let (found, expected) = (found.slice(1, 2), expected.slice(1, 2));
-            assert!(same(&plain(&found).unwrap(), &expected));
-            assert_eq!(hashes(&found).unwrap(), hashes(&expected).unwrap());
+            assert!(same(&plain_batch(&found).unwrap(), &expected));
+            assert_eq!(tensor_row_hashes(&found).unwrap(), tensor_row_hashes(&expected).unwrap());
             assert_eq!(logical_bytes(&found), logical_bytes(&expected));
         }
     }

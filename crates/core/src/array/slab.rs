@@ -20,12 +20,12 @@ pub struct Slab {
 
 impl Slab {
     /// Returns the slab of a whole array.
-    pub fn all(shape: &[u64]) -> Self {
+    pub fn from_shape(shape: &[u64]) -> Self {
         Self { start: vec![0; shape.len()], count: shape.to_vec() }
     }
 
     /// Returns the number of elements.
-    pub fn elements(&self) -> u64 {
+    pub fn element_count(&self) -> u64 {
         self.count.iter().fold(1, |all, count| all.saturating_mul(*count))
     }
 
@@ -33,7 +33,7 @@ impl Slab {
     ///
     /// # Errors
     /// When memory cannot hold that many bytes.
-    pub fn bytes(&self, width: usize) -> Result<usize> {
+    pub fn byte_count(&self, width: usize) -> Result<usize> {
         let bytes = self.count.iter().try_fold(width as u64, |all, count| all.checked_mul(*count));
         bytes
             .and_then(|bytes| usize::try_from(bytes).ok())
@@ -41,7 +41,7 @@ impl Slab {
     }
 
     /// Returns the intersection of this slab and the box of `count` at `start`.
-    pub fn shared(&self, start: &[u64], count: &[u64]) -> Option<Self> {
+    pub fn intersect_box(&self, start: &[u64], count: &[u64]) -> Option<Self> {
         let mut shared = Self { start: Vec::with_capacity(start.len()), count: Vec::with_capacity(start.len()) };
         for axis in 0..self.start.len() {
             let first = self.start[axis].max(start[axis]);
@@ -64,14 +64,14 @@ impl Slab {
 
 /// A box of elements in memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct BufferExtent<'a> {
     /// First index of the box within the array.
     pub start: &'a [u64],
     /// Shape of the box.
     pub shape: &'a [u64],
 }
 
-impl Place<'_> {
+impl BufferExtent<'_> {
     /// Returns the number of elements between consecutive indices of each axis.
     fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1_usize; self.shape.len()];
@@ -87,7 +87,14 @@ fn index(number: u64) -> usize {
 }
 
 /// Copies the elements of `slab` from one box in memory to another; both contain all of it.
-pub fn copy(slab: &Slab, width: usize, from: Place<'_>, source: &[u8], to: Place<'_>, target: &mut [u8]) {
+pub fn copy_box(
+    slab: &Slab,
+    width: usize,
+    from: BufferExtent<'_>,
+    source: &[u8],
+    to: BufferExtent<'_>,
+    target: &mut [u8],
+) {
     let (from_strides, to_strides) = (from.strides(), to.strides());
     let axes = slab.count.len();
     let mut row = width;
@@ -100,10 +107,10 @@ pub fn copy(slab: &Slab, width: usize, from: Place<'_>, source: &[u8], to: Place
             break;
         }
     }
-    if row == 0 || slab.elements() == 0 {
+    if row == 0 || slab.element_count() == 0 {
         return;
     }
-    let begin = |place: Place<'_>, strides: &[usize]| -> usize {
+    let begin = |place: BufferExtent<'_>, strides: &[usize]| -> usize {
         (0..axes).map(|axis| index(slab.start[axis] - place.start[axis]) * strides[axis]).sum()
     };
     let (mut source_at, mut target_at) = (begin(from, &from_strides), begin(to, &to_strides));
@@ -130,8 +137,8 @@ pub fn copy(slab: &Slab, width: usize, from: Place<'_>, source: &[u8], to: Place
 }
 
 /// Reorders the axes of elements: axis `order[i]` of the source becomes axis `i`.
-pub fn permute(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> Vec<u8> {
-    let place = Place { start: &[], shape };
+pub fn permute_axes(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> Vec<u8> {
+    let place = BufferExtent { start: &[], shape };
     let strides = place.strides();
     let mut target = Vec::with_capacity(source.len());
     let counts: Vec<u64> = order.iter().map(|axis| shape[*axis]).collect();
@@ -165,7 +172,7 @@ pub fn permute(source: &[u8], width: usize, shape: &[u64], order: &[usize]) -> V
 
 /// Returns the shape of contiguous boxes of at most `bytes` bytes into which an array is divided; a box has at least
 /// one element.
-pub fn layers(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
+pub fn layer_shape(shape: &[u64], width: u64, bytes: u64) -> Vec<u64> {
     let mut rest = width.max(1);
     let mut layer = vec![1; shape.len()];
     for (axis, length) in shape.iter().enumerate().rev() {
@@ -210,7 +217,7 @@ struct Runs {
 
 impl Runs {
     /// Plans runs for a non-empty box; small gaps between wanted elements are read as well.
-    fn of(shape: &[u64], slab: &Slab, width: usize) -> Self {
+    fn for_slab(shape: &[u64], slab: &Slab, width: usize) -> Self {
         let axes = shape.len();
         let mut strides = vec![width as u64; axes];
         for axis in (0..axes.saturating_sub(1)).rev() {
@@ -230,7 +237,7 @@ impl Runs {
     }
 
     /// Returns the offsets of the runs, in the order of their wanted elements.
-    fn starts(&self, slab: &Slab) -> impl Iterator<Item = u64> {
+    fn run_offsets(&self, slab: &Slab) -> impl Iterator<Item = u64> {
         let outer = Slab { start: slab.start[..self.outer].to_vec(), count: slab.count[..self.outer].to_vec() };
         let (ones, inner) = (vec![1; self.outer], slab.start[self.outer..].to_vec());
         intersecting_chunks(&outer, &ones).map(move |at| {
@@ -242,11 +249,11 @@ impl Runs {
 
 /// Returns the byte ranges that [`read_box`] requests.
 pub fn box_ranges(shape: &[u64], slab: &Slab, width: usize) -> Vec<Range<u64>> {
-    if slab.elements() == 0 || width == 0 {
+    if slab.element_count() == 0 || width == 0 {
         return Vec::new();
     }
-    let runs = Runs::of(shape, slab, width);
-    runs.starts(slab).map(|start| start..start.saturating_add(runs.span)).collect()
+    let runs = Runs::for_slab(shape, slab, width);
+    runs.run_offsets(slab).map(|start| start..start.saturating_add(runs.span)).collect()
 }
 
 /// Reads a box of an array that is stored contiguously in C order. `read` returns a number of bytes at an offset; small
@@ -255,22 +262,24 @@ pub fn box_ranges(shape: &[u64], slab: &Slab, width: usize) -> Vec<Range<u64>> {
 /// # Errors
 /// When `read` fails, and when the box does not fit into memory.
 pub fn read_box(shape: &[u64], slab: &Slab, width: usize, read: impl Fn(u64, u64) -> Result<Bytes>) -> Result<Vec<u8>> {
-    let total = slab.bytes(width)?;
+    let total = slab.byte_count(width)?;
     if total == 0 {
         return Ok(Vec::new());
     }
-    let runs = Runs::of(shape, slab, width);
+    let runs = Runs::for_slab(shape, slab, width);
     let outer = runs.outer;
     if outer == 0 && runs.span == runs.wanted {
-        let first = runs.starts(slab).next().unwrap_or(0);
+        let first = runs.run_offsets(slab).next().unwrap_or(0);
         return Ok(read(first, runs.span)?.to_vec());
     }
     let mut out = vec![0; total];
     let inner = Slab { start: slab.start[outer..].to_vec(), count: slab.count[outer..].to_vec() };
-    let (from, to) =
-        (Place { start: &inner.start, shape: &shape[outer..] }, Place { start: &inner.start, shape: &inner.count });
-    for (target, start) in out.chunks_exact_mut(inner.bytes(width)?).zip(runs.starts(slab)) {
-        copy(&inner, width, from, &read(start, runs.span)?, to, target);
+    let (from, to) = (
+        BufferExtent { start: &inner.start, shape: &shape[outer..] },
+        BufferExtent { start: &inner.start, shape: &inner.count },
+    );
+    for (target, start) in out.chunks_exact_mut(inner.byte_count(width)?).zip(runs.run_offsets(slab)) {
+        copy_box(&inner, width, from, &read(start, runs.span)?, to, target);
     }
     Ok(out)
 }
@@ -291,8 +300,8 @@ mod tests {
         let held = numbers(12);
         let mut target = vec![99; 6];
         let slab = Slab { start: vec![2, 3], count: vec![2, 2] };
-        let from = Place { start: &[1, 1], shape: &[3, 4] };
-        copy(&slab, 1, from, &held, Place { start: &[2, 2], shape: &[2, 3] }, &mut target);
+        let from = BufferExtent { start: &[1, 1], shape: &[3, 4] };
+        copy_box(&slab, 1, from, &held, BufferExtent { start: &[2, 2], shape: &[2, 3] }, &mut target);
         assert_eq!(target, [99, 6, 7, 99, 10, 11]);
     }
 
@@ -300,10 +309,10 @@ mod tests {
     fn whole_boxes_and_single_elements_are_copied() {
         let held = numbers(8);
         for shape in [&[2_u64, 2, 2][..], &[8], &[]] {
-            let slab = Slab::all(shape);
-            let place = Place { start: &slab.start, shape };
-            let mut target = vec![0; slab.bytes(1).unwrap()];
-            copy(&slab, 1, place, &held[..target.len()], place, &mut target);
+            let slab = Slab::from_shape(shape);
+            let place = BufferExtent { start: &slab.start, shape };
+            let mut target = vec![0; slab.byte_count(1).unwrap()];
+            copy_box(&slab, 1, place, &held[..target.len()], place, &mut target);
             assert_eq!(target, held[..target.len()]);
         }
     }
@@ -311,10 +320,10 @@ mod tests {
     #[test]
     fn axes_change_places() {
         let source = numbers(12);
-        assert_eq!(permute(&source, 1, &[3, 4], &[1, 0]), [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]);
-        assert_eq!(permute(&source, 2, &[3, 2], &[1, 0]), [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]);
-        assert_eq!(permute(&source, 1, &[2, 3, 2], &[1, 0, 2]), [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
-        assert_eq!(permute(&source, 1, &[3, 4], &[0, 1]), source);
+        assert_eq!(permute_axes(&source, 1, &[3, 4], &[1, 0]), [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]);
+        assert_eq!(permute_axes(&source, 2, &[3, 2], &[1, 0]), [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]);
+        assert_eq!(permute_axes(&source, 1, &[2, 3, 2], &[1, 0, 2]), [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+        assert_eq!(permute_axes(&source, 1, &[3, 4], &[0, 1]), source);
     }
 
     #[test]
@@ -326,10 +335,10 @@ mod tests {
                 let count: Vec<u64> =
                     shape.iter().zip(start).zip(count).map(|((length, start), n)| n.min(length - start)).collect();
                 let slab = Slab { start: start.to_vec(), count };
-                let whole = Slab::all(&shape);
-                let mut expected = vec![0; slab.bytes(1).unwrap()];
-                let from = Place { start: &whole.start, shape: &shape };
-                copy(&slab, 1, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut expected);
+                let whole = Slab::from_shape(&shape);
+                let mut expected = vec![0; slab.byte_count(1).unwrap()];
+                let from = BufferExtent { start: &whole.start, shape: &shape };
+                copy_box(&slab, 1, from, &all, BufferExtent { start: &slab.start, shape: &slab.count }, &mut expected);
                 let read = |at: u64, bytes: u64| Ok(Bytes::copy_from_slice(&all[index(at)..index(at + bytes)]));
                 assert_eq!(read_box(&shape, &slab, 1, read).unwrap(), expected, "{slab:?}");
             }
@@ -347,17 +356,17 @@ mod tests {
 
     #[test]
     fn layers_are_as_large_as_allowed() {
-        assert_eq!(layers(&[3, 100, 50], 2, 1_000), [1, 10, 50]);
-        assert_eq!(layers(&[3, 100, 50], 2, 20_000), [2, 100, 50]);
-        assert_eq!(layers(&[3, 100, 50], 2, 60), [1, 1, 30]);
-        assert_eq!(layers(&[3, 100, 50], 2, 1), [1, 1, 1]);
+        assert_eq!(layer_shape(&[3, 100, 50], 2, 1_000), [1, 10, 50]);
+        assert_eq!(layer_shape(&[3, 100, 50], 2, 20_000), [2, 100, 50]);
+        assert_eq!(layer_shape(&[3, 100, 50], 2, 60), [1, 1, 30]);
+        assert_eq!(layer_shape(&[3, 100, 50], 2, 1), [1, 1, 1]);
     }
 
     #[test]
     fn intersections_are_boxes() {
         let slab = Slab { start: vec![2, 0], count: vec![4, 5] };
-        assert_eq!(slab.shared(&[0, 4], &[3, 4]), Some(Slab { start: vec![2, 4], count: vec![1, 1] }));
-        assert_eq!(slab.shared(&[6, 0], &[2, 2]), None);
+        assert_eq!(slab.intersect_box(&[0, 4], &[3, 4]), Some(Slab { start: vec![2, 4], count: vec![1, 1] }));
+        assert_eq!(slab.intersect_box(&[6, 0], &[2, 2]), None);
         assert_eq!(slab.describe(), "[2:6, 0:5]");
     }
 }

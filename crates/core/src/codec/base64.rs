@@ -12,16 +12,16 @@ use base64::{
 // What is left of a last digit is passed over, as readers commonly do.
 static READ_STANDARD: GeneralPurpose =
     GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
-static READ_UNPADDED: GeneralPurpose = unpadded(&alphabet::STANDARD);
-static READ_URL: GeneralPurpose = unpadded(&alphabet::URL_SAFE);
+static READ_UNPADDED: GeneralPurpose = unpadded_engine(&alphabet::STANDARD);
+static READ_URL: GeneralPurpose = unpadded_engine(&alphabet::URL_SAFE);
 
-const fn unpadded(alphabet: &alphabet::Alphabet) -> GeneralPurpose {
+const fn unpadded_engine(alphabet: &alphabet::Alphabet) -> GeneralPurpose {
     let config = NO_PAD.with_decode_allow_trailing_bits(true);
     GeneralPurpose::new(alphabet, config.with_decode_padding_mode(DecodePaddingMode::RequireNone))
 }
 
 /// Bytes in base64, with the standard alphabet and padding.
-pub fn base64(bytes: &[u8]) -> String {
+pub fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
@@ -30,7 +30,7 @@ pub fn push_base64url(bytes: &[u8], out: &mut String) {
     URL_SAFE_NO_PAD.encode_string(bytes, out);
 }
 
-/// The bytes that [`base64()`] made such text of; `None` when it is other text.
+/// The bytes that [`to_base64()`] made such text of; `None` when it is other text.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     READ_STANDARD.decode(text).ok()
 }
@@ -51,7 +51,7 @@ mod tests {
     fn standard_base64_pads() {
         for (bytes, text) in [(&b""[..], ""), (b"f", "Zg=="), (b"fo", "Zm8="), (b"foo", "Zm9v"), (b"\xff\xfe", "//4=")]
         {
-            assert_eq!(base64(bytes), text);
+            assert_eq!(to_base64(bytes), text);
             assert_eq!(from_base64(text).unwrap(), bytes);
         }
         for text in ["Z", "Zg=", "Zg", "Z===", "Zg==Zg==", "Zg= ", "Zm9v\n", "====", "ä///", "-_8="] {
@@ -67,8 +67,8 @@ mod tests {
             let mut url = String::new();
             push_base64url(&bytes, &mut url);
             assert_eq!(from_any_base64(&url).unwrap(), bytes);
-            assert_eq!(from_any_base64(&base64(&bytes)).unwrap(), bytes);
-            assert_eq!(from_base64(&base64(&bytes)).unwrap(), bytes);
+            assert_eq!(from_any_base64(&to_base64(&bytes)).unwrap(), bytes);
+            assert_eq!(from_base64(&to_base64(&bytes)).unwrap(), bytes);
         }
         let mut url = String::new();
         push_base64url(b"\xfb\xff", &mut url);

@@ -71,7 +71,7 @@ pub fn decompress(input: &[u8], limit: usize) -> Result<Vec<u8>> {
             if packed == stream.len() {
                 stream.copy_from_slice(content);
             } else {
-                unpack(flags >> 5, content, stream)?;
+                decompress_stream(flags >> 5, content, stream)?;
             }
         }
         if flags & BYTE_SHUFFLE != 0 && type_size > 1 {
@@ -91,29 +91,29 @@ fn is_split(type_size: usize, block_bytes: usize) -> bool {
     type_size <= MAX_SPLITS && block_bytes / type_size >= MIN_STREAM && block_bytes.is_multiple_of(type_size)
 }
 
-fn unpack(codec: u8, input: &[u8], out: &mut [u8]) -> Result<()> {
+fn decompress_stream(codec: u8, input: &[u8], out: &mut [u8]) -> Result<()> {
     let damaged = |name: &str| Error::input(format!("expected {name} in Blosc, found damaged bytes"));
     let written = match codec {
-        0 => blosclz(input, out).ok_or_else(|| damaged("blosclz"))?,
-        1 => lz4_flex::block::decompress_into(input, out).map_err(|e| damaged("lz4").cause(e))?,
+        0 => decompress_blosclz(input, out).ok_or_else(|| damaged("blosclz"))?,
+        1 => lz4_flex::block::decompress_into(input, out).map_err(|e| damaged("lz4").with_cause(e))?,
         2 => {
-            let length = snap::raw::decompress_len(input).map_err(|e| damaged("snappy").cause(e))?;
+            let length = snap::raw::decompress_len(input).map_err(|e| damaged("snappy").with_cause(e))?;
             if length > out.len() {
                 return Err(damaged("snappy"));
             }
-            snap::raw::Decoder::new().decompress(input, out).map_err(|e| damaged("snappy").cause(e))?
+            snap::raw::Decoder::new().decompress(input, out).map_err(|e| damaged("snappy").with_cause(e))?
         }
         3 => {
             let mut inflated = Vec::with_capacity(out.len());
             let limit = out.len() as u64 + 1;
             let mut decoder = flate2::bufread::ZlibDecoder::new(input).take(limit);
-            decoder.read_to_end(&mut inflated).map_err(|e| damaged("zlib").cause(e))?;
+            decoder.read_to_end(&mut inflated).map_err(|e| damaged("zlib").with_cause(e))?;
             if inflated.len() == out.len() {
                 out.copy_from_slice(&inflated);
             }
             inflated.len()
         }
-        4 => zstd::bulk::decompress_to_buffer(input, out).map_err(|e| damaged("zstd").cause(e))?,
+        4 => zstd::bulk::decompress_to_buffer(input, out).map_err(|e| damaged("zstd").with_cause(e))?,
         other => return Err(Error::input(format!("expected a Blosc 1 codec, found codec number {other}"))),
     };
     if written == out.len() { Ok(()) } else { Err(damaged("as many bytes as the block has")) }
@@ -170,7 +170,7 @@ fn bit_unshuffle(input: &[u8], out: &mut [u8], type_size: usize) {
 }
 
 /// Decodes Blosc's own codec: literals, and copies of at least 3 bytes from up to 8191 + 65536 bytes back.
-fn blosclz(input: &[u8], out: &mut [u8]) -> Option<usize> {
+fn decompress_blosclz(input: &[u8], out: &mut [u8]) -> Option<usize> {
     const FAR: usize = 8191;
     let (mut at, mut to) = (0_usize, 0_usize);
     let next = |at: &mut usize| -> Option<usize> {
@@ -278,8 +278,8 @@ mod tests {
     #[test]
     fn blosclz_copies_its_own_output() {
         let mut out = vec![0; 8];
-        assert_eq!(blosclz(&[2, b'a', b'b', b'c', 2 << 5, 2], &mut out), Some(7));
+        assert_eq!(decompress_blosclz(&[2, b'a', b'b', b'c', 2 << 5, 2], &mut out), Some(7));
         assert_eq!(&out[..7], b"abcabca");
-        assert_eq!(blosclz(&[0, b'a', 7 << 5, 255, 255, 0, 0], &mut out), None);
+        assert_eq!(decompress_blosclz(&[0, b'a', 7 << 5, 255, 255, 0, 0], &mut out), None);
     }
 }

@@ -16,12 +16,12 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// Returns the CRC-32C of the bytes, masked as TFRecord stores it.
 pub fn masked_crc32c(bytes: &[u8]) -> u32 {
-    mask(crc32c(bytes))
+    mask_crc(crc32c(bytes))
 }
 
 /// Masks a checksum as TFRecord does: rotates right by 15 bits and adds a constant, so that a checksum of data that
 /// contains checksums is not degenerate.
-fn mask(crc: u32) -> u32 {
+fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
@@ -43,7 +43,7 @@ impl MaskedCrc32c {
     /// Returns the checksum of all pieces.
     #[expect(clippy::cast_possible_truncation, reason = "a 32-bit CRC in the digest's 64-bit result")]
     pub fn finish(&self) -> u32 {
-        mask(self.0.finalize() as u32)
+        mask_crc(self.0.finalize() as u32)
     }
 }
 

@@ -25,36 +25,36 @@ use super::merkle::Hash;
 pub const CHUNK: usize = CHUNK_LEN;
 
 /// Returns the tree hash of a non-empty chunk with this number.
-pub fn chunk(bytes: &[u8], index: u64) -> ChainingValue {
+pub fn hash_chunk(bytes: &[u8], index: u64) -> ChainingValue {
     Hasher::new().set_input_offset(index * CHUNK as u64).update(bytes).finalize_non_root()
 }
 
 /// Returns the number of chunks in the left part of a tree of more than one.
-fn split(chunks: u64) -> u64 {
+fn left_chunks(chunks: u64) -> u64 {
     chunks.next_power_of_two() / 2
 }
 
 /// Returns the joined hash of several chunks.
-fn joined(chunks: &[ChainingValue]) -> ChainingValue {
+fn join_hashes(chunks: &[ChainingValue]) -> ChainingValue {
     match chunks {
         [] => [0; 32],
         [one] => *one,
         chunks => {
             let (left, right) = chunks.split_at(chunks.len().next_power_of_two() / 2);
-            merge_subtrees_non_root(&joined(left), &joined(right), Mode::Hash)
+            merge_subtrees_non_root(&join_hashes(left), &join_hashes(right), Mode::Hash)
         }
     }
 }
 
 /// Returns the sibling hashes from a chunk to the root, nearest first; empty if there is no such chunk.
-pub fn siblings(chunks: &[ChainingValue], index: usize) -> Vec<Hash> {
+pub fn sibling_hashes(chunks: &[ChainingValue], index: usize) -> Vec<Hash> {
     if chunks.len() < 2 || index >= chunks.len() {
         return Vec::new();
     }
     let (left, right) = chunks.split_at(chunks.len().next_power_of_two() / 2);
     let (mut siblings, sibling) = match index.checked_sub(left.len()) {
-        None => (siblings(left, index), joined(right)),
-        Some(index) => (siblings(right, index), joined(left)),
+        None => (sibling_hashes(left, index), join_hashes(right)),
+        Some(index) => (sibling_hashes(right, index), join_hashes(left)),
     };
     siblings.push(sibling);
     siblings
@@ -62,7 +62,7 @@ pub fn siblings(chunks: &[ChainingValue], index: usize) -> Vec<Hash> {
 
 /// Computes the hash of an input of `length` bytes whose chunk `index` is `bytes`, with these sibling hashes; `None` if
 /// no such input exists. The length has to be known: inputs of other lengths can have a chunk with the same path.
-pub fn climb(bytes: &[u8], index: u64, length: u64, siblings: &[Hash]) -> Option<Hash> {
+pub fn root_from_chunk(bytes: &[u8], index: u64, length: u64, siblings: &[Hash]) -> Option<Hash> {
     let chunks = length.div_ceil(CHUNK as u64).max(1);
     if index >= chunks || bytes.len() as u64 != (length - index * CHUNK as u64).min(CHUNK as u64) {
         return None;
@@ -73,7 +73,7 @@ pub fn climb(bytes: &[u8], index: u64, length: u64, siblings: &[Hash]) -> Option
     // For each join, topmost first, whether the chunk is on the right side.
     let (mut at, mut left_over, mut is_right) = (index, chunks, Vec::new());
     while left_over > 1 {
-        let left = split(left_over);
+        let left = left_chunks(left_over);
         is_right.push(at >= left);
         (at, left_over) = if at >= left { (at - left, left_over - left) } else { (at, left) };
     }
@@ -82,7 +82,7 @@ pub fn climb(bytes: &[u8], index: u64, length: u64, siblings: &[Hash]) -> Option
         return None;
     }
     let pair = |own: Hash, sibling: &Hash, right: bool| if right { (*sibling, own) } else { (own, *sibling) };
-    let mut hash = chunk(bytes, index);
+    let mut hash = hash_chunk(bytes, index);
     for (sibling, right) in below.iter().zip(is_right[1..].iter().rev()) {
         let (left, right) = pair(hash, sibling, *right);
         hash = merge_subtrees_non_root(&left, &right, Mode::Hash);
@@ -98,26 +98,31 @@ mod tests {
 
     #[test]
     fn every_chunk_climbs_to_the_hash_of_the_whole_and_no_other_does() {
-        assert_eq!(climb(b"", 0, 0, &[]), Some(*blake3::hash(b"").as_bytes()));
+        assert_eq!(root_from_chunk(b"", 0, 0, &[]), Some(*blake3::hash(b"").as_bytes()));
         for length in [1, 16, 1_023, 1_024, 1_025, 2_048, 2_049, 3_072, 5_000, 8_192, 17_000, 33_000_u64] {
             let bytes: Vec<u8> = (0..length).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
             let whole = *blake3::hash(&bytes).as_bytes();
             let parts: Vec<&[u8]> = bytes.chunks(CHUNK).collect();
-            let chunks: Vec<ChainingValue> = parts.iter().enumerate().map(|(i, part)| chunk(part, i as u64)).collect();
+            let chunks: Vec<ChainingValue> =
+                parts.iter().enumerate().map(|(i, part)| hash_chunk(part, i as u64)).collect();
             for (index, part) in parts.iter().enumerate() {
-                let (sibling, number) = (siblings(&chunks, index), index as u64);
-                assert_eq!(climb(part, number, length, &sibling), Some(whole), "{index} of {length}");
+                let (sibling, number) = (sibling_hashes(&chunks, index), index as u64);
+                assert_eq!(root_from_chunk(part, number, length, &sibling), Some(whole), "{index} of {length}");
                 let mut other = part.to_vec();
                 other.iter_mut().take(1).for_each(|byte| *byte ^= 1);
-                assert_ne!(climb(&other, number, length, &sibling), Some(whole));
+                assert_ne!(root_from_chunk(&other, number, length, &sibling), Some(whole));
                 for wrong in (0..chunks.len() as u64 + 2).filter(|wrong| *wrong != number) {
-                    assert_ne!(climb(part, wrong, length, &sibling), Some(whole), "{index} as {wrong} of {length}");
+                    assert_ne!(
+                        root_from_chunk(part, wrong, length, &sibling),
+                        Some(whole),
+                        "{index} as {wrong} of {length}"
+                    );
                 }
                 if let Some((_, shorter)) = sibling.split_last() {
-                    assert_eq!(climb(part, number, length, shorter), None);
+                    assert_eq!(root_from_chunk(part, number, length, shorter), None);
                 }
                 let longer = [&sibling[..], &[whole]].concat();
-                assert_eq!(climb(part, number, length, &longer), None);
+                assert_eq!(root_from_chunk(part, number, length, &longer), None);
             }
         }
     }

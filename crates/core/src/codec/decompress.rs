@@ -54,7 +54,7 @@ impl Compression {
 }
 
 /// Detects the compression from the first bytes of a file; 10 bytes are enough.
-pub fn sniff(head: &[u8]) -> Option<Compression> {
+pub fn detect_compression(head: &[u8]) -> Option<Compression> {
     match head {
         [0x1f, 0x8b, 0x08, ..] => Some(Compression::Gzip),
         // A frame, or a skippable frame as written by seekable zstd and pzstd.
@@ -76,7 +76,7 @@ pub fn sniff(head: &[u8]) -> Option<Compression> {
 ///
 /// # Errors
 /// When the decoder cannot be set up.
-pub fn decoder(compression: Compression, input: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
+pub fn open_decoder(compression: Compression, input: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
     let name = compression.name();
     let tagged = Tagged(input);
     if compression == Compression::Zstd {
@@ -88,7 +88,7 @@ pub fn decoder(compression: Compression, input: Box<dyn Read + Send>) -> Result<
     let inner: Box<dyn Read + Send> = match compression {
         Compression::Gzip | Compression::Zstd => Box::new(MultiGzDecoder::new(input)),
         Compression::Lz4 => {
-            let input = Watched { input, ended: false };
+            let input = EndTracker { input, ended: false };
             Box::new(Lz4Frames { inner: lz4_flex::frame::FrameDecoder::new(input), inside: false })
         }
         Compression::Snappy => Box::new(snap::read::FrameDecoder::new(input)),
@@ -99,7 +99,7 @@ pub fn decoder(compression: Compression, input: Box<dyn Read + Send>) -> Result<
 }
 
 fn set_up_failed(compression: Compression, error: io::Error) -> Error {
-    Error::internal(format!("cannot set up a decoder for {}", compression.name())).cause(error)
+    Error::internal(format!("cannot set up a decoder for {}", compression.name())).with_cause(error)
 }
 
 /// Wraps the failures of an input into [`Error`], so that they can be distinguished from damaged bytes after the
@@ -136,14 +136,14 @@ impl<R: Read> Read for Decoded<R> {
                 self.name,
                 MEMORY_KIB >> 10
             ))
-            .hint("compress it again with a lower level, or decompress it")
+            .with_hint("compress it again with a lower level, or decompress it")
             .into()),
             Err(error) => Err(Error::input(format!(
                 "expected {} data, found damage or an early end after {} decompressed bytes",
                 self.name, self.produced
             ))
-            .hint("compare the file with its original; it may have been cut short while it was copied")
-            .cause(error)
+            .with_hint("compare the file with its original; it may have been cut short while it was copied")
+            .with_cause(error)
             .into()),
         }
     }
@@ -152,7 +152,7 @@ impl<R: Read> Read for Decoded<R> {
 /// Reads all lz4 frames. The decoder reports the end of a frame and a frame that is cut short in the same way, so it
 /// sees the end of the input only inside a frame.
 struct Lz4Frames {
-    inner: lz4_flex::frame::FrameDecoder<Watched>,
+    inner: lz4_flex::frame::FrameDecoder<EndTracker>,
     inside: bool,
 }
 
@@ -176,12 +176,12 @@ impl Read for Lz4Frames {
 }
 
 /// Records whether the end of the input was reached.
-struct Watched {
+struct EndTracker {
     input: BufReader<Tagged>,
     ended: bool,
 }
 
-impl Read for Watched {
+impl Read for EndTracker {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(out)?;
         self.ended |= count == 0 && !out.is_empty();
@@ -197,7 +197,7 @@ mod tests {
 
     fn decode(compression: Compression, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        decoder(compression, Box::new(io::Cursor::new(bytes.to_vec())))?.read_to_end(&mut out)?;
+        open_decoder(compression, Box::new(io::Cursor::new(bytes.to_vec())))?.read_to_end(&mut out)?;
         Ok(out)
     }
 
@@ -221,7 +221,7 @@ mod tests {
     fn streams_are_read_one_after_the_other() {
         for (compression, one, empty) in [(Compression::Bzip2, BZIP2, BZIP2_EMPTY), (Compression::Xz, XZ, XZ_EMPTY)] {
             let (one, empty) = (bytes(one), bytes(empty));
-            assert_eq!((sniff(&one), sniff(&empty)), (Some(compression), Some(compression)));
+            assert_eq!((detect_compression(&one), detect_compression(&empty)), (Some(compression), Some(compression)));
             assert_eq!(decode(compression, &one).unwrap(), TEXT);
             assert_eq!(decode(compression, &empty).unwrap(), b"");
             assert_eq!(decode(compression, &[&one[..], &empty, &one].concat()).unwrap(), [TEXT, TEXT].concat());
@@ -277,7 +277,8 @@ mod tests {
         for (compression, hex) in [(Compression::Bzip2, BZIP2), (Compression::Xz, XZ)] {
             for length in [0, 20] {
                 let input = Failing(bytes(hex)[..length].to_vec());
-                let error = decoder(compression, Box::new(input)).unwrap().read_to_end(&mut Vec::new()).unwrap_err();
+                let error =
+                    open_decoder(compression, Box::new(input)).unwrap().read_to_end(&mut Vec::new()).unwrap_err();
                 assert_eq!(Error::from(error).kind(), Kind::Storage, "{compression:?} {length}");
             }
         }
@@ -286,7 +287,7 @@ mod tests {
     #[test]
     fn text_is_not_compressed() {
         for head in [&b"BZh1 is a name"[..], b"]\0\0\0\0", b"]", b"\xfd7zXY", b""] {
-            assert_eq!(sniff(head), None, "{head:?}");
+            assert_eq!(detect_compression(head), None, "{head:?}");
         }
     }
 }

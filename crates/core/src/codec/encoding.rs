@@ -41,8 +41,9 @@ impl FromStr for Encoding {
 
     fn from_str(text: &str) -> Result<Self> {
         encoding_rs::Encoding::for_label_no_replacement(text.as_bytes()).map(Self).ok_or_else(|| {
-            Error::usage(format!("expected an encoding, found `{text}`"))
-                .hint("use a name such as utf-8, utf-16, latin1, windows-1252, iso-8859-2, shift_jis, gb18030, euc-kr")
+            Error::usage(format!("expected an encoding, found `{text}`")).with_hint(
+                "use a name such as utf-8, utf-16, latin1, windows-1252, iso-8859-2, shift_jis, gb18030, euc-kr",
+            )
         })
     }
 }
@@ -68,7 +69,7 @@ impl<'de> serde::Deserialize<'de> for Encoding {
 
 /// Detects the encoding from the first bytes of a source if it is not UTF-8: by a byte order mark, or by the zeros that
 /// make up half of UTF-16 text of mostly Latin letters.
-pub fn sniff(head: &[u8]) -> Option<Encoding> {
+pub fn detect_encoding(head: &[u8]) -> Option<Encoding> {
     if let Some((encoding, _)) = encoding_rs::Encoding::for_bom(head) {
         // The byte order mark of UTF-16 may be that of UTF-32, which is not used for files.
         let wide = head.starts_with(&[0xff, 0xfe, 0, 0]);
@@ -86,7 +87,7 @@ pub fn sniff(head: &[u8]) -> Option<Encoding> {
 }
 
 /// Returns what to do about text that is not UTF-8, given its first bytes.
-pub fn hint(head: &[u8]) -> &'static str {
+pub fn encoding_hint(head: &[u8]) -> &'static str {
     match looks_like_windows_1252(head) {
         true => "the text looks like windows-1252; read it with --read encoding=windows-1252",
         false => "name its encoding, as `--read encoding=windows-1252`, or `--read encoding=utf-16le`",
@@ -117,7 +118,7 @@ fn looks_like_windows_1252(head: &[u8]) -> bool {
 }
 
 /// Converts text in `encoding` to UTF-8, with the byte FF in place of each malformed sequence. UTF-8 is passed through.
-pub fn decode(encoding: Encoding, input: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
+pub fn decode_to_utf8(encoding: Encoding, input: Box<dyn Read + Send>) -> Box<dyn Read + Send> {
     if encoding.0 == UTF_8 {
         return input;
     }
@@ -156,7 +157,7 @@ impl Read for Transcoder {
                 self.rest = 0..count;
                 self.input_ended = count == 0;
             }
-            self.decode();
+            self.decode_rest();
         }
         let count = out.len().min(self.text.len() - self.returned);
         out[..count].copy_from_slice(&self.text[self.returned..self.returned + count]);
@@ -167,7 +168,7 @@ impl Read for Transcoder {
 
 impl Transcoder {
     /// Decodes as much of the rest as the buffer can hold.
-    fn decode(&mut self) {
+    fn decode_rest(&mut self) {
         self.returned = 0;
         self.text.resize(OUTPUT_BUFFER, 0);
         let mut filled = 0;
@@ -219,7 +220,7 @@ mod tests {
 
     fn text(label: &str, bytes: &[u8], step: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        decode(label.parse().unwrap(), Box::new(Dribble(bytes.to_vec(), step))).read_to_end(&mut out).unwrap();
+        decode_to_utf8(label.parse().unwrap(), Box::new(Dribble(bytes.to_vec(), step))).read_to_end(&mut out).unwrap();
         out
     }
 
@@ -239,7 +240,7 @@ mod tests {
             (b"1,\x93\x8c\x8b\x9e\n", false),
         ] {
             assert_eq!(looks_like_windows_1252(text), is_windows_1252, "{text:?}");
-            assert_eq!(hint(text).contains("looks like"), is_windows_1252);
+            assert_eq!(encoding_hint(text).contains("looks like"), is_windows_1252);
         }
     }
 
@@ -284,16 +285,16 @@ mod tests {
 
     #[test]
     fn utf16_is_detected() {
-        let names = |little| sniff(&utf16("id,name\r\n1,\u{e9}t\u{e9}\r\n", little)).map(|e| e.to_string());
+        let names = |little| detect_encoding(&utf16("id,name\r\n1,\u{e9}t\u{e9}\r\n", little)).map(|e| e.to_string());
         assert_eq!(names(true).unwrap(), "utf-16le");
         assert_eq!(names(false).unwrap(), "utf-16be");
-        assert_eq!(sniff(b"\xff\xfe1\x4e").unwrap().to_string(), "utf-16le");
-        assert_eq!(sniff(b"\xfe\xff").unwrap().to_string(), "utf-16be");
+        assert_eq!(detect_encoding(b"\xff\xfe1\x4e").unwrap().to_string(), "utf-16le");
+        assert_eq!(detect_encoding(b"\xfe\xff").unwrap().to_string(), "utf-16be");
         let numbers: Vec<u8> = (0..100_u16).flat_map(u16::to_le_bytes).collect();
         for head in
             [&b""[..], b"a", b"a\0", b"id,name\n", b"\xef\xbb\xbfid", &[0; 64], &numbers, b"\xff\xfe\0\0a\0\0\0"]
         {
-            assert_eq!(sniff(head), None, "{head:?}");
+            assert_eq!(detect_encoding(head), None, "{head:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Lower-case hexadecimal text of bytes, and back: the text form of checksums, keys and hashes.
 
 /// Returns the hexadecimal digits of bytes.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(2 * bytes.len());
     push_hex(bytes, &mut out);
     out
@@ -27,7 +27,7 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
 pub mod hash_or_none {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-    use super::{from_hex, hex};
+    use super::{from_hex, to_hex};
 
     /// Writes the digits.
     ///
@@ -36,7 +36,7 @@ pub mod hash_or_none {
     #[expect(clippy::ref_option, reason = "serde asks like this")]
     pub fn serialize<S: Serializer>(hash: &Option<[u8; 32]>, serializer: S) -> Result<S::Ok, S::Error> {
         match hash {
-            Some(hash) => serializer.serialize_str(&hex(hash)),
+            Some(hash) => serializer.serialize_str(&to_hex(hash)),
             None => serializer.serialize_none(),
         }
     }
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn digits_round_trip() {
         let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(hex(&bytes[250..]), "fafbfcfdfeff");
-        assert_eq!(from_hex(&hex(&bytes)), Some(bytes));
+        assert_eq!(to_hex(&bytes[250..]), "fafbfcfdfeff");
+        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
         assert_eq!(from_hex("0aA"), None);
         assert_eq!(from_hex("0AfF"), Some(vec![10, 255]));
         for wrong in ["0g", "é", "+1", " 1"] {

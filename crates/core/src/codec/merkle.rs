@@ -15,40 +15,40 @@ use sha2::{Digest, Sha256};
 pub type Hash = [u8; 32];
 
 /// Returns the hash of a leaf.
-pub fn leaf(data: &[u8]) -> Hash {
+pub fn hash_leaf(data: &[u8]) -> Hash {
     Sha256::new().chain_update([0]).chain_update(data).finalize().into()
 }
 
-fn node(left: &Hash, right: &Hash) -> Hash {
+fn hash_node(left: &Hash, right: &Hash) -> Hash {
     Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
 }
 
 /// Returns the number of leaves in the left part of a tree of more than one.
-fn split(leaves: usize) -> usize {
+fn left_leaves(leaves: usize) -> usize {
     leaves.next_power_of_two() / 2
 }
 
 /// Returns the root of all leaves; without leaves, the hash of the empty string.
-pub fn root(leaves: &[Hash]) -> Hash {
+pub fn merkle_root(leaves: &[Hash]) -> Hash {
     match leaves {
         [] => Sha256::digest(b"").into(),
         [one] => *one,
         leaves => {
-            let (left, right) = leaves.split_at(split(leaves.len()));
-            node(&root(left), &root(right))
+            let (left, right) = leaves.split_at(left_leaves(leaves.len()));
+            hash_node(&merkle_root(left), &merkle_root(right))
         }
     }
 }
 
 /// Returns the siblings on the path from a leaf to the root, nearest first; empty if there is no such leaf.
-pub fn path(leaves: &[Hash], index: usize) -> Vec<Hash> {
+pub fn audit_path(leaves: &[Hash], index: usize) -> Vec<Hash> {
     if leaves.len() < 2 || index >= leaves.len() {
         return Vec::new();
     }
-    let (left, right) = leaves.split_at(split(leaves.len()));
+    let (left, right) = leaves.split_at(left_leaves(leaves.len()));
     let (mut path, sibling) = match index.checked_sub(left.len()) {
-        None => (path(left, index), root(right)),
-        Some(index) => (path(right, index), root(left)),
+        None => (audit_path(left, index), merkle_root(right)),
+        Some(index) => (audit_path(right, index), merkle_root(left)),
     };
     path.push(sibling);
     path
@@ -56,7 +56,7 @@ pub fn path(leaves: &[Hash], index: usize) -> Vec<Hash> {
 
 /// Returns the root of a tree of `leaves` leaves in which leaf `index` has these siblings; `None` if the number of
 /// siblings does not match.
-pub fn climb(leaf: Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash> {
+pub fn root_from_path(leaf: Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash> {
     if index >= leaves {
         return None;
     }
@@ -67,13 +67,13 @@ pub fn climb(leaf: Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash>
             return None;
         }
         if at % 2 == 1 || at == last {
-            hash = node(sibling, &hash);
+            hash = hash_node(sibling, &hash);
             while at % 2 == 0 && at != 0 {
                 at /= 2;
                 last /= 2;
             }
         } else {
-            hash = node(&hash, sibling);
+            hash = hash_node(&hash, sibling);
         }
         at /= 2;
         last /= 2;
@@ -84,7 +84,7 @@ pub fn climb(leaf: Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::hex::hex;
+    use crate::codec::hex::to_hex;
 
     #[test]
     fn roots_are_those_of_certificate_transparency() {
@@ -99,7 +99,7 @@ mod tests {
             &[0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57],
             &[0x60, 0x61, 0x62, 0x63, 0x64, 0x65, 0x66, 0x67, 0x68, 0x69, 0x6a, 0x6b, 0x6c, 0x6d, 0x6e, 0x6f],
         ];
-        let leaves: Vec<Hash> = inputs.iter().map(|input| leaf(input)).collect();
+        let leaves: Vec<Hash> = inputs.iter().map(|input| hash_leaf(input)).collect();
         let roots = [
             (0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
             (1, "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"),
@@ -107,30 +107,30 @@ mod tests {
             (8, "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"),
         ];
         for (count, expected) in roots {
-            assert_eq!(hex(&root(&leaves[..count])), expected, "{count}");
+            assert_eq!(to_hex(&merkle_root(&leaves[..count])), expected, "{count}");
         }
     }
 
     #[test]
     fn every_leaf_climbs_to_the_root_and_no_other_does() {
         for count in 1..40_u64 {
-            let leaves: Vec<Hash> = (0..count).map(|i| leaf(&i.to_le_bytes())).collect();
+            let leaves: Vec<Hash> = (0..count).map(|i| hash_leaf(&i.to_le_bytes())).collect();
             for index in 0..count {
-                let siblings = path(&leaves, usize::try_from(index).unwrap_or(0));
-                let climbed = |leaf, index, count, siblings: &[Hash]| climb(leaf, index, count, siblings);
-                let own = leaf(&index.to_le_bytes());
-                assert_eq!(climbed(own, index, count, &siblings), Some(root(&leaves)), "{index} of {count}");
-                assert_ne!(climbed(leaf(b"other"), index, count, &siblings), Some(root(&leaves)));
+                let siblings = audit_path(&leaves, usize::try_from(index).unwrap_or(0));
+                let climbed = |leaf, index, count, siblings: &[Hash]| root_from_path(leaf, index, count, siblings);
+                let own = hash_leaf(&index.to_le_bytes());
+                assert_eq!(climbed(own, index, count, &siblings), Some(merkle_root(&leaves)), "{index} of {count}");
+                assert_ne!(climbed(hash_leaf(b"other"), index, count, &siblings), Some(merkle_root(&leaves)));
                 assert_eq!(climbed(own, count, count, &siblings), None);
                 for other in (0..count).filter(|other| *other != index) {
                     assert_ne!(
                         climbed(own, other, count, &siblings),
-                        Some(root(&leaves)),
+                        Some(merkle_root(&leaves)),
                         "{other} for {index} of {count}"
                     );
                 }
                 if let Some((_, shorter)) = siblings.split_last() {
-                    assert_ne!(climbed(own, index, count, shorter), Some(root(&leaves)));
+                    assert_ne!(climbed(own, index, count, shorter), Some(merkle_root(&leaves)));
                 }
             }
         }

@@ -63,16 +63,16 @@ impl<'a> Metered<'a> {
     /// memory used, so it must never come from the stream unchecked.
     pub fn peek(&mut self, count: usize) -> Result<&[u8]> {
         if self.end - self.position < count {
-            self.refill(count)?;
+            self.fill_buffer(count)?;
         }
         let end = self.end.min(self.position + count);
         Ok(&self.buffer[self.position..end])
     }
 
     /// Returns the buffered bytes, at least one unless the stream has ended, and at most `limit`.
-    pub fn available(&mut self, limit: u64) -> Result<&[u8]> {
+    pub fn available_bytes(&mut self, limit: u64) -> Result<&[u8]> {
         if self.position == self.end && limit > 0 {
-            self.refill(1)?;
+            self.fill_buffer(1)?;
         }
         let count = usize::try_from(limit).unwrap_or(usize::MAX).min(self.end - self.position);
         Ok(&self.buffer[self.position..self.position + count])
@@ -85,18 +85,18 @@ impl<'a> Metered<'a> {
     }
 
     /// Marks this position as a possible end of the record.
-    pub fn mark(&mut self) {
+    pub fn mark_end(&mut self) {
         self.mark = Some(self.position);
     }
 
     /// Drops the mark: the bytes since belong to the same record.
-    pub fn unmark(&mut self) {
+    pub fn clear_mark(&mut self) {
         self.mark = None;
     }
 
     /// Ends the record at the mark, or at the current position without a mark; the next record begins there. Returns
     /// the XXH3-64 of the record.
-    pub fn cut(&mut self) -> u64 {
+    pub fn end_record(&mut self) -> u64 {
         let end = self.mark.take().unwrap_or(self.position);
         let rest = &self.buffer[self.start..end];
         self.start = end;
@@ -110,7 +110,7 @@ impl<'a> Metered<'a> {
     }
 
     /// Makes room and reads until `count` bytes are buffered or the stream ends.
-    fn refill(&mut self, count: usize) -> Result<()> {
+    fn fill_buffer(&mut self, count: usize) -> Result<()> {
         self.make_room(count);
         while !self.ended && self.end - self.position < count {
             match self.input.read(&mut self.buffer[self.end..]) {
@@ -147,9 +147,9 @@ fn read_failed(error: std::io::Error, offset: u64) -> Error {
     let error = Error::from(error);
     if error.kind() == Kind::Input {
         Error::integrity("expected more of the shard, found compressed bytes that are damaged or cut short")
-            .byte(offset)
-            .hint("restore this shard from a copy, or rebuild it from its sources")
-            .cause(error)
+            .at_byte(offset)
+            .with_hint("restore this shard from a copy, or rebuild it from its sources")
+            .with_cause(error)
     } else {
         error
     }
@@ -193,10 +193,10 @@ mod tests {
         assert_eq!(metered.peek(2).unwrap(), b"c");
         metered.advance(1);
         assert_eq!(metered.peek(2).unwrap(), b"");
-        assert_eq!(metered.available(9).unwrap(), b"");
+        assert_eq!(metered.available_bytes(9).unwrap(), b"");
         assert_eq!(metered.offset(), 3);
-        assert_eq!(metered.cut(), xxh3_64(b"abc"));
-        assert_eq!(metered.cut(), xxh3_64(b""));
+        assert_eq!(metered.end_record(), xxh3_64(b"abc"));
+        assert_eq!(metered.end_record(), xxh3_64(b""));
     }
 
     #[test]
@@ -228,19 +228,19 @@ mod tests {
             for length in lengths {
                 let mut left = (length as u64).saturating_sub(looked);
                 while left > 0 {
-                    let count = metered.available(left).unwrap().len();
+                    let count = metered.available_bytes(left).unwrap().len();
                     metered.advance(count);
                     left -= count as u64;
                 }
                 // A lookahead that turns out to be in the same record, then one that is not.
                 if looked <= length as u64 {
-                    metered.mark();
-                    metered.unmark();
-                    metered.mark();
+                    metered.mark_end();
+                    metered.clear_mark();
+                    metered.mark_end();
                     let seen = metered.peek(ahead).unwrap().to_vec();
                     prop_assert_eq!(&seen[..], &bytes[offset + length..offset + length + ahead]);
                     metered.advance(ahead);
-                    prop_assert_eq!(metered.cut(), xxh3_64(&bytes[offset..offset + length]));
+                    prop_assert_eq!(metered.end_record(), xxh3_64(&bytes[offset..offset + length]));
                     offset += length;
                     looked = ahead as u64;
                 } else {

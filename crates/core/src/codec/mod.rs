@@ -65,9 +65,9 @@ impl FromStr for Codec {
             ("zstd", level) => Ok(Self::Zstd(parse_level(name, level, ZSTD_DEFAULT, &ZSTD_LEVELS)?)),
             ("gzip", level) => Ok(Self::Gzip(parse_level(name, level, GZIP_DEFAULT, &GZIP_LEVELS)?)),
             ("none" | "lz4" | "snappy", Some(_)) => {
-                Err(Error::usage(format!("codec `{name}` has no levels, found `{text}`")).hint(CHOICES))
+                Err(Error::usage(format!("codec `{name}` has no levels, found `{text}`")).with_hint(CHOICES))
             }
-            _ => Err(Error::usage(format!("expected a codec, found `{text}`")).hint(CHOICES)),
+            _ => Err(Error::usage(format!("expected a codec, found `{text}`")).with_hint(CHOICES)),
         }
     }
 }
@@ -81,7 +81,7 @@ where
     let plain = !text.starts_with(['+', '0']);
     text.parse().ok().filter(|level| plain && range.contains(level)).ok_or_else(|| {
         let (first, last) = (range.start(), range.end());
-        Error::usage(format!("expected a {name} level from {first} to {last}, found `{text}`")).hint(CHOICES)
+        Error::usage(format!("expected a {name} level from {first} to {last}, found `{text}`")).with_hint(CHOICES)
     })
 }
 

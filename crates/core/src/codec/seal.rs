@@ -23,9 +23,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::{
-    base64::{base64, from_base64},
+    base64::{from_base64, to_base64},
     checksum::xxh3_64,
-    hex::{from_hex, hex},
+    hex::{from_hex, to_hex},
 };
 
 /// Size of a block in bytes.
@@ -50,13 +50,13 @@ pub struct Seal {
 
 impl Seal {
     /// Seals an object that is verified as a whole.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn for_bytes(bytes: &[u8]) -> Self {
         let length = bytes.len() as u64;
         Self { bytes: length, tail: length, hash: *blake3::hash(bytes).as_bytes() }
     }
 
     /// Creates the seal of an object whose size and BLAKE3 hash are known.
-    pub fn whole(bytes: u64, hash: [u8; 32]) -> Self {
+    pub fn from_hash(bytes: u64, hash: [u8; 32]) -> Self {
         Self { bytes, tail: bytes, hash }
     }
 
@@ -66,7 +66,7 @@ impl Seal {
     }
 
     /// Returns the size of the body, which is the offset of the tail.
-    pub fn body(&self) -> u64 {
+    pub fn body_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.tail)
     }
 
@@ -75,7 +75,7 @@ impl Seal {
         tail.len() as u64 == self.tail && *blake3::hash(tail).as_bytes() == self.hash
     }
 
-    fn push(&self, out: &mut Vec<u8>) {
+    fn encode_into(&self, out: &mut Vec<u8>) {
         for mut number in [self.bytes, self.tail] {
             while number >= 0x80 {
                 out.push(number.to_le_bytes()[0] | 0x80);
@@ -86,7 +86,7 @@ impl Seal {
         out.extend_from_slice(&self.hash);
     }
 
-    fn take(bytes: &mut &[u8]) -> Option<Self> {
+    fn decode_from(bytes: &mut &[u8]) -> Option<Self> {
         let mut number = || {
             let mut number = 0;
             for shift in (0..63).step_by(7) {
@@ -107,17 +107,17 @@ impl Seal {
 }
 
 /// Encodes seals as bytes: for each its size and tail as LEB128, and the hash.
-pub fn encode(seals: &[Seal]) -> Vec<u8> {
+pub fn encode_seals(seals: &[Seal]) -> Vec<u8> {
     let mut out = Vec::with_capacity(seals.len() * 40);
-    seals.iter().for_each(|seal| seal.push(&mut out));
+    seals.iter().for_each(|seal| seal.encode_into(&mut out));
     out
 }
 
-/// Decodes the output of [`encode`]; `None` if the bytes are malformed.
-pub fn decode(mut bytes: &[u8]) -> Option<Vec<Seal>> {
+/// Decodes the output of [`encode_seals`]; `None` if the bytes are malformed.
+pub fn decode_seals(mut bytes: &[u8]) -> Option<Vec<Seal>> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
-        out.push(Seal::take(&mut bytes)?);
+        out.push(Seal::decode_from(&mut bytes)?);
     }
     Some(out)
 }
@@ -125,7 +125,7 @@ pub fn decode(mut bytes: &[u8]) -> Option<Vec<Seal>> {
 /// Text: `<bytes>:<tail>:<hexadecimal digits of the hash>`.
 impl fmt::Display for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.bytes, self.tail, hex(&self.hash))
+        write!(f, "{}:{}:{}", self.bytes, self.tail, to_hex(&self.hash))
     }
 }
 
@@ -152,14 +152,14 @@ impl<'de> Deserialize<'de> for Seal {
 pub mod many {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-    use super::{Seal, base64, decode, encode, from_base64};
+    use super::{Seal, decode_seals, encode_seals, from_base64, to_base64};
 
     /// Writes the seals.
     ///
     /// # Errors
     /// When the serializer fails.
     pub fn serialize<S: Serializer>(seals: &[Seal], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&base64(&encode(seals)))
+        serializer.serialize_str(&to_base64(&encode_seals(seals)))
     }
 
     /// Reads the seals.
@@ -168,7 +168,7 @@ pub mod many {
     /// When the text does not contain seals.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Seal>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let seals = from_base64(&text).and_then(|bytes| decode(&bytes));
+        let seals = from_base64(&text).and_then(|bytes| decode_seals(&bytes));
         seals.ok_or_else(|| D::Error::custom("expected seals in base64"))
     }
 }
@@ -200,13 +200,13 @@ impl OpenBlocks {
             self.open.update(now);
             self.filled += now.len();
             if self.filled == BLOCK {
-                self.close();
+                self.close_block();
             }
             bytes = rest;
         }
     }
 
-    fn close(&mut self) {
+    fn close_block(&mut self) {
         if self.filled > 0 {
             self.hashes.extend_from_slice(&self.open.finalize().as_bytes()[..HASH_BYTES]);
             self.open.reset();
@@ -217,13 +217,13 @@ impl OpenBlocks {
 
 impl Sealer {
     /// Creates a sealer for an object that is verified as a whole.
-    pub fn whole() -> Self {
+    pub fn for_object() -> Self {
         Self { tail: Some(Box::default()), start: 0, blocks: None, bytes: 0 }
     }
 
     /// Creates a sealer for an object with a body whose parts can be verified separately.
     pub fn in_blocks() -> Self {
-        Self { blocks: Some(OpenBlocks::default()), ..Self::whole() }
+        Self { blocks: Some(OpenBlocks::default()), ..Self::for_object() }
     }
 
     /// Adds the next bytes.
@@ -247,10 +247,10 @@ impl Sealer {
         if self.tail.is_some() {
             return None;
         }
-        blocks.close();
+        blocks.close_block();
         self.start = self.bytes;
         self.tail = Some(Box::default());
-        Some(base64(&blocks.hashes))
+        Some(to_base64(&blocks.hashes))
     }
 
     /// Returns the seal of all bytes added.
@@ -262,12 +262,12 @@ impl Sealer {
 
 /// Hashes of the blocks of a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Blocks {
+pub struct BlockHashes {
     body: u64,
     hashes: Vec<u8>,
 }
 
-impl Blocks {
+impl BlockHashes {
     /// Parses the output of [`Sealer::end_body`]; `None` if it does not belong to a body of `body` bytes.
     pub fn parse(text: &str, body: u64) -> Option<Self> {
         let hashes = from_base64(text)?;
@@ -276,24 +276,24 @@ impl Blocks {
     }
 
     /// Returns the blocks of an object without a body.
-    pub fn none() -> Self {
+    pub fn without_body() -> Self {
         Self { body: 0, hashes: Vec::new() }
     }
 
     /// Returns the size of the body in bytes.
-    pub fn body(&self) -> u64 {
+    pub fn body_bytes(&self) -> u64 {
         self.body
     }
 
     /// Returns the range of whole blocks that contains a range of the body.
-    pub fn around(&self, range: &Range<u64>) -> Range<u64> {
+    pub fn covering_range(&self, range: &Range<u64>) -> Range<u64> {
         let start = (range.start / BLOCK_BYTES * BLOCK_BYTES).min(self.body);
         start..range.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).clamp(start, self.body)
     }
 
     /// Returns the offset of the first block that does not match its hash; `None` if all match. `start` is the offset
     /// of `bytes`.
-    pub fn damage(&self, start: u64, bytes: &[u8]) -> Option<u64> {
+    pub fn find_damage(&self, start: u64, bytes: &[u8]) -> Option<u64> {
         const BLOCK: usize = 16 << 10;
         let first = usize::try_from(start / BLOCK_BYTES).ok()?;
         let known = self.hashes.chunks_exact(HASH_BYTES).skip(first);
@@ -421,33 +421,34 @@ mod tests {
             let all = [&content[..], tail.as_bytes()].concat();
             assert_eq!(seal.bytes, all.len() as u64);
             assert_eq!(seal.is_whole(), body <= 65_536, "{body}");
-            assert!(seal.is_tail(&all[usize::try_from(seal.body()).unwrap()..]));
+            assert!(seal.is_tail(&all[usize::try_from(seal.body_bytes()).unwrap()..]));
             let Some(text) = text else {
-                assert_eq!(seal, Seal::of(&all));
+                assert_eq!(seal, Seal::for_bytes(&all));
                 continue;
             };
-            let blocks = Blocks::parse(&text, seal.body()).unwrap();
-            assert!(Blocks::parse(&text, seal.body() + BLOCK_BYTES).is_none());
-            assert_eq!(blocks.damage(0, &content), None);
-            let around = blocks.around(&(40_000..40_001));
+            let blocks = BlockHashes::parse(&text, seal.body_bytes()).unwrap();
+            assert!(BlockHashes::parse(&text, seal.body_bytes() + BLOCK_BYTES).is_none());
+            assert_eq!(blocks.find_damage(0, &content), None);
+            let around = blocks.covering_range(&(40_000..40_001));
             assert_eq!(around, 32_768..49_152);
-            assert_eq!(blocks.around(&(body as u64 - 1..body as u64)).end, body as u64);
-            assert_eq!(blocks.damage(around.start, &content[32_768..49_152]), None);
+            assert_eq!(blocks.covering_range(&(body as u64 - 1..body as u64)).end, body as u64);
+            assert_eq!(blocks.find_damage(around.start, &content[32_768..49_152]), None);
             for at in [0, 16_384, 50_000, body - 1] {
                 let mut flipped = content.clone();
                 flipped[at] ^= 4;
-                assert_eq!(blocks.damage(0, &flipped), Some(at as u64 / BLOCK_BYTES * BLOCK_BYTES));
+                assert_eq!(blocks.find_damage(0, &flipped), Some(at as u64 / BLOCK_BYTES * BLOCK_BYTES));
             }
             // Extra bytes are damage as well.
-            assert!(blocks.damage(0, &[&content[..], &[0; 20_000]].concat()).is_some());
+            assert!(blocks.find_damage(0, &[&content[..], &[0; 20_000]].concat()).is_some());
         }
     }
 
     #[test]
     fn seals_are_read_back() {
-        let seals = [Seal::of(b""), Seal::of(b"abc"), Seal { bytes: u64::MAX >> 1, tail: 300, hash: [7; 32] }];
-        assert_eq!(decode(&encode(&seals)).unwrap(), seals);
-        assert!(decode(&encode(&seals)[1..]).is_none());
+        let seals =
+            [Seal::for_bytes(b""), Seal::for_bytes(b"abc"), Seal { bytes: u64::MAX >> 1, tail: 300, hash: [7; 32] }];
+        assert_eq!(decode_seals(&encode_seals(&seals)).unwrap(), seals);
+        assert!(decode_seals(&encode_seals(&seals)[1..]).is_none());
         for seal in seals {
             let text = serde_json::to_string(&seal).unwrap();
             assert_eq!(serde_json::from_str::<Seal>(&text).unwrap(), seal);

@@ -101,11 +101,11 @@ impl Codec {
         let input: Box<dyn Read + Send> = Box::new(io::Cursor::new(stored.to_vec()).chain(last));
         let mut source: Box<dyn Read> = match self {
             Self::Gzip(_) => Box::new(flate2::read::DeflateDecoder::new(input)),
-            codec => decoder(codec, input)?,
+            codec => open_shard_decoder(codec, input)?,
         };
         let mut raw = Vec::new();
         let read = source.by_ref().take(raw_bytes.saturating_add(1)).read_to_end(&mut raw);
-        read.map_err(|e| damaged("damage".to_owned()).cause(e))?;
+        read.map_err(|e| damaged("damage".to_owned()).with_cause(e))?;
         if raw.len() as u64 == raw_bytes { Ok(raw) } else { Err(damaged(format!("{} bytes or more", raw.len()))) }
     }
 }
@@ -134,7 +134,7 @@ impl Frames {
     }
 
     /// Adds the units of another shard, copied after those of this one.
-    pub fn join(&mut self, other: &Self) {
+    pub fn append_frames(&mut self, other: &Self) {
         match (&mut self.0, &other.0) {
             (Some(frames), Some(more)) => frames.extend_from_slice(more),
             _ => self.0 = None,
@@ -195,17 +195,17 @@ impl Tail {
     }
 
     /// Adds a unit with its stored and raw sizes in bytes.
-    pub fn add(&mut self, stored: u64, raw_bytes: u64, crc32: u32) {
+    pub fn add_unit(&mut self, stored: u64, raw_bytes: u64, crc32: u32) {
         let mut frames = Frames::default();
         if !self.codec.stream_extension().is_empty() && stored > 0 {
             frames.push(stored, raw_bytes);
         }
-        self.join(raw_bytes, crc32, &frames);
+        self.add_frames(raw_bytes, crc32, &frames);
     }
 
-    /// Adds units that were [combined](Self::combined) elsewhere.
-    pub fn join(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
-        self.frames.join(frames);
+    /// Adds units that were [combined](Self::combined_totals) elsewhere.
+    pub fn add_frames(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
+        self.frames.append_frames(frames);
         self.raw_bytes += raw_bytes;
         if matches!(self.codec, Codec::Gzip(_)) {
             self.crc.combine(&crc32fast::Hasher::new_with_initial_len(crc32, raw_bytes));
@@ -214,7 +214,7 @@ impl Tail {
 
     /// Returns the raw length and CRC-32 of all units added, as if they were one; the CRC-32 is 0 unless the codec is
     /// gzip.
-    pub fn combined(&self) -> (u64, u32) {
+    pub fn combined_totals(&self) -> (u64, u32) {
         (self.raw_bytes, self.crc.clone().finalize())
     }
 
@@ -229,7 +229,7 @@ impl Tail {
     pub fn finish(mut self) -> Vec<u8> {
         match self.codec {
             Codec::Gzip(_) => {
-                let (raw_bytes, crc) = self.combined();
+                let (raw_bytes, crc) = self.combined_totals();
                 [&GZIP_LAST_BLOCK[..], &crc.to_le_bytes(), &(raw_bytes as u32).to_le_bytes()].concat()
             }
             Codec::Zstd(_) if self.raw_bytes == 0 => {
@@ -242,11 +242,11 @@ impl Tail {
     }
 }
 
-/// Decompresses a shard, as [`decompress::decoder`] does; without a codec the input is returned.
+/// Decompresses a shard, as [`decompress::open_decoder`] does; without a codec the input is returned.
 ///
 /// # Errors
 /// When the decoder cannot be set up.
-pub fn decoder(codec: Codec, input: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
+pub fn open_shard_decoder(codec: Codec, input: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>> {
     let compression = match codec {
         Codec::None => return Ok(input),
         Codec::Zstd(_) => Compression::Zstd,
@@ -254,11 +254,12 @@ pub fn decoder(codec: Codec, input: Box<dyn Read + Send>) -> Result<Box<dyn Read
         Codec::Lz4 => Compression::Lz4,
         Codec::Snappy => Compression::Snappy,
     };
-    decompress::decoder(compression, input)
+    decompress::open_decoder(compression, input)
 }
 
 fn zstd_frame(level: i32, raw: &[u8]) -> Result<Vec<u8>> {
-    let failed = |error: io::Error| Error::internal(format!("zstd cannot compress {} bytes", raw.len())).cause(error);
+    let failed =
+        |error: io::Error| Error::internal(format!("zstd cannot compress {} bytes", raw.len())).with_cause(error);
     // A separate context for every frame, so that no frame depends on data compressed before.
     let mut compressor = zstd::bulk::Compressor::new(level).map_err(failed)?;
     compressor.set_parameter(CParameter::ChecksumFlag(true)).map_err(failed)?;
@@ -276,7 +277,7 @@ fn deflate_blocks(level: u32, raw: &[u8]) -> Result<Vec<u8>> {
         let taken = usize::try_from(deflate.total_in()).unwrap_or(raw.len());
         let status = deflate
             .compress_vec(&raw[taken..], &mut bytes, FlushCompress::Full)
-            .map_err(|e| Error::internal(format!("gzip cannot compress {} bytes", raw.len())).cause(e))?;
+            .map_err(|e| Error::internal(format!("gzip cannot compress {} bytes", raw.len())).with_cause(e))?;
         // A flush is complete when the output has free space, or when nothing is left to do.
         let complete = bytes.len() < bytes.capacity() || matches!(status, Status::BufError);
         if deflate.total_in() == raw.len() as u64 && complete {
@@ -288,7 +289,7 @@ fn deflate_blocks(level: u32, raw: &[u8]) -> Result<Vec<u8>> {
 
 fn unsupported_codec(codec: Codec) -> Error {
     Error::usage(format!("expected a codec for whole shards, found `{codec}`"))
-        .hint("tar and TFRecord shards support none, zstd and gzip; lz4 and snappy are for Parquet only")
+        .with_hint("tar and TFRecord shards support none, zstd and gzip; lz4 and snappy are for Parquet only")
 }
 
 #[cfg(test)]
@@ -299,7 +300,7 @@ mod tests {
     use flate2::read::GzDecoder;
     use proptest::prelude::*;
 
-    use super::{super::decompress::sniff, *};
+    use super::{super::decompress::detect_compression, *};
     use crate::error::Kind;
 
     const SHARD_CODECS: [Codec; 5] = [Codec::None, Codec::Zstd(1), Codec::Zstd(7), Codec::Gzip(1), Codec::Gzip(6)];
@@ -310,7 +311,7 @@ mod tests {
         for raw in units {
             let unit = codec.compress_unit(raw.clone()).unwrap();
             assert_eq!(unit.raw_bytes, raw.len() as u64);
-            tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
+            tail.add_unit(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
             bytes.extend(unit.bytes);
         }
         bytes.extend(tail.finish());
@@ -319,7 +320,7 @@ mod tests {
 
     fn decode(codec: Codec, bytes: &[u8]) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        decoder(codec, Box::new(io::Cursor::new(bytes.to_vec())))?.read_to_end(&mut out)?;
+        open_shard_decoder(codec, Box::new(io::Cursor::new(bytes.to_vec())))?.read_to_end(&mut out)?;
         Ok(out)
     }
 
@@ -386,14 +387,14 @@ mod tests {
             let (mut body, mut group) = (Vec::new(), Tail::new(codec));
             for raw in &units[1..] {
                 let unit = codec.compress_unit(raw.clone()).unwrap();
-                group.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
+                group.add_unit(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
                 body.extend(unit.bytes);
             }
             let first = codec.compress_unit(units[0].clone()).unwrap();
             let mut tail = Tail::new(codec);
-            let (raw_bytes, crc32) = group.combined();
-            tail.join(raw_bytes, crc32, group.frames());
-            tail.add(first.bytes.len() as u64, first.raw_bytes, first.crc32);
+            let (raw_bytes, crc32) = group.combined_totals();
+            tail.add_frames(raw_bytes, crc32, group.frames());
+            tail.add_unit(first.bytes.len() as u64, first.raw_bytes, first.crc32);
             let joined = [codec.stream_header(), &body, &first.bytes, &tail.finish()].concat();
             assert_eq!(decode(codec, &joined).unwrap(), [&units[1][..], &units[2], &units[0]].concat(), "{codec}");
         }
@@ -425,8 +426,8 @@ mod tests {
     fn the_length_in_gzip_wraps_at_four_gibibytes() {
         let mut tail = Tail::new(Codec::Gzip(6));
         let zeros = crc32fast::hash(&[0; 4096]);
-        (0..(1 << 20) + 1).for_each(|_| tail.add(20, 4096, zeros));
-        assert_eq!(tail.combined().0, (4 << 30) + 4096);
+        (0..(1 << 20) + 1).for_each(|_| tail.add_unit(20, 4096, zeros));
+        assert_eq!(tail.combined_totals().0, (4 << 30) + 4096);
         assert_eq!(tail.finish()[6..], 4096_u32.to_le_bytes());
     }
 
@@ -441,7 +442,7 @@ mod tests {
         let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
         lz4.write_all(&raw).unwrap();
         let lz4 = lz4.finish().unwrap();
-        assert_eq!(sniff(&lz4), Some(Compression::Lz4));
+        assert_eq!(detect_compression(&lz4), Some(Compression::Lz4));
         assert!(decode(Codec::Lz4, &[&lz4[..], &lz4].concat()).unwrap() == [&raw[..], &raw].concat());
         for cut in 1..lz4.len() {
             let bytes = [&lz4[..], &lz4[..cut]].concat();
@@ -452,7 +453,7 @@ mod tests {
         let mut snappy = snap::write::FrameEncoder::new(Vec::new());
         snappy.write_all(&raw).unwrap();
         let snappy = snappy.into_inner().unwrap();
-        assert_eq!(sniff(&snappy), Some(Compression::Snappy));
+        assert_eq!(detect_compression(&snappy), Some(Compression::Snappy));
         assert!(decode(Codec::Snappy, &snappy).unwrap() == raw);
         // Snappy has no end marker; truncation is detected unless it is between two chunks.
         let accepted = (1..snappy.len()).filter(|&cut| decode(Codec::Snappy, &snappy[..cut]).is_ok()).count();
@@ -497,7 +498,7 @@ mod tests {
             }
         }
         for codec in [Codec::None, Codec::Zstd(1), Codec::Gzip(6), Codec::Lz4, Codec::Snappy] {
-            let error = decoder(codec, Box::new(Failing)).unwrap().read(&mut [0; 9]).unwrap_err();
+            let error = open_shard_decoder(codec, Box::new(Failing)).unwrap().read(&mut [0; 9]).unwrap_err();
             assert_eq!(Error::from(error).kind(), Kind::Storage, "{codec}");
         }
     }
@@ -512,10 +513,10 @@ mod tests {
     #[test]
     fn magic_bytes_are_detected() {
         for (codec, found) in [(Codec::Zstd(1), Compression::Zstd), (Codec::Gzip(6), Compression::Gzip)] {
-            assert_eq!(sniff(&shard(codec, &[b"x".to_vec()])), Some(found));
+            assert_eq!(detect_compression(&shard(codec, &[b"x".to_vec()])), Some(found));
         }
         for head in [&b""[..], b"\x1f\x8b", b"id,name", b"PAR1", b"\x28\xb5\x2f"] {
-            assert_eq!(sniff(head), None);
+            assert_eq!(detect_compression(head), None);
         }
     }
 

@@ -27,7 +27,7 @@ const MAX_DIRECTORY: u64 = 64 << 20;
 
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct ZipMember {
     /// Name in the archive.
     pub name: String,
     /// Whether the content is deflated.
@@ -45,7 +45,7 @@ pub struct Member {
 /// Reads ranges of an archive.
 pub trait Ranges {
     /// Returns the size of the archive in bytes.
-    fn bytes(&self) -> u64;
+    fn byte_count(&self) -> u64;
 
     /// Reads `bytes` bytes at an offset.
     ///
@@ -54,7 +54,7 @@ pub trait Ranges {
     fn read(&self, offset: u64, bytes: u64) -> Result<bytes::Bytes>;
 }
 
-fn number(bytes: &[u8], at: usize, width: usize) -> u64 {
+fn uint_at(bytes: &[u8], at: usize, width: usize) -> u64 {
     bytes.get(at..at + width).unwrap_or_default().iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
@@ -62,25 +62,25 @@ fn number(bytes: &[u8], at: usize, width: usize) -> u64 {
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) when it is damaged or of an unsupported kind.
-pub fn members(archive: &dyn Ranges) -> Result<Vec<Member>> {
-    let total = archive.bytes();
+pub fn read_members(archive: &dyn Ranges) -> Result<Vec<ZipMember>> {
+    let total = archive.byte_count();
     let tail_at = total.saturating_sub(TAIL);
     let tail = archive.read(tail_at, total - tail_at)?;
     let end = memchr::memmem::rfind(&tail, END).filter(|at| at + END_BYTES <= tail.len());
     let end = end.ok_or_else(|| {
-        Error::input("expected the end of a ZIP archive, found none").hint("the file may have been cut short")
+        Error::input("expected the end of a ZIP archive, found none").with_hint("the file may have been cut short")
     })?;
     let record = &tail[end..];
-    let (mut entries, mut size, mut start) = (number(record, 10, 2), number(record, 12, 4), number(record, 16, 4));
+    let (mut entries, mut size, mut start) = (uint_at(record, 10, 2), uint_at(record, 12, 4), uint_at(record, 16, 4));
     let end_at = tail_at + end as u64;
     if (entries == 0xffff || size == 0xffff_ffff || start == 0xffff_ffff) && end_at >= LOCATOR_BYTES {
         let locator = archive.read(end_at - LOCATOR_BYTES, LOCATOR_BYTES)?;
         if locator.starts_with(b"PK\x06\x07") {
-            let wide = archive.read(number(&locator, 8, 8), 56)?;
+            let wide = archive.read(uint_at(&locator, 8, 8), 56)?;
             if !wide.starts_with(b"PK\x06\x06") {
                 return Err(Error::input("expected the end of a ZIP64 archive, found something else"));
             }
-            (entries, size, start) = (number(&wide, 32, 8), number(&wide, 40, 8), number(&wide, 48, 8));
+            (entries, size, start) = (uint_at(&wide, 32, 8), uint_at(&wide, 40, 8), uint_at(&wide, 48, 8));
         }
     }
     if size > MAX_DIRECTORY || start.checked_add(size).is_none_or(|end| end > total) {
@@ -90,19 +90,19 @@ pub fn members(archive: &dyn Ranges) -> Result<Vec<Member>> {
     let mut rest = &directory[..];
     let mut members = Vec::new();
     for _ in 0..entries {
-        let (member, length) = member(rest).map_err(|e| e.byte(start + size - rest.len() as u64))?;
+        let (member, length) = parse_member(rest).map_err(|e| e.at_byte(start + size - rest.len() as u64))?;
         rest = &rest[length..];
         members.push(member);
     }
     Ok(members)
 }
 
-fn member(entry: &[u8]) -> Result<(Member, usize)> {
+fn parse_member(entry: &[u8]) -> Result<(ZipMember, usize)> {
     let cut = || Error::input("expected an entry of a ZIP directory, found something else");
     if !entry.starts_with(CENTRAL) || entry.len() < CENTRAL_BYTES {
         return Err(cut());
     }
-    let lengths = [28, 30, 32].map(|at| usize::from(u16::try_from(number(entry, at, 2)).unwrap_or(u16::MAX)));
+    let lengths = [28, 30, 32].map(|at| usize::from(u16::try_from(uint_at(entry, at, 2)).unwrap_or(u16::MAX)));
     let name = entry.get(CENTRAL_BYTES..CENTRAL_BYTES + lengths[0]).ok_or_else(cut)?;
     let name = String::from_utf8_lossy(name).into_owned();
     let extra_at = CENTRAL_BYTES + lengths[0];
@@ -111,21 +111,21 @@ fn member(entry: &[u8]) -> Result<(Member, usize)> {
     if entry.len() < total {
         return Err(cut());
     }
-    let (mut packed, mut bytes, mut local) = (number(entry, 20, 4), number(entry, 24, 4), number(entry, 42, 4));
+    let (mut packed, mut bytes, mut local) = (uint_at(entry, 20, 4), uint_at(entry, 24, 4), uint_at(entry, 42, 4));
     while extra.len() >= 4 {
-        let (id, length) = (number(extra, 0, 2), usize::try_from(number(extra, 2, 2)).unwrap_or_default());
+        let (id, length) = (uint_at(extra, 0, 2), usize::try_from(uint_at(extra, 2, 2)).unwrap_or_default());
         let mut content = extra.get(4..4 + length).ok_or_else(cut)?;
         if id == 1 {
             for value in [&mut bytes, &mut packed, &mut local] {
                 if *value == 0xffff_ffff && content.len() >= 8 {
-                    *value = number(content, 0, 8);
+                    *value = uint_at(content, 0, 8);
                     content = &content[8..];
                 }
             }
         }
         extra = &extra[4 + length..];
     }
-    let deflated = match (number(entry, 10, 2), number(entry, 8, 2) & 1) {
+    let deflated = match (uint_at(entry, 10, 2), uint_at(entry, 8, 2) & 1) {
         (0, 0) if packed == bytes => false,
         (8, 0) => true,
         (0, 0) => return Err(Error::input(format!("expected `{name}` to be stored in {bytes} bytes, found {packed}"))),
@@ -136,26 +136,27 @@ fn member(entry: &[u8]) -> Result<(Member, usize)> {
             )));
         }
     };
-    let crc32 = u32::try_from(number(entry, 16, 4)).unwrap_or_default();
-    Ok((Member { name, deflated, packed, bytes, crc32, local }, total))
+    let crc32 = u32::try_from(uint_at(entry, 16, 4)).unwrap_or_default();
+    Ok((ZipMember { name, deflated, packed, bytes, crc32, local }, total))
 }
 
-impl Member {
+impl ZipMember {
     /// Returns the offset of the member's bytes in the archive.
     ///
     /// # Errors
     /// When its header is damaged or it extends beyond the end.
-    pub fn offset(&self, archive: &dyn Ranges) -> Result<u64> {
+    pub fn data_offset(&self, archive: &dyn Ranges) -> Result<u64> {
         let header = archive.read(self.local, LOCAL_BYTES)?;
         if !header.starts_with(MAGIC) {
-            return Err(
-                Error::input(format!("expected the header of `{}`, found something else", self.name)).byte(self.local)
-            );
+            return Err(Error::input(format!("expected the header of `{}`, found something else", self.name))
+                .at_byte(self.local));
         }
-        let start = self.local + LOCAL_BYTES + number(&header, 26, 2) + number(&header, 28, 2);
+        let start = self.local + LOCAL_BYTES + uint_at(&header, 26, 2) + uint_at(&header, 28, 2);
         match start.checked_add(self.packed) {
-            Some(end) if end <= archive.bytes() => Ok(start),
-            _ => Err(Error::input(format!("expected all of `{}`, found the end of the file", self.name)).byte(start)),
+            Some(end) if end <= archive.byte_count() => Ok(start),
+            _ => {
+                Err(Error::input(format!("expected all of `{}`, found the end of the file", self.name)).at_byte(start))
+            }
         }
     }
 
@@ -163,9 +164,9 @@ impl Member {
     ///
     /// # Errors
     /// When it is damaged, or `sink` fails.
-    pub fn inflate(&self, archive: &dyn Ranges, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let wrong = |what: &str| Error::input(format!("expected {what} in member `{}`", self.name)).byte(self.local);
-        let start = self.offset(archive)?;
+    pub fn inflate_to(&self, archive: &dyn Ranges, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let wrong = |what: &str| Error::input(format!("expected {what} in member `{}`", self.name)).at_byte(self.local);
+        let start = self.data_offset(archive)?;
         let stored = BufReader::with_capacity(PIECE, Stored { archive, at: start, end: start + self.packed });
         let mut input: Box<dyn Read + '_> = match self.deflated {
             true => Box::new(flate2::bufread::DeflateDecoder::new(stored)),
@@ -176,7 +177,7 @@ impl Member {
             let read = input.read(&mut piece).map_err(|e| match e.kind() {
                 // A failure of the storage.
                 std::io::ErrorKind::Other => Error::from(e),
-                _ => wrong("deflated bytes").cause(e),
+                _ => wrong("deflated bytes").with_cause(e),
             })?;
             if read == 0 {
                 break;
@@ -196,7 +197,7 @@ impl Member {
                 "expected member `{}` to match its checksum, found damaged bytes",
                 self.name
             ))
-            .byte(self.local));
+            .at_byte(self.local));
         }
         Ok(())
     }

@@ -34,10 +34,10 @@ const MAX_RATIO: usize = 4;
 
 /// A pool of unused buffers.
 #[derive(Debug, Clone)]
-pub struct BufferPool(Arc<Mutex<Kept>>);
+pub struct BufferPool(Arc<Mutex<PooledBuffers>>);
 
 #[derive(Debug)]
-struct Kept {
+struct PooledBuffers {
     buffers: VecDeque<Vec<u8>>,
     bytes: usize,
     max_buffers: usize,
@@ -45,13 +45,13 @@ struct Kept {
 
 impl Default for BufferPool {
     fn default() -> Self {
-        Self::keeping(MAX_BUFFERS)
+        Self::with_max_buffers(MAX_BUFFERS)
     }
 }
 
 /// Returns the pool for values of columns, which one stage of a pipeline builds and another drops.
 pub fn column_buffers() -> &'static BufferPool {
-    static COLUMNS: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::keeping(MAX_COLUMN_BUFFERS));
+    static COLUMNS: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::with_max_buffers(MAX_COLUMN_BUFFERS));
     &COLUMNS
 }
 
@@ -63,21 +63,22 @@ pub fn split_buffers() -> &'static BufferPool {
 }
 
 impl BufferPool {
-    fn keeping(max_buffers: usize) -> Self {
-        Self(Arc::new(Mutex::new(Kept { buffers: VecDeque::new(), bytes: 0, max_buffers })))
+    fn with_max_buffers(max_buffers: usize) -> Self {
+        Self(Arc::new(Mutex::new(PooledBuffers { buffers: VecDeque::new(), bytes: 0, max_buffers })))
     }
 
     /// Returns an empty buffer with a capacity of at least `capacity` bytes; if that is 0, the size is unknown and the
     /// largest buffer is returned.
-    pub fn take(&self, capacity: usize) -> Vec<u8> {
-        let mut buffer = self.find(capacity).unwrap_or_else(|| Vec::with_capacity(capacity.next_multiple_of(STEP)));
+    pub fn take_buffer(&self, capacity: usize) -> Vec<u8> {
+        let mut buffer =
+            self.take_fitting(capacity).unwrap_or_else(|| Vec::with_capacity(capacity.next_multiple_of(STEP)));
         buffer.clear();
         buffer
     }
 
     /// Returns a buffer of at least `length` bytes with unspecified content.
     pub fn take_filled(&self, length: usize) -> Vec<u8> {
-        match self.find(length) {
+        match self.take_fitting(length) {
             Some(mut buffer) => {
                 buffer.resize(buffer.len().max(length), 0);
                 buffer
@@ -95,7 +96,7 @@ impl BufferPool {
     }
 
     /// Returns the smallest buffer with this capacity.
-    fn find(&self, capacity: usize) -> Option<Vec<u8>> {
+    fn take_fitting(&self, capacity: usize) -> Option<Vec<u8>> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |found| (capacity..=capacity.max(STEP) * MAX_RATIO).contains(&found);
         let buffers = kept.buffers.iter().map(Vec::capacity).enumerate();
@@ -109,12 +110,12 @@ impl BufferPool {
     }
 
     /// Makes the buffer immutable; it returns to the pool when nothing refers to it any more.
-    pub fn lend(&self, buffer: Vec<u8>) -> Bytes {
+    pub fn lend_buffer(&self, buffer: Vec<u8>) -> Bytes {
         Bytes::from_owner(Lent { buffer, pool: self.clone() })
     }
 
     /// Takes a buffer back, unless it is empty or too large to be kept.
-    pub fn keep(&self, buffer: Vec<u8>) {
+    pub fn put_back(&self, buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             return;
@@ -143,7 +144,7 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.pool.keep(std::mem::take(&mut self.buffer));
+        self.pool.put_back(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -155,9 +156,9 @@ mod tests {
     fn the_latest_buffer_keeps_its_length() {
         let pool = BufferPool::default();
         assert!(pool.take_latest().is_none());
-        pool.keep(Vec::new());
-        pool.keep(vec![1; 10]);
-        drop(pool.lend(vec![2; 20]));
+        pool.put_back(Vec::new());
+        pool.put_back(vec![1; 10]);
+        drop(pool.lend_buffer(vec![2; 20]));
         assert_eq!(pool.take_latest().map(|buffer| buffer.len()), Some(20));
         assert_eq!(pool.take_latest().map(|buffer| buffer.len()), Some(10));
         assert!(pool.take_latest().is_none());
@@ -166,17 +167,17 @@ mod tests {
     #[test]
     fn a_buffer_comes_back_when_its_last_slice_is_dropped() {
         let pool = BufferPool::default();
-        let mut buffer = pool.take(100);
+        let mut buffer = pool.take_buffer(100);
         buffer.extend_from_slice(b"abcdef");
         let place = buffer.as_ptr();
-        let whole = pool.lend(buffer);
+        let whole = pool.lend_buffer(buffer);
         let slice = whole.slice(2..4);
         drop(whole);
-        let other = pool.take(1);
+        let other = pool.take_buffer(1);
         assert_ne!(other.as_ptr(), place);
         assert_eq!(&slice[..], b"cd");
         drop(slice);
-        let again = pool.take(STEP);
+        let again = pool.take_buffer(STEP);
         assert_eq!(again.as_ptr(), place);
         assert!(again.is_empty());
     }
@@ -184,10 +185,10 @@ mod tests {
     #[test]
     fn a_buffer_that_is_too_small_or_too_large_is_not_returned() {
         let pool = BufferPool::default();
-        drop(pool.lend(pool.take(10)));
-        assert!(pool.take(STEP + 1).capacity() > STEP);
-        drop(pool.lend(Vec::with_capacity(MAX_CAPACITY + 1)));
-        assert!(pool.take(1).capacity() <= MAX_CAPACITY);
+        drop(pool.lend_buffer(pool.take_buffer(10)));
+        assert!(pool.take_buffer(STEP + 1).capacity() > STEP);
+        drop(pool.lend_buffer(Vec::with_capacity(MAX_CAPACITY + 1)));
+        assert!(pool.take_buffer(1).capacity() <= MAX_CAPACITY);
     }
     #[test]
     fn filled_buffers_keep_their_length() {
@@ -196,18 +197,18 @@ mod tests {
         buffer[..3].copy_from_slice(b"abc");
         let place = buffer.as_ptr();
         buffer.truncate(900);
-        drop(pool.lend(buffer));
+        drop(pool.lend_buffer(buffer));
         let again = pool.take_filled(950);
         assert_eq!((again.as_ptr(), again.len(), &again[..3]), (place, 950, &b"abc"[..]));
     }
 
     #[test]
     fn the_oldest_buffer_is_dropped_first() {
-        let pool = BufferPool::keeping(2);
+        let pool = BufferPool::with_max_buffers(2);
         let buffers: Vec<Vec<u8>> = (1..4).map(|i| Vec::with_capacity(i * STEP)).collect();
-        buffers.into_iter().for_each(|buffer| drop(pool.lend(buffer)));
-        assert_eq!(pool.find(1).map(|buffer| buffer.capacity()), Some(2 * STEP));
-        assert_eq!(pool.find(1).map(|buffer| buffer.capacity()), Some(3 * STEP));
-        assert!(pool.find(1).is_none());
+        buffers.into_iter().for_each(|buffer| drop(pool.lend_buffer(buffer)));
+        assert_eq!(pool.take_fitting(1).map(|buffer| buffer.capacity()), Some(2 * STEP));
+        assert_eq!(pool.take_fitting(1).map(|buffer| buffer.capacity()), Some(3 * STEP));
+        assert!(pool.take_fitting(1).is_none());
     }
 }

@@ -33,13 +33,13 @@ pub fn small_days(year: i32, month: i32, day: i32) -> i32 {
 }
 
 /// Returns the days since 1970-01-01 of a date, in any year of up to 12 digits.
-pub fn days(year: i64, month: i32, day: i32) -> i64 {
+pub fn days_from_date(year: i64, month: i32, day: i32) -> i64 {
     let of_cycle = i32::try_from(year.rem_euclid(400)).unwrap_or_default();
     (year.div_euclid(400) - 1) * CYCLE + i64::from(small_days(of_cycle + 400, month, day))
 }
 
 /// Returns the year, month and day of a day, counted from 1970-01-01.
-pub fn date(days: i64) -> (i64, u64, u64) {
+pub fn date_from_days(days: i64) -> (i64, u64, u64) {
     let shifted = i128::from(days) + 719_468;
     let (cycle, day_of_cycle) = (shifted.div_euclid(CYCLE.into()), shifted.rem_euclid(CYCLE.into()));
     let year_of_cycle = (day_of_cycle - day_of_cycle / 1_460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
@@ -62,20 +62,20 @@ mod tests {
     #[test]
     fn far_years_are_counted() {
         // 400 years are 146,097 days, so the year 1,000,000,001,970 begins 2.5 billion of these cycles after 1970.
-        assert_eq!(days(1_000_000_001_970, 1, 1), 2_500_000_000 * CYCLE);
-        assert_eq!(days(-999_999_998_030, 1, 1), -2_500_000_000 * CYCLE);
-        assert_eq!(date(2_500_000_000 * CYCLE), (1_000_000_001_970, 1, 1));
-        assert_eq!(date(i64::MAX).1, date(i64::MAX).1.clamp(1, 12));
+        assert_eq!(days_from_date(1_000_000_001_970, 1, 1), 2_500_000_000 * CYCLE);
+        assert_eq!(days_from_date(-999_999_998_030, 1, 1), -2_500_000_000 * CYCLE);
+        assert_eq!(date_from_days(2_500_000_000 * CYCLE), (1_000_000_001_970, 1, 1));
+        assert_eq!(date_from_days(i64::MAX).1, date_from_days(i64::MAX).1.clamp(1, 12));
     }
 
     proptest! {
         #[test]
         fn dates_agree_with_jiff(number in -4_371_587i64..=2_932_896) {
             let expected = jiff::civil::date(1970, 1, 1).checked_add(jiff::Span::new().days(number)).unwrap();
-            let (year, month, day) = date(number);
+            let (year, month, day) = date_from_days(number);
             let same = (i64::from(expected.year()), expected.month().unsigned_abs(), expected.day().unsigned_abs());
             prop_assert_eq!((year, month, day), (same.0, same.1.into(), same.2.into()));
-            prop_assert_eq!(days(year, same.1.into(), same.2.into()), number);
+            prop_assert_eq!(days_from_date(year, same.1.into(), same.2.into()), number);
             prop_assert_eq!(month_days(year, expected.month().into()), i32::from(expected.days_in_month()));
             if year > 0 {
                 let found = small_days(expected.year().into(), same.1.into(), same.2.into());

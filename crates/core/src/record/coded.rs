@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Arrays have many rows with few different values. Until the values are needed, they travel as keys, and Parquet
-//! builds its dictionary from the keys without reading any value. All other code expands coded columns to [plain] ones
-//! first. The same holds for tensors of packed numbers, which are lists with coded items.
+//! builds its dictionary from the keys without reading any value. All other code expands coded columns to [plain_batch]
+//! ones first. The same holds for tensors of packed numbers, which are lists with coded items.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -26,7 +26,7 @@ pub const MAX_VALUES: usize = 1 << 16;
 ///
 /// # Errors
 /// [`Kind::Internal`](crate::error::Kind::Internal) when a key has no value.
-pub fn coded(keys: Vec<u16>, values: ArrayRef) -> Result<ArrayRef> {
+pub fn coded_column(keys: Vec<u16>, values: ArrayRef) -> Result<ArrayRef> {
     let keys = PrimitiveArray::<UInt16Type>::new(keys.into(), None);
     Ok(Arc::new(DictionaryArray::try_new(keys, values)?))
 }
@@ -75,7 +75,7 @@ pub fn plain_column(column: &ArrayRef) -> Result<ArrayRef> {
 ///
 /// # Errors
 /// As [`plain_column`].
-pub fn plain(batch: &RecordBatch) -> Result<RecordBatch> {
+pub fn plain_batch(batch: &RecordBatch) -> Result<RecordBatch> {
     let schema = batch.schema_ref();
     if !schema.fields().iter().any(|field| is_coded(field.data_type())) {
         return Ok(batch.clone());
@@ -112,14 +112,14 @@ mod tests {
     #[test]
     fn values_round_trip() {
         let values: ArrayRef = Arc::new(Float32Array::from(vec![Some(1.5), None, Some(3.0)]));
-        let column = coded(vec![2, 0, 1, 2], values).unwrap();
+        let column = coded_column(vec![2, 0, 1, 2], values).unwrap();
         let fields = Fields::from(vec![Field::new("x", DataType::Float32, true)]);
         let batch = batch_of(&fields, vec![column], 4).unwrap();
         assert!(as_coded(batch.column(0)).is_some());
-        let plain = plain(&batch).unwrap();
+        let plain = plain_batch(&batch).unwrap();
         assert_eq!(plain.schema().fields(), &fields);
         let expected = Float32Array::from(vec![Some(3.0), Some(1.5), None, Some(3.0)]);
         assert_eq!(plain.column(0).as_ref(), &expected as &dyn Array);
-        assert!(coded(vec![3], Arc::new(Float32Array::from(vec![0.0; 3]))).is_err());
+        assert!(coded_column(vec![3], Arc::new(Float32Array::from(vec![0.0; 3]))).is_err());
     }
 }

@@ -7,12 +7,12 @@ use arrow::datatypes::TimeUnit;
 use super::time;
 
 /// Appends a duration without trailing zeros in the fraction.
-pub(super) fn push(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
+pub(super) fn push_duration(value: i64, unit: TimeUnit, out: &mut Vec<u8>) {
     if value == 0 {
         out.extend_from_slice(b"P0D");
         return;
     }
-    let places = time::places(unit);
+    let places = time::decimal_places(unit);
     let per_second = 10_u64.pow(places);
     let (seconds, fraction) = (value.unsigned_abs() / per_second, value.unsigned_abs() % per_second);
     let sign = if value < 0 { "-" } else { "" };
@@ -35,11 +35,11 @@ pub fn parse(text: &str, unit: TimeUnit) -> Option<i64> {
         let seconds = unsigned.strip_prefix("PT")?.strip_suffix('S')?;
         let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
         let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number(whole) || !is_number(fraction) || fraction.len() > time::places(unit) as usize {
+        if !is_number(whole) || !is_number(fraction) || fraction.len() > time::decimal_places(unit) as usize {
             return None;
         }
     }
-    time::duration(text, unit)
+    time::parse_duration(text, unit)
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
 
     fn text(value: i64, unit: TimeUnit) -> String {
         let mut out = Vec::new();
-        push(value, unit, &mut out);
+        push_duration(value, unit, &mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -8,8 +8,8 @@ use arrow::{
 
 /// Returns the least or the greatest value as an array of one, which is null if there are no values; `None` if the
 /// type has no order.
-pub fn extreme(values: &ArrayRef, greatest: bool) -> Option<ArrayRef> {
-    let numbers = match nans(values) {
+pub fn extreme_value(values: &ArrayRef, greatest: bool) -> Option<ArrayRef> {
+    let numbers = match nan_mask(values) {
         Some(nans) if nans.true_count() > 0 => filter(values, &arrow::compute::not(&nans).ok()?).ok()?,
         _ => ArrayRef::clone(values),
     };
@@ -22,14 +22,14 @@ pub fn extreme(values: &ArrayRef, greatest: bool) -> Option<ArrayRef> {
 }
 
 /// Returns which values are NaN; `None` if the type has none.
-pub fn nans(values: &ArrayRef) -> Option<BooleanArray> {
-    fn of<T: ArrowPrimitiveType>(values: &ArrayRef, is_nan: fn(T::Native) -> bool) -> BooleanArray {
+pub fn nan_mask(values: &ArrayRef) -> Option<BooleanArray> {
+    fn primitive_nans<T: ArrowPrimitiveType>(values: &ArrayRef, is_nan: fn(T::Native) -> bool) -> BooleanArray {
         values.as_primitive::<T>().iter().map(|value| value.map(is_nan).or(Some(false))).collect()
     }
     match values.data_type() {
-        DataType::Float16 => Some(of::<Float16Type>(values, |value| value.is_nan())),
-        DataType::Float32 => Some(of::<Float32Type>(values, f32::is_nan)),
-        DataType::Float64 => Some(of::<Float64Type>(values, f64::is_nan)),
+        DataType::Float16 => Some(primitive_nans::<Float16Type>(values, |value| value.is_nan())),
+        DataType::Float32 => Some(primitive_nans::<Float32Type>(values, f32::is_nan)),
+        DataType::Float64 => Some(primitive_nans::<Float64Type>(values, f64::is_nan)),
         _ => None,
     }
 }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn nulls_and_nan_are_no_bounds() {
         let ends = |values: ArrayRef| {
-            let text = |greatest| text_of(&extreme(&values, greatest).unwrap(), 0);
+            let text = |greatest| text_of(&extreme_value(&values, greatest).unwrap(), 0);
             (text(false), text(true))
         };
         let text = |text: &str| Some(text.to_owned());

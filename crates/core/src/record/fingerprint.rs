@@ -77,7 +77,7 @@ impl Fingerprinter {
         Self { key }
     }
 
-    fn hasher(&self) -> blake3::Hasher {
+    fn new_hasher(&self) -> blake3::Hasher {
         self.key.as_ref().map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed)
     }
 
@@ -94,14 +94,14 @@ impl Fingerprinter {
         let fingerprint = |row: usize| {
             form.clear();
             put_fields(&sorted, row, &mut form);
-            shortened(self.hasher().update(&form))
+            truncated_hash(self.new_hasher().update(&form))
         };
         Ok((0..rows).map(fingerprint).collect())
     }
 
     /// Returns the fingerprint of the parts of a sample.
     pub fn of_sample(&self, sample: &Sample) -> Fingerprint {
-        let (mut hasher, mut form) = (self.hasher(), Vec::new());
+        let (mut hasher, mut form) = (self.new_hasher(), Vec::new());
         put_number(sample.parts.len() as u128, &mut form);
         for part in &sample.parts {
             put_text(part.extension.as_bytes(), &mut form);
@@ -109,16 +109,16 @@ impl Fingerprinter {
             hasher.update(&form).update(&part.bytes);
             form.clear();
         }
-        shortened(hasher.update(&form))
+        truncated_hash(hasher.update(&form))
     }
 
     /// Returns the fingerprint of a record id, as it is stored.
     pub fn of_id(&self, id: &str) -> Fingerprint {
-        shortened(self.hasher().update(id.as_bytes()))
+        truncated_hash(self.new_hasher().update(id.as_bytes()))
     }
 }
 
-fn shortened(hasher: &blake3::Hasher) -> Fingerprint {
+fn truncated_hash(hasher: &blake3::Hasher) -> Fingerprint {
     let mut out = Fingerprint::default();
     hasher.finalize_xof().fill(&mut out);
     out
@@ -211,7 +211,7 @@ fn put_value_or_null(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     if is_null(array, row) { out.push(NULL) } else { put_value(array, row, out) }
 }
 
-fn number<T: ArrowPrimitiveType>(array: &dyn Array, row: usize) -> T::Native {
+fn primitive_value<T: ArrowPrimitiveType>(array: &dyn Array, row: usize) -> T::Native {
     array.as_primitive::<T>().value(row)
 }
 
@@ -219,21 +219,29 @@ fn number<T: ArrowPrimitiveType>(array: &dyn Array, row: usize) -> T::Native {
 fn put_value(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
     match array.data_type() {
         DataType::Boolean => out.push(if array.as_boolean().value(row) { TRUE } else { FALSE }),
-        DataType::Int8 => put_tagged(INTEGER, number::<Int8Type>(array, row).into(), out),
-        DataType::Int16 => put_tagged(INTEGER, number::<Int16Type>(array, row).into(), out),
-        DataType::Int32 => put_tagged(INTEGER, number::<Int32Type>(array, row).into(), out),
-        DataType::Int64 => put_tagged(INTEGER, number::<Int64Type>(array, row).into(), out),
-        DataType::UInt8 => put_tagged(INTEGER, number::<UInt8Type>(array, row).into(), out),
-        DataType::UInt16 => put_tagged(INTEGER, number::<UInt16Type>(array, row).into(), out),
-        DataType::UInt32 => put_tagged(INTEGER, number::<UInt32Type>(array, row).into(), out),
-        DataType::UInt64 => put_tagged(INTEGER, number::<UInt64Type>(array, row).into(), out),
-        DataType::Float16 => put_float(number::<Float16Type>(array, row).to_f64(), out),
-        DataType::Float32 => put_float(number::<Float32Type>(array, row).into(), out),
-        DataType::Float64 => put_float(number::<Float64Type>(array, row), out),
-        DataType::Decimal32(_, scale) => put_decimal(number::<Decimal32Type>(array, row).into(), (*scale).into(), out),
-        DataType::Decimal64(_, scale) => put_decimal(number::<Decimal64Type>(array, row).into(), (*scale).into(), out),
-        DataType::Decimal128(_, scale) => put_decimal(number::<Decimal128Type>(array, row), (*scale).into(), out),
-        DataType::Decimal256(_, scale) => put_wide_decimal(number::<Decimal256Type>(array, row), (*scale).into(), out),
+        DataType::Int8 => put_tagged(INTEGER, primitive_value::<Int8Type>(array, row).into(), out),
+        DataType::Int16 => put_tagged(INTEGER, primitive_value::<Int16Type>(array, row).into(), out),
+        DataType::Int32 => put_tagged(INTEGER, primitive_value::<Int32Type>(array, row).into(), out),
+        DataType::Int64 => put_tagged(INTEGER, primitive_value::<Int64Type>(array, row).into(), out),
+        DataType::UInt8 => put_tagged(INTEGER, primitive_value::<UInt8Type>(array, row).into(), out),
+        DataType::UInt16 => put_tagged(INTEGER, primitive_value::<UInt16Type>(array, row).into(), out),
+        DataType::UInt32 => put_tagged(INTEGER, primitive_value::<UInt32Type>(array, row).into(), out),
+        DataType::UInt64 => put_tagged(INTEGER, primitive_value::<UInt64Type>(array, row).into(), out),
+        DataType::Float16 => put_float(primitive_value::<Float16Type>(array, row).to_f64(), out),
+        DataType::Float32 => put_float(primitive_value::<Float32Type>(array, row).into(), out),
+        DataType::Float64 => put_float(primitive_value::<Float64Type>(array, row), out),
+        DataType::Decimal32(_, scale) => {
+            put_decimal(primitive_value::<Decimal32Type>(array, row).into(), (*scale).into(), out)
+        }
+        DataType::Decimal64(_, scale) => {
+            put_decimal(primitive_value::<Decimal64Type>(array, row).into(), (*scale).into(), out)
+        }
+        DataType::Decimal128(_, scale) => {
+            put_decimal(primitive_value::<Decimal128Type>(array, row), (*scale).into(), out)
+        }
+        DataType::Decimal256(_, scale) => {
+            put_wide_decimal(primitive_value::<Decimal256Type>(array, row), (*scale).into(), out)
+        }
         DataType::Utf8 => put_bytes(TEXT, array.as_string::<i32>().value(row).as_bytes(), out),
         DataType::LargeUtf8 => put_bytes(TEXT, array.as_string::<i64>().value(row).as_bytes(), out),
         DataType::Utf8View => put_bytes(TEXT, array.as_string_view().value(row).as_bytes(), out),
@@ -264,50 +272,50 @@ fn put_time(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
         i128::from(ticks) * of_tick
     };
     match array.data_type() {
-        DataType::Date32 => put_tagged(DATE, number::<Date32Type>(array, row).into(), out),
-        DataType::Date64 => put_tagged(DATE, number::<Date64Type>(array, row).div_euclid(DAY).into(), out),
+        DataType::Date32 => put_tagged(DATE, primitive_value::<Date32Type>(array, row).into(), out),
+        DataType::Date64 => put_tagged(DATE, primitive_value::<Date64Type>(array, row).div_euclid(DAY).into(), out),
         DataType::Timestamp(unit, zone) => {
             let ticks = match unit {
-                TimeUnit::Second => number::<TimestampSecondType>(array, row),
-                TimeUnit::Millisecond => number::<TimestampMillisecondType>(array, row),
-                TimeUnit::Microsecond => number::<TimestampMicrosecondType>(array, row),
-                TimeUnit::Nanosecond => number::<TimestampNanosecondType>(array, row),
+                TimeUnit::Second => primitive_value::<TimestampSecondType>(array, row),
+                TimeUnit::Millisecond => primitive_value::<TimestampMillisecondType>(array, row),
+                TimeUnit::Microsecond => primitive_value::<TimestampMicrosecondType>(array, row),
+                TimeUnit::Nanosecond => primitive_value::<TimestampNanosecondType>(array, row),
             };
             let tag = if zone.is_some() { INSTANT } else { TIMESTAMP };
             put_tagged(tag, nanoseconds(unit, ticks), out);
         }
         DataType::Time32(unit) => {
             let ticks = match unit {
-                TimeUnit::Second => number::<Time32SecondType>(array, row),
-                _ => number::<Time32MillisecondType>(array, row),
+                TimeUnit::Second => primitive_value::<Time32SecondType>(array, row),
+                _ => primitive_value::<Time32MillisecondType>(array, row),
             };
             put_tagged(TIME, nanoseconds(unit, ticks.into()), out);
         }
         DataType::Time64(unit) => {
             let ticks = match unit {
-                TimeUnit::Microsecond => number::<Time64MicrosecondType>(array, row),
-                _ => number::<Time64NanosecondType>(array, row),
+                TimeUnit::Microsecond => primitive_value::<Time64MicrosecondType>(array, row),
+                _ => primitive_value::<Time64NanosecondType>(array, row),
             };
             put_tagged(TIME, nanoseconds(unit, ticks), out);
         }
         DataType::Duration(unit) => {
             let ticks = match unit {
-                TimeUnit::Second => number::<DurationSecondType>(array, row),
-                TimeUnit::Millisecond => number::<DurationMillisecondType>(array, row),
-                TimeUnit::Microsecond => number::<DurationMicrosecondType>(array, row),
-                TimeUnit::Nanosecond => number::<DurationNanosecondType>(array, row),
+                TimeUnit::Second => primitive_value::<DurationSecondType>(array, row),
+                TimeUnit::Millisecond => primitive_value::<DurationMillisecondType>(array, row),
+                TimeUnit::Microsecond => primitive_value::<DurationMicrosecondType>(array, row),
+                TimeUnit::Nanosecond => primitive_value::<DurationNanosecondType>(array, row),
             };
             put_tagged(DURATION, nanoseconds(unit, ticks), out);
         }
         DataType::Interval(unit) => {
             let (months, days, nanoseconds): (i128, i128, i128) = match unit {
-                IntervalUnit::YearMonth => (number::<IntervalYearMonthType>(array, row).into(), 0, 0),
+                IntervalUnit::YearMonth => (primitive_value::<IntervalYearMonthType>(array, row).into(), 0, 0),
                 IntervalUnit::DayTime => {
-                    let value = number::<IntervalDayTimeType>(array, row);
+                    let value = primitive_value::<IntervalDayTimeType>(array, row);
                     (0, value.days.into(), i128::from(value.milliseconds) * 1_000_000)
                 }
                 IntervalUnit::MonthDayNano => {
-                    let value = number::<IntervalMonthDayNanoType>(array, row);
+                    let value = primitive_value::<IntervalMonthDayNanoType>(array, row);
                     (value.months.into(), value.days.into(), value.nanoseconds.into())
                 }
             };
@@ -329,12 +337,16 @@ fn put_nested(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
             out.push(STRUCT);
             put_fields(&sorted, row, out);
         }
-        DataType::List(_) => {
-            put_list(array.as_list::<i32>().values().as_ref(), range(array.as_list::<i32>().value_offsets(), row), out)
-        }
-        DataType::LargeList(_) => {
-            put_list(array.as_list::<i64>().values().as_ref(), range(array.as_list::<i64>().value_offsets(), row), out)
-        }
+        DataType::List(_) => put_list(
+            array.as_list::<i32>().values().as_ref(),
+            item_range(array.as_list::<i32>().value_offsets(), row),
+            out,
+        ),
+        DataType::LargeList(_) => put_list(
+            array.as_list::<i64>().values().as_ref(),
+            item_range(array.as_list::<i64>().value_offsets(), row),
+            out,
+        ),
         DataType::FixedSizeList(_, width) => {
             let list = array.as_fixed_size_list();
             let width = usize::try_from(*width).unwrap_or_default();
@@ -342,7 +354,7 @@ fn put_nested(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
         }
         DataType::Map(..) => {
             let map = array.as_map();
-            let entries = range(map.value_offsets(), row);
+            let entries = item_range(map.value_offsets(), row);
             out.push(MAP);
             put_number(entries.len() as u128, out);
             for entry in entries {
@@ -355,7 +367,7 @@ fn put_nested(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
 }
 
 /// Returns the items of a list, given its offsets.
-fn range<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> std::ops::Range<usize> {
+fn item_range<O: OffsetSizeTrait>(offsets: &[O], row: usize) -> std::ops::Range<usize> {
     let at = |row: usize| offsets.get(row).map_or(0, |offset| offset.as_usize());
     at(row)..at(row + 1)
 }

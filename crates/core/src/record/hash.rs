@@ -23,22 +23,22 @@ use super::json;
 pub fn row_hashes(batch: &RecordBatch) -> Vec<u64> {
     let mut hashes = vec![0; batch.num_rows()];
     for column in batch.columns() {
-        extend(column.as_ref(), &mut hashes);
+        extend_hashes(column.as_ref(), &mut hashes);
     }
     hashes
 }
 
-fn null(seed: u64) -> u64 {
+fn hash_null(seed: u64) -> u64 {
     xxh3_64_with_seed(&[0xff], !seed)
 }
 
 /// Chains each value of `array` to the hash of its row.
-fn extend(array: &dyn Array, hashes: &mut [u64]) {
+fn extend_hashes(array: &dyn Array, hashes: &mut [u64]) {
     match array.data_type() {
-        DataType::Null => hashes.iter_mut().for_each(|hash| *hash = null(*hash)),
+        DataType::Null => hashes.iter_mut().for_each(|hash| *hash = hash_null(*hash)),
         DataType::Boolean => {
             let values = array.as_boolean();
-            each(array, hashes, |row, seed| xxh3_64_with_seed(&[u8::from(values.value(row))], seed));
+            extend_each(array, hashes, |row, seed| xxh3_64_with_seed(&[u8::from(values.value(row))], seed));
         }
         DataType::Utf8 => extend_bytes(array.as_string::<i32>().iter().map(|v| v.map(str::as_bytes)), hashes),
         DataType::LargeUtf8 => {
@@ -52,8 +52,8 @@ fn extend(array: &dyn Array, hashes: &mut [u64]) {
         DataType::Struct(_) => {
             let columns = array.as_struct().columns();
             let mut chained = hashes.to_vec();
-            columns.iter().for_each(|column| extend(column.as_ref(), &mut chained));
-            each(array, hashes, |row, _| chained[row]);
+            columns.iter().for_each(|column| extend_hashes(column.as_ref(), &mut chained));
+            extend_each(array, hashes, |row, _| chained[row]);
         }
         DataType::List(_) => extend_lists(array, array.as_list::<i32>().value_offsets(), hashes),
         DataType::LargeList(_) => extend_lists(array, array.as_list::<i64>().value_offsets(), hashes),
@@ -65,15 +65,15 @@ fn extend(array: &dyn Array, hashes: &mut [u64]) {
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
             if dictionary.values().is_empty() {
-                return hashes.iter_mut().for_each(|hash| *hash = null(*hash));
+                return hashes.iter_mut().for_each(|hash| *hash = hash_null(*hash));
             }
             let (keys, values) = (dictionary.normalized_keys(), dictionary.values());
-            each(array, hashes, |row, seed| one(values.as_ref(), keys[row], seed));
+            extend_each(array, hashes, |row, seed| hash_value(values.as_ref(), keys[row], seed));
         }
         data_type => match data_type.primitive_width() {
             Some(width) => extend_fixed(array, width, hashes),
             // Unions and run-end encoded values, which no reader returns.
-            None => each(array, hashes, |row, seed| {
+            None => extend_each(array, hashes, |row, seed| {
                 let mut text = Vec::new();
                 json::write_value(array, row, &mut text);
                 xxh3_64_with_seed(&text, seed)
@@ -82,28 +82,28 @@ fn extend(array: &dyn Array, hashes: &mut [u64]) {
     }
 }
 
-fn one(array: &dyn Array, row: usize, seed: u64) -> u64 {
+fn hash_value(array: &dyn Array, row: usize, seed: u64) -> u64 {
     let mut hash = [seed];
-    extend(array.slice(row, 1).as_ref(), &mut hash);
+    extend_hashes(array.slice(row, 1).as_ref(), &mut hash);
     hash[0]
 }
 
-fn each(array: &dyn Array, hashes: &mut [u64], hash: impl Fn(usize, u64) -> u64) {
+fn extend_each(array: &dyn Array, hashes: &mut [u64], hash: impl Fn(usize, u64) -> u64) {
     for (row, seed) in hashes.iter_mut().enumerate() {
-        *seed = if array.is_null(row) { null(*seed) } else { hash(row, *seed) };
+        *seed = if array.is_null(row) { hash_null(*seed) } else { hash(row, *seed) };
     }
 }
 
 fn extend_bytes<'a>(values: impl Iterator<Item = Option<&'a [u8]>>, hashes: &mut [u64]) {
     for (hash, value) in hashes.iter_mut().zip(values) {
-        *hash = value.map_or_else(|| null(*hash), |value| xxh3_64_with_seed(value, *hash));
+        *hash = value.map_or_else(|| hash_null(*hash), |value| xxh3_64_with_seed(value, *hash));
     }
 }
 
 fn extend_fixed(array: &dyn Array, width: usize, hashes: &mut [u64]) {
     let data = array.to_data();
     let Some(bytes) = data.buffers().first().map(|buffer| &buffer.as_slice()[data.offset() * width..]) else { return };
-    each(array, hashes, |row, seed| xxh3_64_with_seed(&bytes[row * width..][..width], seed));
+    extend_each(array, hashes, |row, seed| xxh3_64_with_seed(&bytes[row * width..][..width], seed));
 }
 
 fn extend_lists<O: OffsetSizeTrait>(array: &dyn Array, offsets: &[O], hashes: &mut [u64]) {
@@ -117,8 +117,8 @@ fn extend_lists<O: OffsetSizeTrait>(array: &dyn Array, offsets: &[O], hashes: &m
     let last = offsets.last().map_or(0, |offset| offset.as_usize());
     // Items are hashed separately, all at once, and then chained per list.
     let mut each_item = vec![0; last - first];
-    extend(items.slice(first, last - first).as_ref(), &mut each_item);
-    each(array, hashes, |row, seed| {
+    extend_hashes(items.slice(first, last - first).as_ref(), &mut each_item);
+    extend_each(array, hashes, |row, seed| {
         let (start, end) = (offsets[row].as_usize(), offsets[row + 1].as_usize());
         let chain = each_item[start - first..end - first]
             .iter()
@@ -182,6 +182,6 @@ mod tests {
         let fields = vec![Arc::new(Field::new("x", DataType::Int32, true))].into();
         let masked = StructArray::new(fields, vec![inner], Some(vec![true, false].into()));
         let found = hashes(masked);
-        assert_eq!((found[0], found[1]), (xxh3_64_with_seed(&1_i32.to_le_bytes(), 0), null(0)));
+        assert_eq!((found[0], found[1]), (xxh3_64_with_seed(&1_i32.to_le_bytes(), 0), hash_null(0)));
     }
 }

@@ -18,7 +18,7 @@ pub fn id_column(batch: &RecordBatch, columns: &[String]) -> Result<StringArray>
         .iter()
         .map(|name| {
             let column = column_at(batch, name)?
-                .ok_or_else(|| Error::internal("an id column is not in the records").column(name.clone()))?;
+                .ok_or_else(|| Error::internal("an id column is not in the records").in_column(name.clone()))?;
             text_column(&column, name)
         })
         .collect::<Result<_>>()?;
@@ -43,7 +43,7 @@ fn text_column(column: &ArrayRef, name: &str) -> Result<StringArray> {
         return Ok(text.clone());
     }
     if matches!(column.data_type(), DataType::List(_) | DataType::Struct(_)) {
-        return Err(Error::usage("expected a column of plain values for ids, found nested ones").column(name));
+        return Err(Error::usage("expected a column of plain values for ids, found nested ones").in_column(name));
     }
     Ok((0..column.len()).map(|row| text_of(column.as_ref(), row)).collect())
 }

@@ -44,12 +44,12 @@ pub fn is_interval(field: &Field) -> bool {
 
 /// Returns whether values of the field are intervals of Parquet.
 pub fn is_stored(field: &Field) -> bool {
-    field.data_type() == &INTERVAL && Logical::of(field) == Some(Logical::Interval)
+    field.data_type() == &INTERVAL && Logical::from_field(field) == Some(Logical::Interval)
 }
 
 impl Interval {
     /// Returns a value of an array of intervals; of other arrays, or of null, nothing.
-    pub fn of(array: &dyn Array, row: usize) -> Option<Self> {
+    pub fn from_array(array: &dyn Array, row: usize) -> Option<Self> {
         if array.is_null(row) {
             return None;
         }
@@ -77,7 +77,7 @@ impl Interval {
     }
 
     /// Appends the bytes of the interval in a type; `None` if the type cannot hold it.
-    pub fn put(self, data_type: &DataType, out: &mut Vec<u8>) -> Option<()> {
+    pub fn push_bytes(self, data_type: &DataType, out: &mut Vec<u8>) -> Option<()> {
         match data_type {
             DataType::Interval(IntervalUnit::YearMonth) => out.extend(self.year_month()?.to_ne_bytes()),
             DataType::Interval(IntervalUnit::DayTime) => {
@@ -91,7 +91,7 @@ impl Interval {
                 out.extend(value.days.to_ne_bytes());
                 out.extend(value.nanoseconds.to_ne_bytes());
             }
-            _ => out.extend(self.stored()?),
+            _ => out.extend(self.to_stored_bytes()?),
         }
         Some(())
     }
@@ -101,7 +101,7 @@ impl Interval {
     }
 
     fn day_time(self) -> Option<IntervalDayTime> {
-        let (days, milliseconds) = (i32::try_from(self.days).ok()?, i32::try_from(self.milliseconds()?).ok()?);
+        let (days, milliseconds) = (i32::try_from(self.days).ok()?, i32::try_from(self.whole_milliseconds()?).ok()?);
         (self.months == 0).then_some(IntervalDayTime { days, milliseconds })
     }
 
@@ -110,21 +110,21 @@ impl Interval {
         Some(IntervalMonthDayNano { months, days, nanoseconds: self.nanos })
     }
 
-    fn stored(self) -> Option<[u8; WIDTH]> {
+    fn to_stored_bytes(self) -> Option<[u8; WIDTH]> {
         let mut bytes = [0; WIDTH];
-        for (place, part) in bytes.chunks_exact_mut(4).zip([self.months, self.days, self.milliseconds()?]) {
+        for (place, part) in bytes.chunks_exact_mut(4).zip([self.months, self.days, self.whole_milliseconds()?]) {
             place.copy_from_slice(&u32::try_from(part).ok()?.to_le_bytes());
         }
         Some(bytes)
     }
 
     /// Returns the time in milliseconds, if it is a whole number of them.
-    fn milliseconds(self) -> Option<i64> {
+    fn whole_milliseconds(self) -> Option<i64> {
         (self.nanos % NANOS_PER_MS == 0).then_some(self.nanos / NANOS_PER_MS)
     }
 
     /// Appends the text of the interval.
-    pub fn push(self, out: &mut Vec<u8>) {
+    pub fn push_text(self, out: &mut Vec<u8>) {
         // Writing to a vector cannot fail.
         if self == Self::default() {
             out.extend_from_slice(b"P0D");
@@ -157,7 +157,7 @@ impl Interval {
             return None;
         }
         let mut found = Self::default();
-        for (count, unit) in parts(dates)? {
+        for (count, unit) in parse_parts(dates)? {
             let count: i64 = count.parse().ok()?;
             let (part, each) = match unit {
                 'Y' => (&mut found.months, 12),
@@ -168,9 +168,9 @@ impl Interval {
             };
             *part = part.checked_add(count.checked_mul(each)?)?;
         }
-        for (count, unit) in parts(times)? {
+        for (count, unit) in parse_parts(times)? {
             let (sign, count) = count.strip_prefix('-').map_or(("", count), |count| ("-", count));
-            let nanos = time::duration(&format!("{sign}PT{count}{unit}"), TimeUnit::Nanosecond)?;
+            let nanos = time::parse_duration(&format!("{sign}PT{count}{unit}"), TimeUnit::Nanosecond)?;
             found.nanos = found.nanos.checked_add(nanos)?;
         }
         Some(found)
@@ -178,7 +178,7 @@ impl Interval {
 }
 
 /// Splits `1Y2M` into counts and units.
-fn parts(text: &str) -> Option<Vec<(&str, char)>> {
+fn parse_parts(text: &str) -> Option<Vec<(&str, char)>> {
     let pieces = text.split_inclusive(|c: char| c.is_ascii_alphabetic());
     pieces
         .map(|piece| {
@@ -192,9 +192,9 @@ fn parts(text: &str) -> Option<Vec<(&str, char)>> {
 ///
 /// # Errors
 /// The first row that the type cannot hold.
-pub fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, usize> {
-    let values: Vec<_> = (0..array.len()).map(|row| Interval::of(array.as_ref(), row)).collect();
-    build(&values, to)
+pub fn cast_intervals(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, usize> {
+    let values: Vec<_> = (0..array.len()).map(|row| Interval::from_array(array.as_ref(), row)).collect();
+    build_array(&values, to)
 }
 
 /// Parses texts as intervals.
@@ -203,23 +203,23 @@ pub fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, usize> {
 /// The first row with another text, or with a value that the type cannot hold.
 pub fn of_texts(texts: &StringArray, to: &DataType) -> Result<ArrayRef, usize> {
     let parse = |(row, text): (usize, Option<&str>)| text.map(|text| Interval::parse(text).ok_or(row)).transpose();
-    build(&texts.iter().enumerate().map(parse).collect::<Result<Vec<_>, _>>()?, to)
+    build_array(&texts.iter().enumerate().map(parse).collect::<Result<Vec<_>, _>>()?, to)
 }
 
-fn build(values: &[Option<Interval>], to: &DataType) -> Result<ArrayRef, usize> {
+fn build_array(values: &[Option<Interval>], to: &DataType) -> Result<ArrayRef, usize> {
     Ok(match to {
         DataType::Interval(IntervalUnit::YearMonth) => {
-            Arc::new(IntervalYearMonthArray::from(each(values, Interval::year_month)?))
+            Arc::new(IntervalYearMonthArray::from(convert_all(values, Interval::year_month)?))
         }
         DataType::Interval(IntervalUnit::DayTime) => {
-            Arc::new(IntervalDayTimeArray::from(each(values, Interval::day_time)?))
+            Arc::new(IntervalDayTimeArray::from(convert_all(values, Interval::day_time)?))
         }
         DataType::Interval(IntervalUnit::MonthDayNano) => {
-            Arc::new(IntervalMonthDayNanoArray::from(each(values, Interval::month_day_nano)?))
+            Arc::new(IntervalMonthDayNanoArray::from(convert_all(values, Interval::month_day_nano)?))
         }
         _ => {
             let mut stored = FixedSizeBinaryBuilder::with_capacity(values.len(), 12);
-            for (row, value) in each(values, Interval::stored)?.iter().enumerate() {
+            for (row, value) in convert_all(values, Interval::to_stored_bytes)?.iter().enumerate() {
                 match value {
                     Some(bytes) => stored.append_value(bytes).map_err(|_| row)?,
                     None => stored.append_null(),
@@ -231,7 +231,7 @@ fn build(values: &[Option<Interval>], to: &DataType) -> Result<ArrayRef, usize> 
 }
 
 /// Converts each value; one that becomes nothing does not fit.
-fn each<T>(values: &[Option<Interval>], convert: fn(Interval) -> Option<T>) -> Result<Vec<Option<T>>, usize> {
+fn convert_all<T>(values: &[Option<Interval>], convert: fn(Interval) -> Option<T>) -> Result<Vec<Option<T>>, usize> {
     values.iter().enumerate().map(|(row, value)| value.map(|value| convert(value).ok_or(row)).transpose()).collect()
 }
 
@@ -242,7 +242,7 @@ mod tests {
 
     fn text(months: i64, days: i64, nanos: i64) -> String {
         let mut out = Vec::new();
-        Interval { months, days, nanos }.push(&mut out);
+        Interval { months, days, nanos }.push_text(&mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -271,15 +271,15 @@ mod tests {
             Some(IntervalMonthDayNano { months: 1, days: 2, nanoseconds: 3_000_000 }),
             None,
         ]));
-        let stored = cast(&values, &INTERVAL).unwrap();
+        let stored = cast_intervals(&values, &INTERVAL).unwrap();
         assert_eq!(stored.as_fixed_size_binary().value(0), [1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]);
         assert!(stored.is_null(1));
-        assert_eq!(&cast(&stored, values.data_type()).unwrap(), &values);
-        assert_eq!(cast(&values, &DataType::Interval(IntervalUnit::DayTime)), Err(0), "it has no months");
+        assert_eq!(&cast_intervals(&stored, values.data_type()).unwrap(), &values);
+        assert_eq!(cast_intervals(&values, &DataType::Interval(IntervalUnit::DayTime)), Err(0), "it has no months");
         for (months, days, nanoseconds) in [(-1, 0, 0), (0, -1, 0), (0, 0, -1_000_000), (0, 0, 1)] {
             let value = IntervalMonthDayNano { months, days, nanoseconds };
             let values: ArrayRef = Arc::new(IntervalMonthDayNanoArray::from(vec![value]));
-            assert_eq!(cast(&values, &INTERVAL), Err(0), "{value:?}");
+            assert_eq!(cast_intervals(&values, &INTERVAL), Err(0), "{value:?}");
         }
     }
 }

@@ -25,7 +25,7 @@ use super::{
     civil, duration,
     interval::{self, Interval},
 };
-use crate::codec::base64::base64;
+use crate::codec::base64::to_base64;
 use crate::schema;
 
 /// Milliseconds of a day, the unit of `Date64` values.
@@ -43,12 +43,12 @@ enum Nulls {
 /// Writes the rows of one batch as JSON objects.
 #[derive(Debug)]
 pub struct RowJson<'a> {
-    columns: Vec<Column<'a>>,
+    columns: Vec<JsonColumn<'a>>,
 }
 
 /// A column of rows that become objects.
 #[derive(Debug)]
-struct Column<'a> {
+struct JsonColumn<'a> {
     name: &'a str,
     /// The name as a key, after a comma and with its colon.
     key: Vec<u8>,
@@ -64,14 +64,14 @@ impl<'a> RowJson<'a> {
             let mut key = vec![b','];
             push_string(field.name(), &mut key);
             key.push(b':');
-            Column { name: field.name(), key, values: Encoder::of_field(array, field), nulls: Nulls::Written }
+            JsonColumn { name: field.name(), key, values: Encoder::of_field(array, field), nulls: Nulls::Written }
         });
         Self { columns: columns.collect() }
     }
 
     /// Leaves out members of these columns, and of objects in them, that are null.
     #[must_use]
-    pub fn lacking(mut self, columns: &[String]) -> Self {
+    pub fn omit_nulls(mut self, columns: &[String]) -> Self {
         let lacking: HashSet<&str> = columns.iter().map(String::as_str).collect();
         for column in self.columns.iter_mut().filter(|column| lacking.contains(column.name)) {
             column.nulls = Nulls::Absent;
@@ -230,22 +230,22 @@ fn write_other(array: &dyn Array, row: usize, nulls: Nulls, out: &mut Vec<u8>) {
         DataType::FixedSizeBinary(_) => push_base64(array.as_fixed_size_binary().value(row), out),
         DataType::Date32 => {
             let days = array.as_primitive::<types::Date32Type>().value(row);
-            quoted(out, |out| push_date(i64::from(days), out));
+            push_quoted(out, |out| push_date(i64::from(days), out));
         }
         DataType::Date64 => {
             let value = array.as_primitive::<types::Date64Type>().value(row);
             match value.rem_euclid(MS_PER_DAY) {
-                0 => quoted(out, |out| push_date(value.div_euclid(MS_PER_DAY), out)),
-                _ => quoted(out, |out| push_timestamp(value, TimeUnit::Millisecond, false, out)),
+                0 => push_quoted(out, |out| push_date(value.div_euclid(MS_PER_DAY), out)),
+                _ => push_quoted(out, |out| push_timestamp(value, TimeUnit::Millisecond, false, out)),
             }
         }
         DataType::Timestamp(unit, zone) => {
             let value = timestamp_value(array, *unit, row);
-            quoted(out, |out| push_timestamp(value, *unit, zone.is_some(), out));
+            push_quoted(out, |out| push_timestamp(value, *unit, zone.is_some(), out));
         }
         DataType::Duration(unit) => {
             let value = duration_value(array, *unit, row);
-            quoted(out, |out| duration::push(value, *unit, out));
+            push_quoted(out, |out| duration::push_duration(value, *unit, out));
         }
         DataType::Interval(_) => write_interval(array, row, out),
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Map(..) => {
@@ -266,8 +266,8 @@ fn write_other(array: &dyn Array, row: usize, nulls: Nulls, out: &mut Vec<u8>) {
 }
 
 fn write_interval(array: &dyn Array, row: usize, out: &mut Vec<u8>) {
-    let interval = Interval::of(array, row).unwrap_or_default();
-    quoted(out, |out| interval.push(out));
+    let interval = Interval::from_array(array, row).unwrap_or_default();
+    push_quoted(out, |out| interval.push_text(out));
 }
 
 fn write_list(array: &dyn Array, row: usize, nulls: Nulls, out: &mut Vec<u8>) {
@@ -383,14 +383,14 @@ fn push_document(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-fn quoted(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
+fn push_quoted(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     out.push(b'"');
     content(out);
     out.push(b'"');
 }
 
 fn push_base64(bytes: &[u8], out: &mut Vec<u8>) {
-    quoted(out, |out| out.extend(base64(bytes).bytes()));
+    push_quoted(out, |out| out.extend(to_base64(bytes).bytes()));
 }
 
 fn timestamp_value(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
@@ -413,7 +413,7 @@ fn duration_value(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
 
 /// Appends `YYYY-MM-DD`; years beyond four digits have a sign, as ISO 8601 requires.
 fn push_date(days: i64, out: &mut Vec<u8>) {
-    let (year, month, day) = civil::date(days);
+    let (year, month, day) = civil::date_from_days(days);
     match year {
         0..=9999 => push_digits(year.unsigned_abs(), 4, out),
         _ => {
@@ -463,7 +463,7 @@ fn push_digits(value: u64, width: usize, out: &mut Vec<u8>) {
 }
 
 /// Shortens a value so that it fits on a line.
-pub fn shorten(text: &str) -> String {
+pub fn shorten_text(text: &str) -> String {
     const LIMIT: usize = 60;
     let mut out: String = text.chars().take(LIMIT).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(LIMIT).is_some() {
@@ -497,8 +497,8 @@ mod tests {
 
     #[test]
     fn long_values_are_shortened() {
-        assert_eq!(shorten("a\nb"), "a b");
-        assert_eq!(shorten(&"é".repeat(61)).chars().count(), 61);
+        assert_eq!(shorten_text("a\nb"), "a b");
+        assert_eq!(shorten_text(&"é".repeat(61)).chars().count(), 61);
     }
 
     #[test]

@@ -61,13 +61,13 @@ const TEXT: [&str; 32] = [
 /// Splits a path into the key (up to the first dot of its last component) and the extension in lower case. A name
 /// without a dot, or with nothing after it, has the extension `bin`.
 pub fn split_key(path: &str) -> (&str, String) {
-    let (key, extension) = cut(path);
+    let (key, extension) = key_and_extension(path);
     (key, extension_of(extension))
 }
 
 /// Returns what follows the key in a path, in lower case.
-pub fn ending(path: &str) -> Cow<'_, str> {
-    let (_, extension) = cut(path);
+pub fn lowercase_extension(path: &str) -> Cow<'_, str> {
+    let (_, extension) = key_and_extension(path);
     let is_lower = extension.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase());
     if is_lower { Cow::Borrowed(extension) } else { Cow::Owned(extension.to_lowercase()) }
 }
@@ -78,7 +78,7 @@ pub fn extension_of(text: &str) -> String {
 }
 
 /// Splits a path into key and extension without changing them.
-pub fn cut(path: &str) -> (&str, &str) {
+pub fn key_and_extension(path: &str) -> (&str, &str) {
     let end = key_length(path.as_bytes());
     (&path[..end], path[end..].strip_prefix('.').unwrap_or_default())
 }

@@ -65,14 +65,14 @@ impl KeyRule {
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if a pattern does not match the path, or its key is no key.
-    pub fn check(&self, path: &str) -> Result<()> {
+    pub fn check_key(&self, path: &str) -> Result<()> {
         let Self::Pattern(pattern) = self else { return Ok(()) };
         let wrong = |expected: &str| {
             Error::input(format!("expected {expected} by --key '{pattern}', found `{path}`"))
-                .hint("change the pattern: its groups make the key, and what follows them names the part")
-                .hint("or leave such files out with --exclude")
+                .with_hint("change the pattern: its groups make the key, and what follows them names the part")
+                .with_hint("or leave such files out with --exclude")
         };
-        let (key, part, whole) = match self.cut(path).ok_or_else(|| wrong("a path with a key"))? {
+        let (key, part, whole) = match self.cut_path(path).ok_or_else(|| wrong("a path with a key"))? {
             Cut::At(end) => (path[..end].to_owned(), part_of(&path[end..]).to_owned(), end == path.len()),
             Cut::Joined { key, part } => (key, part, true),
         };
@@ -83,8 +83,8 @@ impl KeyRule {
     }
 
     /// Returns the key of a path: that of one without a key is the whole path.
-    pub fn key<'a>(&self, path: &'a str) -> Cow<'a, str> {
-        match self.cut(path) {
+    pub fn path_key<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        match self.cut_path(path) {
             Some(Cut::At(end)) => Cow::Borrowed(&path[..end]),
             Some(Cut::Joined { key, .. }) => Cow::Owned(key),
             None => Cow::Borrowed(path),
@@ -92,8 +92,8 @@ impl KeyRule {
     }
 
     /// Returns the extension of a path: the name of its part in lower case.
-    pub fn extension(&self, path: &str) -> String {
-        match self.cut(path) {
+    pub fn path_extension(&self, path: &str) -> String {
+        match self.cut_path(path) {
             Some(Cut::At(end)) => extension_of(part_of(&path[end..])),
             Some(Cut::Joined { part, .. }) => extension_of(&part),
             None => extension_of(""),
@@ -101,7 +101,7 @@ impl KeyRule {
     }
 
     /// Returns the key and the part of a path; `None` if a pattern does not match it.
-    pub fn cut(&self, path: &str) -> Option<Cut> {
+    pub fn cut_path(&self, path: &str) -> Option<Cut> {
         match self {
             Self::FirstDot => Some(Cut::At(key_length(path.as_bytes()))),
             Self::LastDot => {
@@ -191,7 +191,8 @@ impl FromStr for KeyRule {
         }
         let pattern = RegexBuilder::new(text).size_limit(MAX_PATTERN_BYTES).build();
         pattern.map(Self::Pattern).map_err(|error| {
-            Error::usage("expected first-dot, last-dot or a regular expression for --key, found neither").cause(error)
+            Error::usage("expected first-dot, last-dot or a regular expression for --key, found neither")
+                .with_cause(error)
         })
     }
 }
@@ -221,8 +222,8 @@ mod tests {
     fn a_key_ends_where_the_rule_says() {
         let cut = |rule: &str, path: &str| {
             let rule: KeyRule = rule.parse().unwrap();
-            rule.check(path).ok()?;
-            Some((rule.key(path).into_owned(), rule.extension(path)))
+            rule.check_key(path).ok()?;
+            Some((rule.path_key(path).into_owned(), rule.path_extension(path)))
         };
         let is = |key: &str, extension: &str| Some((key.to_owned(), extension.to_owned()));
         assert_eq!(cut("first-dot", "scans/1.2.840.7.DCM"), is("scans/1", "2.840.7.dcm"));
@@ -244,8 +245,8 @@ mod tests {
     fn files_in_folders_side_by_side_have_one_key() {
         let cut = |rule: &str, path: &str| {
             let rule: KeyRule = rule.parse().unwrap();
-            rule.check(path).unwrap();
-            (rule.key(path).into_owned(), rule.extension(path))
+            rule.check_key(path).unwrap();
+            (rule.path_key(path).into_owned(), rule.path_extension(path))
         };
         let is = |key: &str, extension: &str| (key.to_owned(), extension.to_owned());
         let yolo = "(?:images|labels)/(.*)";
@@ -267,16 +268,16 @@ mod tests {
     proptest! {
         #[test]
         fn the_usual_rule_is_that_of_tar(path in "[ab./_-]{1,12}") {
-            prop_assert_eq!(KeyRule::FirstDot.cut(&path), Some(Cut::At(key_length(path.as_bytes()))));
+            prop_assert_eq!(KeyRule::FirstDot.cut_path(&path), Some(Cut::At(key_length(path.as_bytes()))));
             let (key, extension) = super::super::key::split_key(&path);
-            let found = (KeyRule::FirstDot.key(&path), KeyRule::FirstDot.extension(&path));
+            let found = (KeyRule::FirstDot.path_key(&path), KeyRule::FirstDot.path_extension(&path));
             prop_assert_eq!((found.0.as_ref(), found.1), (key, extension));
         }
 
         #[test]
         fn patterns_never_panic(pattern in "[ab/(|)?.*]{1,8}", path in "[ab./é]{0,8}") {
             if let Ok(rule) = pattern.parse::<KeyRule>() {
-                let _ = (rule.check(&path), rule.key(&path), rule.extension(&path));
+                let _ = (rule.check_key(&path), rule.path_key(&path), rule.path_extension(&path));
             }
         }
     }

@@ -100,12 +100,12 @@ impl Split {
     }
 
     /// Returns the content hashes of `records` records, which are computed only if they are needed.
-    pub fn hashes(&self, records: usize, compute: impl FnOnce() -> Vec<u64>) -> Vec<u64> {
+    pub fn hashes_if_needed(&self, records: usize, compute: impl FnOnce() -> Vec<u64>) -> Vec<u64> {
         if self.hashed { compute() } else { vec![0; records] }
     }
 
     /// Returns the bytes to be read; empty if the split holds rows.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn content_bytes(&self) -> &[u8] {
         match &self.content {
             Content::Bytes(bytes) => bytes,
             Content::Rows { .. } | Content::Batch { .. } => &[],
@@ -118,7 +118,7 @@ impl Split {
     }
 
     /// Returns the number of records if it is known before they are read.
-    pub fn rows(&self) -> Option<u64> {
+    pub fn row_count(&self) -> Option<u64> {
         match &self.content {
             Content::Bytes(_) => None,
             Content::Rows { rows, .. } => Some(*rows),
@@ -160,7 +160,7 @@ pub struct Sample {
 
 impl Sample {
     /// Returns the bytes of all parts.
-    pub fn bytes(&self) -> u64 {
+    pub fn byte_count(&self) -> u64 {
         self.parts.iter().map(|p| p.bytes.len() as u64).sum()
     }
 
@@ -243,7 +243,7 @@ pub struct Remark {
 pub const IGNORED_NAMES: usize = 5;
 
 /// Returns the first of ignored entries as a list for messages; `more` of them are not named.
-pub fn named(names: &[String], more: u64) -> String {
+pub fn list_names(names: &[String], more: u64) -> String {
     let list = names.iter().map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ");
     if more > 0 { format!("{list} and {more} more") } else { list }
 }
@@ -308,12 +308,12 @@ impl RecordBlock {
     }
 
     /// Gives each record its own number and hash, so that single records can be removed.
-    pub fn expand(&mut self) {
+    pub fn expand_numbers(&mut self) {
         if self.rows.is_empty() {
             self.rows = (0..).take(self.payload.len()).collect();
         }
         if self.sharing != 1 {
-            self.hashes = Numbers::shared(std::mem::take(&mut self.hashes), self.sharing).iter().collect();
+            self.hashes = Numbers::shared_by(std::mem::take(&mut self.hashes), self.sharing).iter().collect();
             self.sharing = 1;
         }
     }
@@ -327,13 +327,13 @@ impl RecordBlock {
         if removed == 0 {
             return Ok(0);
         }
-        self.expand();
-        retain(&mut self.rows, keep);
-        retain(&mut self.hashes, keep);
-        retain(&mut self.fingerprints, keep);
+        self.expand_numbers();
+        retain_marked(&mut self.rows, keep);
+        retain_marked(&mut self.hashes, keep);
+        retain_marked(&mut self.fingerprints, keep);
         match &mut self.payload {
             Payload::Rows(rows) => *rows = filter_record_batch(rows, keep)?,
-            Payload::Samples(samples) => retain(samples, keep),
+            Payload::Samples(samples) => retain_marked(samples, keep),
         }
         Ok(removed as u64)
     }
@@ -344,7 +344,7 @@ impl RecordBlock {
     }
 }
 
-fn retain<T>(values: &mut Vec<T>, keep: &BooleanArray) {
+fn retain_marked<T>(values: &mut Vec<T>, keep: &BooleanArray) {
     let mut flags = keep.values().iter();
     values.retain(|_| flags.next().unwrap_or(true));
 }

@@ -18,17 +18,17 @@ pub struct Progression {
 
 impl Progression {
     /// Returns the number at a position.
-    pub fn at(&self, place: usize) -> u64 {
+    pub fn number_at(&self, place: usize) -> u64 {
         self.first.wrapping_add(self.step.wrapping_mul(place as u64))
     }
 
     /// Returns a range of the numbers.
-    fn part(&self, range: Range<usize>) -> Self {
-        Self { first: self.at(range.start), step: self.step, count: range.len() }
+    fn slice_range(&self, range: Range<usize>) -> Self {
+        Self { first: self.number_at(range.start), step: self.step, count: range.len() }
     }
 
     fn iter(self) -> impl Iterator<Item = u64> {
-        (0..self.count).map(move |place| self.at(place))
+        (0..self.count).map(move |place| self.number_at(place))
     }
 }
 
@@ -61,21 +61,21 @@ impl Default for Numbers {
 
 impl Numbers {
     /// Creates numbers that count up from `first`.
-    pub fn counting(first: u64, count: usize) -> Self {
-        Self::of(std::iter::once(Progression { first, step: 1, count }))
+    pub fn counting_from(first: u64, count: usize) -> Self {
+        Self::from_progressions(std::iter::once(Progression { first, step: 1, count }))
     }
 
     /// Creates numbers each of which applies to `sharing` consecutive records.
-    pub fn shared(each: Vec<u64>, sharing: usize) -> Self {
+    pub fn shared_by(each: Vec<u64>, sharing: usize) -> Self {
         match sharing {
             1 => Self::Each(each),
-            count => Self::of(each.into_iter().map(|first| Progression { first, step: 0, count })),
+            count => Self::from_progressions(each.into_iter().map(|first| Progression { first, step: 0, count })),
         }
     }
 
     /// Creates numbers that are all the same.
-    pub fn same(number: u64, count: usize) -> Self {
-        Self::of(std::iter::once(Progression { first: number, step: 0, count }))
+    pub fn repeat_number(number: u64, count: usize) -> Self {
+        Self::from_progressions(std::iter::once(Progression { first: number, step: 0, count }))
     }
 
     /// Whether all numbers are 0.
@@ -86,17 +86,17 @@ impl Numbers {
         }
     }
 
-    fn of(progressions: impl Iterator<Item = Progression>) -> Self {
+    fn from_progressions(progressions: impl Iterator<Item = Progression>) -> Self {
         Self::Progressions(progressions.filter(|progression| progression.count > 0).collect())
     }
 
     /// Returns the numbers with `map` applied to each.
     #[must_use]
-    pub fn mapped(self, map: impl Fn(u64) -> u64) -> Self {
+    pub fn map_numbers(self, map: impl Fn(u64) -> u64) -> Self {
         match self {
             Self::Each(each) => Self::Each(each.into_iter().map(map).collect()),
             Self::Progressions(progressions) if progressions.iter().all(|progression| progression.step == 0) => {
-                Self::of(
+                Self::from_progressions(
                     progressions
                         .into_iter()
                         .map(|progression| Progression { first: map(progression.first), ..progression }),
@@ -134,7 +134,7 @@ impl Numbers {
             Self::Each(each) => each.get(at).copied(),
             Self::Progressions(progressions) => progressions.iter().find_map(|progression| {
                 if at < progression.count {
-                    return Some(progression.at(at));
+                    return Some(progression.number_at(at));
                 }
                 at -= progression.count;
                 None
@@ -152,9 +152,9 @@ impl Numbers {
             }
             Self::Progressions(progressions) => {
                 let mut start = 0;
-                Self::of(progressions.iter().map(|progression| {
+                Self::from_progressions(progressions.iter().map(|progression| {
                     let within = |at: usize| at.saturating_sub(start).min(progression.count);
-                    let part = progression.part(within(range.start)..within(range.end));
+                    let part = progression.slice_range(within(range.start)..within(range.end));
                     start += progression.count;
                     part
                 }))
@@ -221,9 +221,9 @@ mod tests {
 
     #[test]
     fn records_share_numbers() {
-        assert_eq!(Numbers::shared(vec![7, 9], 2).iter().collect::<Vec<_>>(), [7, 7, 9, 9]);
-        assert_eq!(Numbers::shared(vec![7, 9], 1), Numbers::Each(vec![7, 9]));
-        assert!(Numbers::shared(vec![7], 0).is_empty());
-        assert_eq!(Numbers::counting(3, 3).iter().collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(Numbers::shared_by(vec![7, 9], 2).iter().collect::<Vec<_>>(), [7, 7, 9, 9]);
+        assert_eq!(Numbers::shared_by(vec![7, 9], 1), Numbers::Each(vec![7, 9]));
+        assert!(Numbers::shared_by(vec![7], 0).is_empty());
+        assert_eq!(Numbers::counting_from(3, 3).iter().collect::<Vec<_>>(), [3, 4, 5]);
     }
 }

@@ -20,7 +20,7 @@ use arrow::{
 };
 use bytes::Bytes;
 
-use super::{Part, Sample, json::text_of, path::member};
+use super::{Part, Sample, json::text_of, path::struct_member};
 use crate::{
     error::{Error, Result},
     schema,
@@ -80,15 +80,15 @@ fn is_content(data_type: &DataType) -> bool {
 /// [`Kind::Input`](crate::error::Kind::Input) when two columns would become the same part, or a column name is not
 /// valid as an extension.
 pub fn samples_of_rows(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sample>> {
-    let columns: Vec<Column> = parts_of(batch.schema_ref().fields())?
+    let columns: Vec<PartColumn> = parts_of(batch.schema_ref().fields())?
         .into_iter()
-        .map(|(extension, at)| Column::new(extension, batch.column(at)))
+        .map(|(extension, at)| PartColumn::new(extension, batch.column(at)))
         .collect::<Result<_>>()?;
     let sample = |(row, key): (usize, &String)| Sample {
         key: key.clone(),
         origin: String::new(),
         subject: None,
-        parts: columns.iter().filter_map(|column| column.part(row)).collect(),
+        parts: columns.iter().filter_map(|column| column.row_part(row)).collect(),
     };
     Ok(keys.iter().enumerate().map(sample).collect())
 }
@@ -105,7 +105,7 @@ fn parts_of(fields: &Fields) -> Result<Vec<(String, usize)>> {
         return Err(Error::input(format!(
             "expected column names that are distinct extensions, found `{one}` and `{other}`"
         ))
-        .hint("WebDataset readers ignore case; rename one of the two, or use --write rows=json"));
+        .with_hint("WebDataset readers ignore case; rename one of the two, or use --write rows=json"));
     }
     Ok(parts)
 }
@@ -116,15 +116,15 @@ fn extension_of(field: &Field) -> Result<String> {
     let unfit = |c: char| c == '/' || c.is_control() || c.is_whitespace();
     if name.is_empty() || name.contains(unfit) || name.starts_with('.') {
         return Err(Error::input(format!("expected a column name that can be an extension, found `{}`", field.name()))
-            .column(field.name())
-            .hint("rename the column, or use --write rows=json"));
+            .in_column(field.name())
+            .with_hint("rename the column, or use --write rows=json"));
     }
     let nested = !schema::is_scalar(field.data_type()) && !is_media(field.data_type());
     Ok(if nested && !name.ends_with("json") { format!("{name}.json") } else { name })
 }
 
 /// A column prepared for conversion to parts.
-struct Column {
+struct PartColumn {
     extension: String,
     array: ArrayRef,
     nulls: Option<NullBuffer>,
@@ -132,11 +132,11 @@ struct Column {
     content: bool,
 }
 
-impl Column {
+impl PartColumn {
     fn new(extension: String, array: &ArrayRef) -> Result<Self> {
         let data_type = array.data_type();
         let array = if is_media(data_type) {
-            member(array.as_struct(), "bytes")?.ok_or_else(|| Error::internal("media without bytes"))?
+            struct_member(array.as_struct(), "bytes")?.ok_or_else(|| Error::internal("media without bytes"))?
         } else {
             Arc::clone(array)
         };
@@ -145,7 +145,7 @@ impl Column {
         Ok(Self { extension, nulls: array.logical_nulls(), array, content })
     }
 
-    fn part(&self, row: usize) -> Option<Part> {
+    fn row_part(&self, row: usize) -> Option<Part> {
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             return None;
         }

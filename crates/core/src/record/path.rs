@@ -16,7 +16,7 @@ pub fn field_at<'a>(fields: &'a Fields, path: &str) -> Option<&'a Field> {
     if let Some((_, field)) = fields.find(path) {
         return Some(field);
     }
-    steps(path).find_map(|(name, rest)| match fields.find(name)?.1.data_type() {
+    dotted_prefixes(path).find_map(|(name, rest)| match fields.find(name)?.1.data_type() {
         DataType::Struct(members) => field_at(members, rest),
         _ => None,
     })
@@ -30,7 +30,7 @@ pub fn column_at(batch: &RecordBatch, path: &str) -> Result<Option<ArrayRef>> {
     if let Some(column) = batch.column_by_name(path) {
         return Ok(Some(Arc::clone(column)));
     }
-    for (name, rest) in steps(path) {
+    for (name, rest) in dotted_prefixes(path) {
         if let Some(column) = batch.column_by_name(name)
             && let Some(found) = member_at(column, rest)?
         {
@@ -43,10 +43,10 @@ pub fn column_at(batch: &RecordBatch, path: &str) -> Result<Option<ArrayRef>> {
 fn member_at(column: &ArrayRef, path: &str) -> Result<Option<ArrayRef>> {
     let Some(members) = column.as_struct_opt() else { return Ok(None) };
     if members.column_by_name(path).is_some() {
-        return member(members, path);
+        return struct_member(members, path);
     }
-    for (name, rest) in steps(path) {
-        if let Some(inner) = member(members, name)?
+    for (name, rest) in dotted_prefixes(path) {
+        if let Some(inner) = struct_member(members, name)?
             && let Some(found) = member_at(&inner, rest)?
         {
             return Ok(Some(found));
@@ -59,7 +59,7 @@ fn member_at(column: &ArrayRef, path: &str) -> Result<Option<ArrayRef>> {
 ///
 /// # Errors
 /// When Arrow fails.
-pub fn member(members: &StructArray, name: &str) -> Result<Option<ArrayRef>> {
+pub fn struct_member(members: &StructArray, name: &str) -> Result<Option<ArrayRef>> {
     let Some(column) = members.column_by_name(name) else { return Ok(None) };
     let Some(nulls) = members.nulls() else { return Ok(Some(Arc::clone(column))) };
     let absent = BooleanArray::new(!nulls.inner(), None);
@@ -67,7 +67,7 @@ pub fn member(members: &StructArray, name: &str) -> Result<Option<ArrayRef>> {
 }
 
 /// Iterates over all ways to split a path at a dot.
-fn steps(path: &str) -> impl Iterator<Item = (&str, &str)> {
+fn dotted_prefixes(path: &str) -> impl Iterator<Item = (&str, &str)> {
     path.match_indices('.').map(|(at, _)| (&path[..at], &path[at + 1..]))
 }
 

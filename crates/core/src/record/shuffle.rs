@@ -34,7 +34,7 @@ impl RowRanks {
     }
 
     /// Returns the rank of a row, counted from 1.
-    pub fn of(&mut self, row: u64) -> Rank {
+    pub fn rank_of_row(&mut self, row: u64) -> Rank {
         let name = self.text.len() - 8;
         self.text[name..].copy_from_slice(&row.to_le_bytes());
         xxh3_128_with_seed(&self.text, self.seed)
@@ -50,7 +50,7 @@ mod tests {
     fn ranks_are_those_of_xxh3() {
         assert_eq!(rank_of_sample(7, "scans/P-1"), SAMPLE);
         let mut ranks = RowRanks::new(7, "a.csv");
-        assert_eq!([1, 1_000_000].map(|row| ranks.of(row)), ROWS);
+        assert_eq!([1, 1_000_000].map(|row| ranks.rank_of_row(row)), ROWS);
         assert_ne!(rank_of_sample(8, "scans/P-1"), SAMPLE);
     }
 
@@ -64,7 +64,7 @@ mod tests {
         for seed in 0..seeds {
             let mut ranks = RowRanks::new(seed, "table.csv");
             let mut rows = [1_u64, 2, 3, 4];
-            rows.sort_by_key(|row| ranks.of(*row));
+            rows.sort_by_key(|row| ranks.rank_of_row(*row));
             *counts.entry(rows).or_insert(0_u64) += 1;
         }
         let expected = seeds as f64 / 24.0;

@@ -141,17 +141,17 @@ pub type Side = u8;
 
 impl Sides {
     /// Returns the number of sides.
-    pub fn count(&self) -> usize {
+    pub fn side_count(&self) -> usize {
         self.shares.0.len()
     }
 
     /// Returns the name of a side.
-    pub fn name(&self, side: Side) -> Option<&str> {
+    pub fn side_name(&self, side: Side) -> Option<&str> {
         self.shares.names().nth(side.into())
     }
 
     /// Returns the side of a group.
-    pub fn of(&self, group: &str) -> Side {
+    pub fn side_of_group(&self, group: &str) -> Side {
         self.of_hash(xxh3_64_with_seed(group.as_bytes(), self.seed))
     }
 
@@ -168,14 +168,14 @@ impl Sides {
             end += share;
             place < end
         };
-        let last = self.count().saturating_sub(1);
+        let last = self.side_count().saturating_sub(1);
         let side = self.shares.shares().take(last).position(reaches).unwrap_or(last);
         Side::try_from(side).unwrap_or_default()
     }
 
     /// Returns the folder of a side's shards below that of their run: `split=train`.
-    pub fn folder(&self, side: Side) -> String {
-        format!("{FOLDER_KEY}={}", self.name(side).unwrap_or_default())
+    pub fn side_folder(&self, side: Side) -> String {
+        format!("{FOLDER_KEY}={}", self.side_name(side).unwrap_or_default())
     }
 
     /// Returns the side in whose folder a shard lies; `None` if it lies in none.
@@ -194,8 +194,8 @@ impl Sides {
             return Ok(());
         }
         Err(Error::usage(format!("expected the split of this dataset, {self}, found {other}"))
-            .hint("leave --split out: later runs divide new records alike")
-            .hint("or name another dataset with --out"))
+            .with_hint("leave --split out: later runs divide new records alike")
+            .with_hint("or name another dataset with --out"))
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
     fn shares_are_kept() {
         let sides = sides("train=0.8,val=0.1,test=0.1", 7);
         let mut counts = [0_u32; 3];
-        (0..100_000).for_each(|group| counts[usize::from(sides.of(&format!("PAT-{group:05}")))] += 1);
+        (0..100_000).for_each(|group| counts[usize::from(sides.side_of_group(&format!("PAT-{group:05}")))] += 1);
         for (count, share) in counts.into_iter().zip(sides.shares.shares()) {
             assert!((f64::from(count) / 100_000.0 - share).abs() < 0.005, "{counts:?}");
         }
@@ -237,7 +237,8 @@ mod tests {
     #[test]
     fn sides_of_groups_are_fixed() {
         let sides = sides("train=0.5,val=0.3,test=0.2", 1);
-        let found: Vec<Side> = ["", "PAT-00023", "a", "b", "c", "ä", "0"].map(|group| sides.of(group)).to_vec();
+        let found: Vec<Side> =
+            ["", "PAT-00023", "a", "b", "c", "ä", "0"].map(|group| sides.side_of_group(group)).to_vec();
         assert_eq!(found, [0, 1, 2, 1, 0, 1, 1]);
         assert_eq!([0, 1, u64::MAX].map(|hash| sides.of_content(hash)), [1, 1, 0]);
     }
@@ -269,7 +270,7 @@ mod tests {
         for by in ["subject", "id", "content", "site", "column:id"] {
             assert_eq!(by.parse::<SideBy>().unwrap().to_string(), by);
         }
-        assert_eq!(sides.folder(1), "split=held-out");
+        assert_eq!(sides.side_folder(1), "split=held-out");
         assert_eq!(sides.of_path("0123456789abcdef/split=held-out/000000.tar"), Some(1));
         assert_eq!(sides.of_path("0123456789abcdef/split=other/000000.tar"), None);
         assert_eq!(side_of_path("0123456789abcdef/000000.tar"), None);

@@ -26,10 +26,10 @@ fn value_bytes(array: &ArrayRef, rows: u64) -> u64 {
     match array.data_type() {
         DataType::Null => 0,
         DataType::Boolean => rows.div_ceil(8),
-        DataType::Utf8 => 4 * rows + span(array.as_string::<i32>().value_offsets()),
-        DataType::LargeUtf8 => 8 * rows + span(array.as_string::<i64>().value_offsets()),
-        DataType::Binary => 4 * rows + span(array.as_binary::<i32>().value_offsets()),
-        DataType::LargeBinary => 8 * rows + span(array.as_binary::<i64>().value_offsets()),
+        DataType::Utf8 => 4 * rows + offset_span(array.as_string::<i32>().value_offsets()),
+        DataType::LargeUtf8 => 8 * rows + offset_span(array.as_string::<i64>().value_offsets()),
+        DataType::Binary => 4 * rows + offset_span(array.as_binary::<i32>().value_offsets()),
+        DataType::LargeBinary => 8 * rows + offset_span(array.as_binary::<i64>().value_offsets()),
         DataType::Utf8View => 16 * rows + text_view_bytes(array.as_string_view()),
         DataType::BinaryView => 16 * rows + binary_view_bytes(array.as_binary_view()),
         DataType::FixedSizeBinary(width) => rows * u64::try_from(*width).unwrap_or(0),
@@ -39,13 +39,17 @@ fn value_bytes(array: &ArrayRef, rows: u64) -> u64 {
         DataType::Struct(_) => array.as_struct().columns().iter().map(array_bytes).sum(),
         DataType::Map(_, _) => {
             let map = array.as_map();
-            let (first, length) = bounds(map.value_offsets());
+            let (first, length) = offset_range(map.value_offsets());
             let entries: ArrayRef = std::sync::Arc::new(map.entries().slice(first, length));
             4 * rows + array_bytes(&entries)
         }
         DataType::Dictionary(_, _) => dictionary_bytes(array),
         DataType::RunEndEncoded(_, _) => rows.saturating_mul(
-            array.to_data().child_data().last().map_or(0, |values| largest(&arrow::array::make_array(values.clone()))),
+            array
+                .to_data()
+                .child_data()
+                .last()
+                .map_or(0, |values| max_value_bytes(&arrow::array::make_array(values.clone()))),
         ),
         other => match other.primitive_width() {
             Some(width) => rows * width as u64,
@@ -55,19 +59,19 @@ fn value_bytes(array: &ArrayRef, rows: u64) -> u64 {
 }
 
 /// Returns the first offset and the distance to the last.
-fn bounds<O: OffsetSizeTrait>(offsets: &[O]) -> (usize, usize) {
+fn offset_range<O: OffsetSizeTrait>(offsets: &[O]) -> (usize, usize) {
     match (offsets.first(), offsets.last()) {
         (Some(first), Some(last)) => (first.as_usize(), last.as_usize() - first.as_usize()),
         _ => (0, 0),
     }
 }
 
-fn span<O: OffsetSizeTrait>(offsets: &[O]) -> u64 {
-    bounds(offsets).1 as u64
+fn offset_span<O: OffsetSizeTrait>(offsets: &[O]) -> u64 {
+    offset_range(offsets).1 as u64
 }
 
 fn list_bytes<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> u64 {
-    let (first, length) = bounds(list.value_offsets());
+    let (first, length) = offset_range(list.value_offsets());
     array_bytes(&list.values().slice(first, length))
 }
 
@@ -94,7 +98,7 @@ fn dictionary_bytes(array: &ArrayRef) -> u64 {
 }
 
 /// Returns the bytes of the largest value.
-fn largest(values: &ArrayRef) -> u64 {
+fn max_value_bytes(values: &ArrayRef) -> u64 {
     (0..values.len()).map(|i| array_bytes(&values.slice(i, 1))).max().unwrap_or(0)
 }
 

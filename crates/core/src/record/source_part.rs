@@ -96,7 +96,7 @@ pub struct PartSizes {
 
 impl PartSizes {
     /// Returns the number of parts of equal size that come closest to the wanted size; at least 1.
-    pub fn count(&self) -> u64 {
+    pub fn part_count(&self) -> u64 {
         let part = self.part_bytes.max(1);
         (self.source_bytes / part + u64::from(self.source_bytes % part >= part.div_ceil(2))).max(1)
     }
@@ -129,11 +129,11 @@ impl PartCuts {
     pub fn new(sizes: &PartSizes, lines: u64) -> Self {
         let at = Position { line: lines, ..Position::default() };
         let starts = vec![Position::default()];
-        Self { source_bytes: sizes.source_bytes, count: sizes.count(), next: 1, starts, at }
+        Self { source_bytes: sizes.source_bytes, count: sizes.part_count(), next: 1, starts, at }
     }
 
     /// Adds a piece with these records and lines; `end` is the number of stored bytes up to its end.
-    pub fn add(&mut self, end: u64, rows: u64, lines: u64) {
+    pub fn add_piece(&mut self, end: u64, rows: u64, lines: u64) {
         let Position { row, line, unit, .. } = self.at;
         self.at = Position { byte: end, row: row + rows, line: line + lines, unit: unit + 1 };
         if end >= self.source_bytes || !self.is_due(end) {
@@ -152,12 +152,12 @@ impl PartCuts {
 
     /// Returns the parts of a stream.
     pub fn of_bytes(self) -> Vec<SourcePart> {
-        self.parts(|from, to| PartExtent::Bytes { start: from.byte, end: to.byte })
+        self.build_parts(|from, to| PartExtent::Bytes { start: from.byte, end: to.byte })
     }
 
     /// Returns the parts of a source whose pieces are row groups or record batches.
     pub fn of_units(self) -> Vec<SourcePart> {
-        self.parts(|from, to| PartExtent::Units {
+        self.build_parts(|from, to| PartExtent::Units {
             first: from.unit,
             count: to.unit - from.unit,
             rows: to.row - from.row,
@@ -166,10 +166,10 @@ impl PartCuts {
 
     /// Returns the parts of a source that is read by row.
     pub fn of_rows(self) -> Vec<SourcePart> {
-        self.parts(|from, to| PartExtent::Rows { rows: to.row - from.row })
+        self.build_parts(|from, to| PartExtent::Rows { rows: to.row - from.row })
     }
 
-    fn parts(self, extent: impl Fn(Position, Position) -> PartExtent) -> Vec<SourcePart> {
+    fn build_parts(self, extent: impl Fn(Position, Position) -> PartExtent) -> Vec<SourcePart> {
         // What follows the last piece, or could not be read, belongs to the last part.
         let end = Position { byte: self.source_bytes, ..self.at };
         let ends = self.starts[1..].iter().copied().chain([end]);
@@ -196,9 +196,9 @@ mod tests {
     #[test]
     fn the_number_of_parts_is_the_nearest() {
         for (source, part, count) in [(0, 10, 1), (14, 10, 1), (15, 10, 2), (25, 10, 3), (100, 10, 10), (7, 0, 7)] {
-            assert_eq!(sizes(source, part).count(), count, "{source} by {part}");
+            assert_eq!(sizes(source, part).part_count(), count, "{source} by {part}");
         }
-        assert_eq!(sizes(u64::MAX, 1).count(), u64::MAX);
+        assert_eq!(sizes(u64::MAX, 1).part_count(), u64::MAX);
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         let mut cuts = PartCuts::new(&sizes(100, 25), 1);
         // The piece up to 80 reaches the ends of two parts.
         for (end, rows) in [(10, 1), (20, 2), (30, 3), (80, 4), (90, 0), (99, 5)] {
-            cuts.add(end, rows, 2 * rows);
+            cuts.add_piece(end, rows, 2 * rows);
         }
         let parts = cuts.of_bytes();
         let facts: Vec<_> = parts.iter().map(|part| (part.byte_range(), part.first_row, part.first_line)).collect();
@@ -220,7 +220,7 @@ mod tests {
     fn units_and_rows_are_counted() {
         let cuts = || {
             let mut cuts = PartCuts::new(&sizes(40, 20), 0);
-            [(10, 5), (20, 0), (30, 7), (40, 1)].into_iter().for_each(|(end, rows)| cuts.add(end, rows, 0));
+            [(10, 5), (20, 0), (30, 7), (40, 1)].into_iter().for_each(|(end, rows)| cuts.add_piece(end, rows, 0));
             cuts
         };
         let extents = |parts: Vec<SourcePart>| parts.into_iter().map(|part| part.extent).collect::<Vec<_>>();

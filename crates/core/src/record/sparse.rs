@@ -44,7 +44,7 @@ const HEAD: usize = 64 << 10;
 
 /// Returns how many times as much memory as others these lines may take in a table with so many columns: usual ones
 /// become about twice their bytes.
-pub fn growth(columns: usize, lines: &[u8]) -> u64 {
+pub fn growth_factor(columns: usize, lines: &[u8]) -> u64 {
     let columns = columns as u64;
     if columns <= MANY_COLUMNS {
         return 1;
@@ -59,7 +59,7 @@ pub fn too_sparse(columns: usize) -> Error {
     Error::usage(format!(
         "expected records that have most columns of their table, found {columns} columns, of which they have few"
     ))
-    .hint(
+    .with_hint(
         "take the columns you need with --columns; names that are data belong into an object within the record, which \
          is kept as JSON",
     )
@@ -77,7 +77,7 @@ impl Sparsity {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the table is too sparse.
-    pub fn add(&mut self, records: &arrow::array::RecordBatch) -> Result<()> {
+    pub fn add_records(&mut self, records: &arrow::array::RecordBatch) -> Result<()> {
         let (columns, rows) = (records.num_columns() as u64, records.num_rows() as u64);
         if columns <= MANY_COLUMNS {
             return Ok(());
@@ -116,7 +116,7 @@ mod tests {
             (512, 10_000, 100, false),
             (512, 1_000, 999, false),
         ] {
-            let found = Sparsity::default().add(&table(columns, rows, every));
+            let found = Sparsity::default().add_records(&table(columns, rows, every));
             assert_eq!(found.is_err(), refused, "{columns} columns, {rows} rows, a value in {every}");
         }
     }
@@ -124,16 +124,19 @@ mod tests {
     #[test]
     fn the_cells_of_all_batches_count() {
         let (batch, mut sparsity) = (table(512, 1_000, 1_000), Sparsity::default());
-        let first = (0..20).find(|_| sparsity.add(&batch).is_err());
+        let first = (0..20).find(|_| sparsity.add_records(&batch).is_err());
         assert_eq!(first, Some(8));
     }
 
     #[test]
     fn only_lines_that_have_few_columns_take_more_memory() {
         let dense = format!("{{{}}}\n", r#""key":12345,"#.repeat(1_000));
-        assert_eq!((growth(1_000, dense.repeat(20).as_bytes()), growth(1_000, b"")), (1, 32));
-        assert_eq!((growth(256, b"{}\n"), growth(4_000, "{\"k1\":1,\"k7\":2}\n".repeat(9).as_bytes())), (1, 32));
-        assert_eq!(growth(1_000, format!("{}\n", "x".repeat(999)).repeat(99).as_bytes()), 3);
+        assert_eq!((growth_factor(1_000, dense.repeat(20).as_bytes()), growth_factor(1_000, b"")), (1, 32));
+        assert_eq!(
+            (growth_factor(256, b"{}\n"), growth_factor(4_000, "{\"k1\":1,\"k7\":2}\n".repeat(9).as_bytes())),
+            (1, 32)
+        );
+        assert_eq!(growth_factor(1_000, format!("{}\n", "x".repeat(999)).repeat(99).as_bytes()), 3);
     }
 
     #[test]

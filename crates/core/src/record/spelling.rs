@@ -19,7 +19,7 @@ pub fn normal_form(id: &str) -> String {
 }
 
 /// Returns a text in NFC, in which letters are composed with their marks.
-pub fn composed(text: &str) -> Cow<'_, str> {
+pub fn compose_nfc(text: &str) -> Cow<'_, str> {
     ComposingNormalizerBorrowed::new_nfc().normalize(text)
 }
 
@@ -41,14 +41,14 @@ fn plain_number(text: &str) -> Option<String> {
 
 /// Returns a text without the escapes of JSON (`\u00f6`, `\/`) and of quoted CSV fields (`""`); `None` where there are
 /// none.
-pub fn unescaped(text: &str) -> Option<String> {
+pub fn unescape_text(text: &str) -> Option<String> {
     if !text.contains('\\') && !text.contains("\"\"") {
         return None;
     }
     let mut out: Vec<u16> = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
-        let (units, used) = unit(rest).unwrap_or_else(|| {
+        let (units, used) = decode_escape(rest).unwrap_or_else(|| {
             let mut units = [0; 2];
             (c.encode_utf16(&mut units).to_vec(), c.len_utf8())
         });
@@ -59,7 +59,7 @@ pub fn unescaped(text: &str) -> Option<String> {
 }
 
 /// Decodes an escape at the beginning of a text; returns UTF-16 and the length of the escape in bytes.
-fn unit(text: &str) -> Option<(Vec<u16>, usize)> {
+fn decode_escape(text: &str) -> Option<(Vec<u16>, usize)> {
     if text.starts_with("\"\"") {
         return Some((vec![u16::from(b'"')], 2));
     }
@@ -120,7 +120,7 @@ pub fn any_span(text: &str, visit: &mut dyn FnMut(&str) -> bool) -> bool {
 
 /// Returns the texts in which an id may occur: the text itself, and the text without escapes.
 pub fn with_unescaped(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
-    std::iter::once(Cow::Borrowed(text)).chain(unescaped(text).map(Cow::Owned))
+    std::iter::once(Cow::Borrowed(text)).chain(unescape_text(text).map(Cow::Owned))
 }
 
 #[cfg(test)]
@@ -147,11 +147,11 @@ mod tests {
 
     #[test]
     fn escapes_are_undone() {
-        let undone = |text: &str| unescaped(text).unwrap_or_else(|| text.to_owned());
+        let undone = |text: &str| unescape_text(text).unwrap_or_else(|| text.to_owned());
         assert_eq!(undone(r#"{"name": "J\u00f6rg", "at": "a\/b"}"#), r#"{"name": "Jörg", "at": "a/b"}"#);
         assert_eq!(undone(r"\ud83d\ude00 \q \u12"), "\u{1f600} \\q \\u12");
         assert_eq!(undone(r#""a ""b"" c""#), r#""a "b" c""#);
-        assert_eq!(unescaped("plain"), None);
+        assert_eq!(unescape_text("plain"), None);
         assert_eq!(possible_decodings(b"J\xf6rg")[1], "Jörg");
         assert_eq!(possible_decodings(b"P\0\xf6\0")[2], "Pö");
     }

@@ -16,7 +16,7 @@ use std::collections::{HashMap, hash_map::Entry};
 use regex::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::key::cut;
+use super::key::key_and_extension;
 use crate::error::{Error, Result};
 
 /// Placeholder of the subject in a pattern.
@@ -49,7 +49,7 @@ impl SubjectPattern {
     pub fn parse(text: &str) -> Result<Self> {
         let malformed = |found: &str| {
             Error::usage(format!("expected a pattern such as scans/{{subject}}/*, found {found}"))
-                .hint("`{subject}` matches the subject, `*` a part of a name, `**` folders")
+                .with_hint("`{subject}` matches the subject, `*` a part of a name, `**` folders")
         };
         match text.matches(SUBJECT).count() {
             1 => {}
@@ -74,15 +74,15 @@ impl SubjectPattern {
             }
         }
         regex.push('$');
-        let regex = Regex::new(&regex).map_err(|e| malformed(&format!("`{text}`")).cause(e))?;
+        let regex = Regex::new(&regex).map_err(|e| malformed(&format!("`{text}`")).with_cause(e))?;
         let begins_plain = components.len() > 1 && !components[0].contains(['*', '?', '{', '}']);
         Ok(Self { text: text.to_owned(), regex, begins_plain })
     }
 
     /// Returns the subject of a path if it matches. The source's name is the last `name` bytes of the path; folders
     /// before it are considered only if the pattern begins with the name of one.
-    pub fn subject<'p>(&self, path: &'p str, name: usize) -> Option<&'p str> {
-        starts(path, name).take(if self.begins_plain { usize::MAX } else { 1 }).find_map(|start| {
+    pub fn match_subject<'p>(&self, path: &'p str, name: usize) -> Option<&'p str> {
+        candidate_starts(path, name).take(if self.begins_plain { usize::MAX } else { 1 }).find_map(|start| {
             let found = self.regex.captures(&path[start..])?.get(1)?;
             Some(&path[start + found.start()..start + found.end()])
         })
@@ -90,7 +90,7 @@ impl SubjectPattern {
 }
 
 /// Returns the positions at which a path may begin: at its last `name` bytes, then at each folder further left.
-fn starts(path: &str, name: usize) -> impl Iterator<Item = usize> {
+fn candidate_starts(path: &str, name: usize) -> impl Iterator<Item = usize> {
     let begin = path.len().saturating_sub(name);
     let further = path.as_bytes()[..begin].iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let folders = path[..further].bytes().enumerate().rev().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
@@ -151,14 +151,15 @@ impl SubjectTable {
 
     /// Returns the subject of the longest table path that the given path ends with, with or without an extension. The
     /// source's name is the last `name` bytes of the path.
-    fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
+    fn find_subject<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
         let begin = path.len().saturating_sub(name);
         let slashes = path.bytes().enumerate().filter(|(_, byte)| *byte == b'/').map(|(at, _)| at + 1);
         std::iter::once(0).chain(slashes).find_map(|start| {
             let rest = &path[start..];
             let last = rest.rfind('/').map_or(0, |slash| slash + 1);
             let stem = rest[last..].rfind('.').map_or(rest, |dot| &rest[..last + dot]);
-            let row = [rest, stem, cut(rest).0].into_iter().find_map(|text| self.subjects.get_key_value(text));
+            let row =
+                [rest, stem, key_and_extension(rest).0].into_iter().find_map(|text| self.subjects.get_key_value(text));
             row.map(|(row, subject)| SubjectMatch { subject, partial_key: (start > begin).then_some(row) })
         })
     }
@@ -184,12 +185,12 @@ pub enum Subjects {
 
 impl Subjects {
     /// Returns the subject of a path whose last `name` bytes are the source's name.
-    pub fn of<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
+    pub fn find_subject<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
         match self {
             Self::Path(pattern) => {
-                pattern.subject(path, name).map(|subject| SubjectMatch { subject, partial_key: None })
+                pattern.match_subject(path, name).map(|subject| SubjectMatch { subject, partial_key: None })
             }
-            Self::Table(table) => table.of(path, name),
+            Self::Table(table) => table.find_subject(path, name),
         }
     }
 }
@@ -230,7 +231,7 @@ mod tests {
 
     fn subject(pattern: &str, folder: &str, name: &str) -> Option<String> {
         let path = format!("{folder}{name}");
-        SubjectPattern::parse(pattern).unwrap().subject(&path, name.len()).map(str::to_owned)
+        SubjectPattern::parse(pattern).unwrap().match_subject(&path, name.len()).map(str::to_owned)
     }
 
     #[test]
@@ -281,7 +282,7 @@ mod tests {
         let matched = |folder: &str, name: &str| {
             let path = format!("{folder}{name}");
             subjects
-                .of(&path, name.len())
+                .find_subject(&path, name.len())
                 .map(|matched| (matched.subject.to_owned(), matched.partial_key.map(str::to_owned)))
         };
         assert_eq!(matched("/d/", "scans/a.ct.png"), Some(("1".into(), None)));

@@ -65,16 +65,16 @@ pub struct Typed {
 impl Typed {
     /// Creates an empty column of the field's type; `None` if values of the type have no text form.
     pub fn new(field: &Field) -> Option<Self> {
-        let width = width(field.data_type())?;
+        let width = value_width(field.data_type())?;
         Some(Self { field: field.clone(), width, bytes: Vec::new(), ends: Vec::new(), len: 0 })
     }
 
     /// Appends a value; returns `false` and appends nothing if the type cannot hold it.
     pub fn push(&mut self, value: Form<'_>) -> bool {
         let before = self.bytes.len();
-        let taken = append(&self.field, value, &mut self.bytes).is_some();
+        let taken = append_value(&self.field, value, &mut self.bytes).is_some();
         if taken {
-            self.pushed();
+            self.end_value();
         } else {
             self.bytes.truncate(before);
         }
@@ -85,10 +85,10 @@ impl Typed {
     pub fn push_null(&mut self) {
         let length = self.bytes.len() + self.width.unwrap_or(0);
         self.bytes.resize(length, 0);
-        self.pushed();
+        self.end_value();
     }
 
-    fn pushed(&mut self) {
+    fn end_value(&mut self) {
         self.len += 1;
         if self.width.is_none() {
             self.ends.push(self.bytes.len());
@@ -132,7 +132,7 @@ impl Typed {
 }
 
 /// Returns the name of a type for messages, with the form of its values where that is not obvious.
-pub fn name(field: &Field) -> String {
+pub fn describe_type(field: &Field) -> String {
     let name = schema::file::print_type(field);
     let form = match field.data_type() {
         DataType::Date32 | DataType::Date64 => "YYYY-MM-DD",
@@ -149,7 +149,7 @@ pub fn name(field: &Field) -> String {
 
 /// Returns the bytes of a value, or `Some(None)` if values vary in length; `None` for types whose values have no text
 /// form.
-fn width(data_type: &DataType) -> Option<Option<usize>> {
+fn value_width(data_type: &DataType) -> Option<Option<usize>> {
     Some(match data_type {
         DataType::Boolean => Some(1),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => None,
@@ -159,11 +159,11 @@ fn width(data_type: &DataType) -> Option<Option<usize>> {
 }
 
 /// Appends a value in Arrow's binary representation.
-fn append(field: &Field, value: Form<'_>, out: &mut Vec<u8>) -> Option<()> {
+fn append_value(field: &Field, value: Form<'_>, out: &mut Vec<u8>) -> Option<()> {
     use DataType as T;
     match (field.data_type(), value) {
         (T::Boolean, Form::Boolean(value)) => out.push(u8::from(value)),
-        (T::Boolean, Form::Text(text)) => out.push(u8::from(boolean(text)?)),
+        (T::Boolean, Form::Text(text)) => out.push(u8::from(parse_boolean(text)?)),
         (T::Utf8 | T::LargeUtf8, Form::Boolean(value)) => out.extend(value.to_string().bytes()),
         (T::Utf8, Form::Text(text)) if schema::is_json(field) => {
             serde_json::from_str::<IgnoredAny>(text).ok()?;
@@ -174,7 +174,7 @@ fn append(field: &Field, value: Form<'_>, out: &mut Vec<u8>) -> Option<()> {
         (number, Form::Text(text) | Form::Number(text)) if number.is_numeric() => append_number(number, text, out)?,
         (_, Form::Number(_)) => return None,
         (T::Binary | T::LargeBinary, Form::Text(text)) => out.extend(from_base64(text)?),
-        (interval, Form::Text(text)) if is_interval(field) => Interval::parse(text)?.put(interval, out)?,
+        (interval, Form::Text(text)) if is_interval(field) => Interval::parse(text)?.push_bytes(interval, out)?,
         (T::FixedSizeBinary(width), Form::Text(text)) => {
             out.extend(from_base64(text).filter(|bytes| i32::try_from(bytes.len()) == Ok(*width))?);
         }
@@ -185,7 +185,7 @@ fn append(field: &Field, value: Form<'_>, out: &mut Vec<u8>) -> Option<()> {
 
 fn append_number(data_type: &DataType, text: &str, out: &mut Vec<u8>) -> Option<()> {
     use DataType as T;
-    let integer = |digits| decimal(text, digits, 0).and_then(i256::to_i128);
+    let integer = |digits| parse_decimal(text, digits, 0).and_then(i256::to_i128);
     match data_type {
         T::Int8 => out.extend(i8::try_from(integer(3)?).ok()?.to_ne_bytes()),
         T::Int16 => out.extend(i16::try_from(integer(5)?).ok()?.to_ne_bytes()),
@@ -196,7 +196,7 @@ fn append_number(data_type: &DataType, text: &str, out: &mut Vec<u8>) -> Option<
         T::UInt32 => out.extend(u32::try_from(integer(10)?).ok()?.to_ne_bytes()),
         T::UInt64 => out.extend(u64::try_from(integer(20)?).ok()?.to_ne_bytes()),
         T::Float16 => {
-            let wide = float(text)?;
+            let wide = parse_float(text)?;
             let value = <Float16Type as ArrowPrimitiveType>::Native::from_f64(wide);
             out.extend(Some(value).filter(|value| value.is_finite() || !wide.is_finite())?.to_ne_bytes());
         }
@@ -204,11 +204,11 @@ fn append_number(data_type: &DataType, text: &str, out: &mut Vec<u8>) -> Option<
             let value: f32 = fast_float2::parse(text.trim()).ok()?;
             out.extend(Some(value).filter(|value| value.is_finite() || is_named(text))?.to_ne_bytes());
         }
-        T::Float64 => out.extend(float(text)?.to_ne_bytes()),
-        T::Decimal32(p, s) => out.extend(i32::try_from(decimal(text, *p, *s)?.to_i128()?).ok()?.to_ne_bytes()),
-        T::Decimal64(p, s) => out.extend(i64::try_from(decimal(text, *p, *s)?.to_i128()?).ok()?.to_ne_bytes()),
-        T::Decimal128(p, s) => out.extend(decimal(text, *p, *s)?.to_i128()?.to_ne_bytes()),
-        T::Decimal256(p, s) => out.extend(decimal(text, *p, *s)?.to_le_bytes()),
+        T::Float64 => out.extend(parse_float(text)?.to_ne_bytes()),
+        T::Decimal32(p, s) => out.extend(i32::try_from(parse_decimal(text, *p, *s)?.to_i128()?).ok()?.to_ne_bytes()),
+        T::Decimal64(p, s) => out.extend(i64::try_from(parse_decimal(text, *p, *s)?.to_i128()?).ok()?.to_ne_bytes()),
+        T::Decimal128(p, s) => out.extend(parse_decimal(text, *p, *s)?.to_i128()?.to_ne_bytes()),
+        T::Decimal256(p, s) => out.extend(parse_decimal(text, *p, *s)?.to_le_bytes()),
         _ => return None,
     }
     Some(())
@@ -219,7 +219,7 @@ fn append_time(data_type: &DataType, text: &str, out: &mut Vec<u8>) -> Option<()
     let long = match data_type {
         T::Date32 => {
             return {
-                out.extend(time::date(text)?.to_ne_bytes());
+                out.extend(time::parse_date(text)?.to_ne_bytes());
                 Some(())
             };
         }
@@ -227,14 +227,14 @@ fn append_time(data_type: &DataType, text: &str, out: &mut Vec<u8>) -> Option<()
             out.extend(i32::try_from(time::time_of_day(text, *unit)?).ok()?.to_ne_bytes());
             return Some(());
         }
-        T::Date64 => match time::date(text) {
+        T::Date64 => match time::parse_date(text) {
             Some(days) => i64::from(days) * MS_PER_DAY,
-            None => time::local(text, arrow::datatypes::TimeUnit::Millisecond)?,
+            None => time::parse_local(text, arrow::datatypes::TimeUnit::Millisecond)?,
         },
         T::Time64(unit) => time::time_of_day(text, *unit)?,
-        T::Timestamp(unit, None) => time::local(text, *unit)?,
-        T::Timestamp(unit, Some(_)) => time::instant(text, *unit)?,
-        T::Duration(unit) => time::duration(text, *unit)?,
+        T::Timestamp(unit, None) => time::parse_local(text, *unit)?,
+        T::Timestamp(unit, Some(_)) => time::parse_instant(text, *unit)?,
+        T::Duration(unit) => time::parse_duration(text, *unit)?,
         _ => return None,
     };
     out.extend(long.to_ne_bytes());
@@ -242,7 +242,7 @@ fn append_time(data_type: &DataType, text: &str, out: &mut Vec<u8>) -> Option<()
 }
 
 /// Parses a boolean in delimited text.
-pub fn boolean(text: &str) -> Option<bool> {
+pub fn parse_boolean(text: &str) -> Option<bool> {
     match text {
         "true" | "True" | "TRUE" => Some(true),
         "false" | "False" | "FALSE" => Some(false),
@@ -251,7 +251,7 @@ pub fn boolean(text: &str) -> Option<bool> {
 }
 
 /// Parses the nearest float; `None` for numbers beyond its range.
-pub fn float(text: &str) -> Option<f64> {
+pub fn parse_float(text: &str) -> Option<f64> {
     let value: f64 = fast_float2::parse(text.trim()).ok()?;
     (value.is_finite() || is_named(text)).then_some(value)
 }
@@ -262,13 +262,13 @@ fn is_named(text: &str) -> bool {
 }
 
 /// Parses an integer; `None` if there is a fraction, or too many digits.
-pub fn integer(text: &str) -> Option<i64> {
-    i64::try_from(decimal(text, 19, 0)?.to_i128()?).ok()
+pub fn parse_integer(text: &str) -> Option<i64> {
+    i64::try_from(parse_decimal(text, 19, 0)?.to_i128()?).ok()
 }
 
 /// Parses a number in units of the last digit of `scale`; `None` if it has more than `precision` digits, or more
 /// decimal places.
-fn decimal(text: &str, precision: u8, scale: i8) -> Option<i256> {
+fn parse_decimal(text: &str, precision: u8, scale: i8) -> Option<i256> {
     let text = text.trim();
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -307,9 +307,9 @@ pub type Converted = (ArrayRef, Vec<(usize, String)>);
 ///
 /// # Errors
 /// When the type can hold no value of the column.
-pub fn convert(array: &ArrayRef, from: &Field, to: &Field) -> Result<Result<Converted, ValueMismatch>> {
+pub fn convert_column(array: &ArrayRef, from: &Field, to: &Field) -> Result<Result<Converted, ValueMismatch>> {
     if let DataType::Dictionary(_, value) = array.data_type() {
-        return convert(&cast(array, value)?, &from.clone().with_data_type(value.as_ref().clone()), to);
+        return convert_column(&cast(array, value)?, &from.clone().with_data_type(value.as_ref().clone()), to);
     }
     let same = array.data_type() == to.data_type() && schema::is_json(from) == schema::is_json(to);
     let binary = matches!(array.data_type(), DataType::Binary | DataType::LargeBinary | DataType::FixedSizeBinary(_));
@@ -349,7 +349,7 @@ fn parse_texts(texts: &ArrayRef, mut typed: Typed) -> Result<Converted> {
             unfit.extend(text.map(|text| (row, text.to_owned())));
         }
     }
-    converted(typed, texts, unfit)
+    finish_conversion(typed, texts, unfit)
 }
 
 /// Interprets bytes as text.
@@ -361,10 +361,10 @@ fn decode_bytes(values: &ArrayRef, mut typed: Typed) -> Result<Converted> {
             unfit.extend(bytes.map(|bytes| (row, String::from_utf8_lossy(bytes).into_owned())));
         }
     }
-    converted(typed, values, unfit)
+    finish_conversion(typed, values, unfit)
 }
 
-fn converted(mut typed: Typed, given: &ArrayRef, unfit: Vec<(usize, String)>) -> Result<Converted> {
+fn finish_conversion(mut typed: Typed, given: &ArrayRef, unfit: Vec<(usize, String)>) -> Result<Converted> {
     let mut valid: Vec<bool> = (0..given.len()).map(|row| given.is_valid(row)).collect();
     unfit.iter().for_each(|(row, _)| valid[*row] = false);
     Ok((typed.finish(Some(NullBuffer::from(valid)))?, unfit))
@@ -388,15 +388,15 @@ fn cast_part(
         }
         Err(_) => {
             let half = array.len() / 2;
-            cast_part(&part(array, 0..half), first, from, to, parts, unfit)?;
-            cast_part(&part(array, half..array.len()), first + half, from, to, parts, unfit)?;
+            cast_part(&slice_rows(array, 0..half), first, from, to, parts, unfit)?;
+            cast_part(&slice_rows(array, half..array.len()), first + half, from, to, parts, unfit)?;
         }
     }
     Ok(())
 }
 
 /// Returns a range of rows; lists without the items of other rows, which must not affect the cast.
-fn part(array: &ArrayRef, rows: Range<usize>) -> ArrayRef {
+fn slice_rows(array: &ArrayRef, rows: Range<usize>) -> ArrayRef {
     let slice = array.slice(rows.start, rows.len());
     if !array.data_type().is_nested() {
         return slice;
@@ -511,7 +511,7 @@ mod tests {
 
     fn converted(array: impl Array + 'static, from: &str, to: &str) -> (Vec<Option<String>>, Vec<(usize, String)>) {
         let (from, to) = (parse_type(from).unwrap(), parse_type(to).unwrap());
-        let (array, unfit) = convert(&(Arc::new(array) as ArrayRef), &from, &to).unwrap().unwrap();
+        let (array, unfit) = convert_column(&(Arc::new(array) as ArrayRef), &from, &to).unwrap().unwrap();
         assert_eq!(array.data_type(), to.data_type());
         ((0..array.len()).map(|row| json::text_of(&array, row)).collect(), unfit)
     }
@@ -540,6 +540,6 @@ mod tests {
         );
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1]));
         let (from, to) = (parse_type("int64").unwrap(), parse_type("list<int64>").unwrap());
-        assert!(!convert(&numbers, &from, &to).unwrap().unwrap_err().by_value);
+        assert!(!convert_column(&numbers, &from, &to).unwrap().unwrap_err().by_value);
     }
 }

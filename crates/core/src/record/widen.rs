@@ -49,10 +49,10 @@ pub fn cast_to(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     try_cast_to(batch, schema)?.map_err(|ValueMismatch { column, value, expected, by_value, .. }| {
         if by_value {
             Error::input(format!("expected values that fit into {expected}, found {value}"))
-                .column(column)
-                .hint("convert the column as text: --type COLUMN=text")
+                .in_column(column)
+                .with_hint("convert the column as text: --type COLUMN=text")
         } else {
-            Error::internal(format!("expected {expected}, found {value}")).column(column)
+            Error::internal(format!("expected {expected}, found {value}")).in_column(column)
         }
     })
 }
@@ -103,7 +103,7 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
         Dictionary, FixedSizeList, LargeList, LargeListView, List, ListView, Map, Null, RunEndEncoded, Struct,
     };
     if schema::tensor_shape(from).is_some() && schema::variable_rank(to).is_some() {
-        return tensors(array, from, to);
+        return cast_tensors(array, from, to);
     }
     let same_kind = schema::is_json(from) == schema::is_json(to);
     match (array.data_type(), to.data_type()) {
@@ -111,22 +111,22 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
         // No value fits every type.
         (_, target) if array.null_count() == array.len() => Ok(new_null_array(target, array.len())),
         (Null, target) => Ok(new_null_array(target, array.len())),
-        (Dictionary(_, value), _) => unpack(array, value, to),
-        (RunEndEncoded(_, value), _) => unpack(array, value.data_type(), to),
+        (Dictionary(_, value), _) => unpack_array(array, value, to),
+        (RunEndEncoded(_, value), _) => unpack_array(array, value.data_type(), to),
         _ if is_interval(from) && is_interval(to) => {
-            interval::cast(array, to.data_type()).map_err(|row| value_mismatch(array, row, to))
+            interval::cast_intervals(array, to.data_type()).map_err(|row| value_mismatch(array, row, to))
         }
         (_, target) if interval::is_stored(from) && is_text(target) => {
             let open = DataType::Interval(IntervalUnit::MonthDayNano);
-            let open = interval::cast(array, &open).map_err(|row| value_mismatch(array, row, to))?;
-            Ok(render(&open, to))
+            let open = interval::cast_intervals(array, &open).map_err(|row| value_mismatch(array, row, to))?;
+            Ok(format_texts(&open, to))
         }
-        (given, target) if is_text(target) && !(is_text(given) && same_kind) => Ok(render(array, to)),
+        (given, target) if is_text(target) && !(is_text(given) && same_kind) => Ok(format_texts(array, to)),
         (Struct(given), Struct(fields)) => {
             let source = array.as_struct();
             let columns = cast_fields(given, source.columns(), fields, source.len())?;
             let nulls = source.nulls().cloned();
-            built(StructArray::try_new_with_length(fields.clone(), columns, nulls, source.len()), array, to)
+            cast_result(StructArray::try_new_with_length(fields.clone(), columns, nulls, source.len()), array, to)
         }
         (List(given), List(item)) => cast_lists::<i32>(array, given, item, to),
         (LargeList(given), LargeList(item)) => cast_lists::<i64>(array, given, item, to),
@@ -135,14 +135,14 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
             let values = cast_array(source.values(), given, item)?;
             let nulls = source.nulls().cloned();
             let cast = FixedSizeListArray::try_new_with_length(Arc::clone(item), *width, values, nulls, source.len());
-            built(cast, array, to)
+            cast_result(cast, array, to)
         }
         // First the kind of list is converted, then its items.
         (LargeList(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), List(_)) => {
-            relist(array, List(Arc::clone(item)), to)
+            relist_array(array, List(Arc::clone(item)), to)
         }
         (List(item) | ListView(item) | LargeListView(item) | FixedSizeList(item, _), LargeList(_)) => {
-            relist(array, LargeList(Arc::clone(item)), to)
+            relist_array(array, LargeList(Arc::clone(item)), to)
         }
         (Map(given, _), Map(entries, sorted)) => cast_map(array, given, entries, *sorted, to),
         (given, target) if given.is_nested() || target.is_nested() => Err(type_mismatch(array, to)),
@@ -151,7 +151,7 @@ pub(super) fn cast_array(array: &ArrayRef, from: &Field, to: &Field) -> Result<A
 }
 
 /// Converts tensors of one shape to tensors with individual shapes.
-fn tensors(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, ValueMismatch> {
+fn cast_tensors(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     let (DataType::FixedSizeList(given, length), DataType::Struct(parts)) = (from.data_type(), to.data_type()) else {
         return Err(type_mismatch(array, to));
     };
@@ -165,13 +165,13 @@ fn tensors(array: &ArrayRef, from: &Field, to: &Field) -> Result<ArrayRef, Value
     let each = usize::try_from(*length).unwrap_or(0);
     let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(each, list.len()));
     let values = cast_array(list.values(), given, item)?;
-    let data = built(GenericListArray::<i32>::try_new(Arc::clone(item), offsets, values, None), array, to)?;
+    let data = cast_result(GenericListArray::<i32>::try_new(Arc::clone(item), offsets, values, None), array, to)?;
     let lengths = (0..list.len()).flat_map(|_| shape.iter().map(|length| i32::try_from(*length).unwrap_or(i32::MAX)));
     let lengths = Arc::new(Int32Array::from_iter_values(lengths));
     let shapes = FixedSizeListArray::try_new_with_length(Arc::clone(size), *rank, lengths, None, list.len());
-    let shapes = built(shapes, array, to)?;
+    let shapes = cast_result(shapes, array, to)?;
     let nulls = list.nulls().cloned();
-    built(StructArray::try_new_with_length(parts.clone(), vec![data, shapes], nulls, list.len()), array, to)
+    cast_result(StructArray::try_new_with_length(parts.clone(), vec![data, shapes], nulls, list.len()), array, to)
 }
 
 fn is_text(data_type: &DataType) -> bool {
@@ -179,18 +179,18 @@ fn is_text(data_type: &DataType) -> bool {
 }
 
 /// Casts with Arrow where that only changes the packing of values.
-fn repack(array: &ArrayRef, target: &DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
+fn repack_array(array: &ArrayRef, target: &DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, target, &options).map_err(|_| type_mismatch(array, to))
 }
 
-fn unpack(array: &ArrayRef, value: &DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
-    let plain = repack(array, value, to)?;
+fn unpack_array(array: &ArrayRef, value: &DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
+    let plain = repack_array(array, value, to)?;
     cast_array(&plain, &Field::new(to.name(), value.clone(), true), to)
 }
 
-fn relist(array: &ArrayRef, target: DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
-    let lists = repack(array, &target, to)?;
+fn relist_array(array: &ArrayRef, target: DataType, to: &Field) -> Result<ArrayRef, ValueMismatch> {
+    let lists = repack_array(array, &target, to)?;
     cast_array(&lists, &Field::new(to.name(), target, true), to)
 }
 
@@ -203,7 +203,7 @@ fn cast_lists<O: OffsetSizeTrait>(
     let source = array.as_list::<O>();
     let values = cast_array(source.values(), given, item)?;
     let nulls = source.nulls().cloned();
-    built(GenericListArray::<O>::try_new(Arc::clone(item), source.offsets().clone(), values, nulls), array, to)
+    cast_result(GenericListArray::<O>::try_new(Arc::clone(item), source.offsets().clone(), values, nulls), array, to)
 }
 
 /// Matches keys and values of a map by position, because their names differ between writers.
@@ -223,10 +223,10 @@ fn cast_map(
     let nulls = source.entries().nulls().cloned();
     let pairs = StructArray::try_new(wider.clone(), columns, nulls).map_err(|_| type_mismatch(array, to))?;
     let (offsets, nulls) = (source.offsets().clone(), source.nulls().cloned());
-    built(MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, sorted), array, to)
+    cast_result(MapArray::try_new(Arc::clone(entries), offsets, pairs, nulls, sorted), array, to)
 }
 
-fn built<A: Array + 'static>(
+fn cast_result<A: Array + 'static>(
     cast: Result<A, arrow::error::ArrowError>,
     array: &ArrayRef,
     to: &Field,
@@ -258,7 +258,7 @@ fn value_mismatch(array: &ArrayRef, row: usize, to: &Field) -> ValueMismatch {
 }
 
 /// Formats values as text, or as JSON documents if `to` holds those.
-fn render(array: &ArrayRef, to: &Field) -> ArrayRef {
+fn format_texts(array: &ArrayRef, to: &Field) -> ArrayRef {
     let json = schema::is_json(to);
     let mut texts = StringBuilder::new();
     for row in 0..array.len() {

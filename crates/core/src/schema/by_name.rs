@@ -32,13 +32,13 @@ impl<'a> ByName<'a> {
         let is_next = |at: &usize| self.fields.get(*at).is_some_and(|field| field.name() == name);
         let at = match Some(self.next.get()).filter(is_next) {
             Some(at) => at,
-            None => *self.places().get(name)?,
+            None => *self.index_by_name().get(name)?,
         };
         self.next.set(at + 1);
         Some((at, self.fields.get(at)?))
     }
 
-    fn places(&self) -> &HashMap<&'a str, usize> {
+    fn index_by_name(&self) -> &HashMap<&'a str, usize> {
         self.places
             .get_or_init(|| self.fields.iter().enumerate().map(|(at, field)| (field.name().as_str(), at)).collect())
     }

@@ -27,7 +27,9 @@ use arrow::datatypes::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{INTERVAL, Logical, TIMESTAMP, instant, is_json, json_field, logical::as_stated, plain::map_of_fields};
+use super::{
+    INTERVAL, Logical, TIMESTAMP, instant_type, is_json, json_field, logical::as_stated, plain::map_of_fields,
+};
 use crate::error::{Error, Result};
 
 /// Maximum nesting depth of types.
@@ -66,12 +68,12 @@ pub const NAME: &str = "schema.json";
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    columns: Vec<Column>,
+    columns: Vec<ColumnEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Column {
+struct ColumnEntry {
     name: String,
     #[serde(rename = "type")]
     data_type: String,
@@ -85,20 +87,20 @@ struct Column {
 pub fn parse(text: &str) -> Result<Fields> {
     let file: File = serde_json::from_str(text).map_err(|error| {
         Error::usage("expected a schema file, found something else")
-            .line(error.line() as u64)
-            .hint(r#"a schema looks like {"columns": [{"name": "age", "type": "int64"}]}"#)
-            .cause(error)
+            .at_line(error.line() as u64)
+            .with_hint(r#"a schema looks like {"columns": [{"name": "age", "type": "int64"}]}"#)
+            .with_cause(error)
     })?;
     fields_of(file.columns)
 }
 
-fn fields_of(columns: Vec<Column>) -> Result<Fields> {
+fn fields_of(columns: Vec<ColumnEntry>) -> Result<Fields> {
     let mut names = std::collections::HashSet::new();
     let mut fields: Vec<FieldRef> = Vec::with_capacity(columns.len());
-    for Column { name, data_type } in columns {
-        let field = parse_type(&data_type).map_err(|e| e.column(name.as_str()))?;
+    for ColumnEntry { name, data_type } in columns {
+        let field = parse_type(&data_type).map_err(|e| e.in_column(name.as_str()))?;
         if !names.insert(name.clone()) {
-            return Err(Error::usage("expected each column once, found it twice").column(name));
+            return Err(Error::usage("expected each column once, found it twice").in_column(name));
         }
         fields.push(Arc::new(field.with_name(name)));
     }
@@ -106,21 +108,21 @@ fn fields_of(columns: Vec<Column>) -> Result<Fields> {
 }
 
 /// Prints a schema file.
-pub fn print(fields: &Fields) -> String {
+pub fn print_file(fields: &Fields) -> String {
     // Serializing two texts per column as JSON cannot fail.
     serde_json::to_string_pretty(&File { columns: columns_of(fields) }).unwrap_or_default()
 }
 
-fn columns_of(fields: &Fields) -> Vec<Column> {
-    fields.iter().map(|field| Column { name: field.name().clone(), data_type: print_type(field) }).collect()
+fn columns_of(fields: &Fields) -> Vec<ColumnEntry> {
+    fields.iter().map(|field| ColumnEntry { name: field.name().clone(), data_type: print_type(field) }).collect()
 }
 
 /// Columns of a log entry, for `#[serde(with)]`: the list of a schema file. A column without a type is `null`.
 pub mod listed {
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer, de::Error as _};
 
-    use super::{Column, Fields, columns_of, fields_of};
-    use crate::schema::bound::kept;
+    use super::{ColumnEntry, Fields, columns_of, fields_of};
+    use crate::schema::bound::stored_types;
 
     /// Serializes columns.
     ///
@@ -135,9 +137,9 @@ pub mod listed {
     /// # Errors
     /// If a type is invalid, or a name occurs twice.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Fields>, D::Error> {
-        let columns = Option::<Vec<Column>>::deserialize(deserializer)?;
+        let columns = Option::<Vec<ColumnEntry>>::deserialize(deserializer)?;
         let fields = columns.map(fields_of).transpose().map_err(D::Error::custom)?;
-        Ok(fields.map(|fields| kept(&fields)))
+        Ok(fields.map(|fields| stored_types(&fields)))
     }
 }
 
@@ -146,10 +148,10 @@ pub mod listed {
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) with the position in the text, counted in characters from 1.
 pub fn parse_type(text: &str) -> Result<Field> {
-    let mut parser = Parser { text, at: 0 };
+    let mut parser = TypeParser { text, at: 0 };
     let field = parser.field("", MAX_DEPTH)?;
     parser.skip_spaces();
-    if parser.at < text.len() { Err(parser.expected("the end of the type")) } else { Ok(field) }
+    if parser.at < text.len() { Err(parser.expected_error("the end of the type")) } else { Ok(field) }
 }
 
 /// Prints the type of a field.
@@ -178,7 +180,7 @@ pub fn print_type(field: &Field) -> String {
         DataType::Interval(IntervalUnit::YearMonth) => "interval(year_month)".to_owned(),
         DataType::Interval(IntervalUnit::DayTime) => "interval(day_time)".to_owned(),
         DataType::Interval(IntervalUnit::MonthDayNano) => "interval(month_day_nano)".to_owned(),
-        DataType::Timestamp(..) if *data_type == instant() => "instant".to_owned(),
+        DataType::Timestamp(..) if *data_type == instant_type() => "instant".to_owned(),
         DataType::Timestamp(unit, None) => format!("timestamp({})", unit_name(*unit)),
         DataType::Timestamp(unit, Some(zone)) => format!("timestamp({}, {})", unit_name(*unit), printed_name(zone)),
         DataType::List(item) | DataType::ListView(item) => format!("list<{}>", print_type(item)),
@@ -200,7 +202,7 @@ pub fn print_type(field: &Field) -> String {
 /// Prints the type of a field whose values have a logical type.
 fn print_logical(field: &Field) -> Option<String> {
     let text = |value: &Option<String>| serde_json::Value::from(value.clone()).to_string();
-    Some(match (Logical::of(field)?, field.data_type()) {
+    Some(match (Logical::from_field(field)?, field.data_type()) {
         (Logical::Uuid, _) => "uuid".to_owned(),
         (Logical::Interval, _) => "interval".to_owned(),
         (Logical::Enum, _) => "enum".to_owned(),
@@ -243,56 +245,57 @@ fn printed_name(name: &str) -> String {
     serde_json::Value::from(name).to_string()
 }
 
-struct Parser<'a> {
+struct TypeParser<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Parser<'a> {
-    fn rest(&self) -> &'a str {
+impl<'a> TypeParser<'a> {
+    fn remaining_text(&self) -> &'a str {
         &self.text[self.at..]
     }
 
     fn skip_spaces(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
+        self.at = self.text.len() - self.remaining_text().trim_start().len();
     }
 
-    fn expected(&self, what: &str) -> Error {
-        let found = self.rest().chars().next().map_or("the end".to_owned(), |c| format!("`{c}`"));
+    fn expected_error(&self, what: &str) -> Error {
+        let found = self.remaining_text().chars().next().map_or("the end".to_owned(), |c| format!("`{c}`"));
         let place = self.text[..self.at].chars().count() + 1;
-        Error::usage(format!("expected {what} at character {place} of type `{}`, found {found}", self.text))
-            .hint("examples of types: int64, text, timestamp(us), decimal(10, 2), list<text>, struct<a: int8, b: date>")
+        Error::usage(format!("expected {what} at character {place} of type `{}`, found {found}", self.text)).with_hint(
+            "examples of types: int64, text, timestamp(us), decimal(10, 2), list<text>, struct<a: int8, b: date>",
+        )
     }
 
-    fn require(&mut self, symbol: char) -> Result<()> {
-        if self.accepts(symbol) { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
+    fn require_symbol(&mut self, symbol: char) -> Result<()> {
+        if self.accept_symbol(symbol) { Ok(()) } else { Err(self.expected_error(&format!("`{symbol}`"))) }
     }
 
-    fn accepts(&mut self, symbol: char) -> bool {
+    fn accept_symbol(&mut self, symbol: char) -> bool {
         self.skip_spaces();
-        let found = self.rest().starts_with(symbol);
+        let found = self.remaining_text().starts_with(symbol);
         self.at += if found { symbol.len_utf8() } else { 0 };
         found
     }
 
     /// Parses a word of letters, digits and `_`; empty if there is none.
-    fn word(&mut self) -> &'a str {
+    fn parse_word(&mut self) -> &'a str {
         self.skip_spaces();
-        let rest = self.rest();
+        let rest = self.remaining_text();
         let length = rest.bytes().take_while(|&byte| is_name(byte)).count();
         self.at += length;
         &rest[..length]
     }
 
     /// Parses a word, or any text as a JSON string.
-    fn name(&mut self) -> Result<String> {
+    fn parse_name(&mut self) -> Result<String> {
         self.skip_spaces();
-        if !self.rest().starts_with('"') {
-            let word = self.word();
-            return if word.is_empty() { Err(self.expected("a name")) } else { Ok(word.to_owned()) };
+        if !self.remaining_text().starts_with('"') {
+            let word = self.parse_word();
+            return if word.is_empty() { Err(self.expected_error("a name")) } else { Ok(word.to_owned()) };
         }
-        let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter::<String>();
-        let Some(Ok(name)) = values.next() else { return Err(self.expected("a name as a JSON string")) };
+        let mut values = serde_json::Deserializer::from_str(self.remaining_text()).into_iter::<String>();
+        let Some(Ok(name)) = values.next() else { return Err(self.expected_error("a name as a JSON string")) };
         self.at += values.byte_offset();
         Ok(name)
     }
@@ -300,71 +303,71 @@ impl<'a> Parser<'a> {
     fn number<N: std::str::FromStr>(&mut self, what: &str) -> Result<N> {
         self.skip_spaces();
         let start = self.at;
-        self.at += usize::from(self.rest().starts_with('-'));
-        self.word();
+        self.at += usize::from(self.remaining_text().starts_with('-'));
+        self.parse_word();
         let number = self.text[start..self.at].parse();
         number.map_err(|_| {
             self.at = start;
-            self.expected(what)
+            self.expected_error(what)
         })
     }
 
-    fn unit(&mut self) -> Result<TimeUnit> {
+    fn parse_unit(&mut self) -> Result<TimeUnit> {
         let start = self.at;
-        Ok(match self.word() {
+        Ok(match self.parse_word() {
             "s" => TimeUnit::Second,
             "ms" => TimeUnit::Millisecond,
             "us" => TimeUnit::Microsecond,
             "ns" => TimeUnit::Nanosecond,
             _ => {
                 self.at = start;
-                return Err(self.expected("one of s, ms, us, ns"));
+                return Err(self.expected_error("one of s, ms, us, ns"));
             }
         })
     }
 
     fn field(&mut self, name: &str, depth: usize) -> Result<Field> {
-        let Some(depth) = depth.checked_sub(1) else { return Err(self.expected("fewer levels of types")) };
+        let Some(depth) = depth.checked_sub(1) else { return Err(self.expected_error("fewer levels of types")) };
         self.skip_spaces();
         let start = self.at;
-        let word = self.word();
+        let word = self.parse_word();
         let data_type = match word {
             "json" => return Ok(json_field(name)),
             "null" => return Ok(as_stated(Field::new(name, DataType::Null, true))),
             "uuid" | "enum" | "bson" | "variant" | "geometry" | "geography" => {
                 let (logical, stored) = self.logical(word, depth)?;
-                return Ok(logical.mark(Field::new(name, stored, true)));
+                return Ok(logical.mark_field(Field::new(name, stored, true)));
             }
-            "timestamp" if self.accepts('(') => self.timestamp()?,
-            "instant" => instant(),
-            "interval" if !self.rest().trim_start().starts_with('(') => {
-                return Ok(Logical::Interval.mark(Field::new(name, INTERVAL, true)));
+            "timestamp" if self.accept_symbol('(') => self.parse_timestamp()?,
+            "instant" => instant_type(),
+            "interval" if !self.remaining_text().trim_start().starts_with('(') => {
+                return Ok(Logical::Interval.mark_field(Field::new(name, INTERVAL, true)));
             }
             "fixed_binary" | "decimal" | "decimal32" | "decimal64" | "decimal256" | "time" | "duration"
             | "interval" => {
-                self.require('(')?;
+                self.require_symbol('(')?;
                 let data_type = self.parameters(word)?;
-                let in_utc = word == "time" && self.accepts(',');
+                let in_utc = word == "time" && self.accept_symbol(',');
                 if in_utc {
-                    self.utc()?;
+                    self.parse_utc()?;
                 }
-                self.require(')')?;
+                self.require_symbol(')')?;
                 if in_utc {
-                    return Ok(Logical::UtcTime.mark(Field::new(name, data_type, true)));
+                    return Ok(Logical::UtcTime.mark_field(Field::new(name, data_type, true)));
                 }
                 data_type
             }
             "list" | "large_list" | "fixed_list" | "struct" | "map" => {
-                self.require('<')?;
+                self.require_symbol('<')?;
                 let data_type = self.nested(word, depth)?;
-                self.require('>')?;
+                self.require_symbol('>')?;
                 data_type
             }
             _ => match SIMPLE.iter().find(|(name, _)| *name == word) {
                 Some((_, simple)) => simple.clone(),
                 None => {
                     self.at = start;
-                    return Err(self.expected("a type"));
+                    return Err(self.expected_error("a type"));
                 }
             },
         };
@@ -378,20 +381,20 @@ impl<'a> Parser<'a> {
             "enum" => (Logical::Enum, DataType::Binary),
             "bson" => (Logical::Bson, DataType::Binary),
             "variant" => {
-                self.require('<')?;
+                self.require_symbol('<')?;
                 let parts = DataType::Struct(self.fields(depth)?);
-                if !Logical::Variant.fits(&parts) {
-                    return Err(self.expected("a field `metadata` before the end"));
+                if !Logical::Variant.fits_type(&parts) {
+                    return Err(self.expected_error("a field `metadata` before the end"));
                 }
-                self.require('>')?;
+                self.require_symbol('>')?;
                 (Logical::Variant, parts)
             }
             _ => {
                 let (mut crs, mut edges) = (None, None);
-                if self.accepts('(') {
+                if self.accept_symbol('(') {
                     crs = self.text_or_null()?;
-                    edges = if word == "geography" && self.accepts(',') { self.text_or_null()? } else { None };
-                    self.require(')')?;
+                    edges = if word == "geography" && self.accept_symbol(',') { self.text_or_null()? } else { None };
+                    self.require_symbol(')')?;
                 }
                 let shape =
                     if word == "geometry" { Logical::Geometry { crs } } else { Logical::Geography { crs, edges } };
@@ -402,57 +405,63 @@ impl<'a> Parser<'a> {
 
     fn text_or_null(&mut self) -> Result<Option<String>> {
         self.skip_spaces();
-        if let Some(rest) = self.rest().strip_prefix("null") {
+        if let Some(rest) = self.remaining_text().strip_prefix("null") {
             self.at = self.text.len() - rest.len();
             return Ok(None);
         }
-        if self.rest().starts_with('"') { self.name().map(Some) } else { Err(self.expected("a JSON string or null")) }
+        if self.remaining_text().starts_with('"') {
+            self.parse_name().map(Some)
+        } else {
+            Err(self.expected_error("a JSON string or null"))
+        }
     }
 
-    fn utc(&mut self) -> Result<()> {
+    fn parse_utc(&mut self) -> Result<()> {
         self.skip_spaces();
         let start = self.at;
-        if self.word() == "UTC" {
+        if self.parse_word() == "UTC" {
             return Ok(());
         }
         self.at = start;
-        Err(self.expected("`UTC`"))
+        Err(self.expected_error("`UTC`"))
     }
 
-    fn timestamp(&mut self) -> Result<DataType> {
-        let unit = self.unit()?;
-        let zone = if self.accepts(',') { Some(self.zone()?) } else { None };
-        self.require(')')?;
+    fn parse_timestamp(&mut self) -> Result<DataType> {
+        let unit = self.parse_unit()?;
+        let zone = if self.accept_symbol(',') { Some(self.parse_zone()?) } else { None };
+        self.require_symbol(')')?;
         Ok(DataType::Timestamp(unit, zone.map(Into::into)))
     }
 
     /// Parses a time zone: a JSON string, or everything up to the bracket.
-    fn zone(&mut self) -> Result<String> {
+    fn parse_zone(&mut self) -> Result<String> {
         self.skip_spaces();
-        if self.rest().starts_with('"') {
-            return self.name();
+        if self.remaining_text().starts_with('"') {
+            return self.parse_name();
         }
-        let zone = self.rest().split(')').next().unwrap_or_default();
+        let zone = self.remaining_text().split(')').next().unwrap_or_default();
         self.at += zone.len();
-        if zone.trim().is_empty() { Err(self.expected("a time zone")) } else { Ok(zone.trim().to_owned()) }
+        if zone.trim().is_empty() { Err(self.expected_error("a time zone")) } else { Ok(zone.trim().to_owned()) }
     }
 
     fn parameters(&mut self, word: &str) -> Result<DataType> {
         Ok(match word {
             "fixed_binary" => {
                 let width = self.number::<u32>("a number of bytes")?;
-                DataType::FixedSizeBinary(i32::try_from(width).map_err(|_| self.expected("a smaller number of bytes"))?)
+                DataType::FixedSizeBinary(
+                    i32::try_from(width).map_err(|_| self.expected_error("a smaller number of bytes"))?,
+                )
             }
-            "time" => match self.unit()? {
+            "time" => match self.parse_unit()? {
                 unit @ (TimeUnit::Second | TimeUnit::Millisecond) => DataType::Time32(unit),
                 unit => DataType::Time64(unit),
             },
-            "duration" => DataType::Duration(self.unit()?),
-            "interval" => DataType::Interval(match self.word() {
+            "duration" => DataType::Duration(self.parse_unit()?),
+            "interval" => DataType::Interval(match self.parse_word() {
                 "year_month" => IntervalUnit::YearMonth,
                 "day_time" => IntervalUnit::DayTime,
                 "month_day_nano" => IntervalUnit::MonthDayNano,
-                _ => return Err(self.expected("one of year_month, day_time, month_day_nano")),
+                _ => return Err(self.expected_error("one of year_month, day_time, month_day_nano")),
             }),
             _ => self.decimal(word)?,
         })
@@ -460,7 +469,7 @@ impl<'a> Parser<'a> {
 
     fn decimal(&mut self, word: &str) -> Result<DataType> {
         let precision = self.number::<u8>("a number of digits")?;
-        self.require(',')?;
+        self.require_symbol(',')?;
         let scale = self.number::<i8>("a number of digits after the point")?;
         let (most, make): (u8, fn(u8, i8) -> DataType) = match word {
             "decimal32" => (9, DataType::Decimal32),
@@ -469,7 +478,7 @@ impl<'a> Parser<'a> {
             _ => (DECIMAL256_MAX_PRECISION, DataType::Decimal256),
         };
         if precision == 0 || precision > most || i16::from(scale) > i16::from(precision) {
-            return Err(self.expected(&format!("1 to {most} digits, and at most as many decimal places")));
+            return Err(self.expected_error(&format!("1 to {most} digits, and at most as many decimal places")));
         }
         Ok(make(precision, scale))
     }
@@ -480,14 +489,14 @@ impl<'a> Parser<'a> {
             "large_list" => DataType::LargeList(Arc::new(self.field("item", depth)?)),
             "fixed_list" => {
                 let item = self.field("item", depth)?;
-                self.require(',')?;
+                self.require_symbol(',')?;
                 let items = self.number::<u32>("a number of items")?;
-                let items = i32::try_from(items).map_err(|_| self.expected("a smaller number of items"))?;
+                let items = i32::try_from(items).map_err(|_| self.expected_error("a smaller number of items"))?;
                 DataType::FixedSizeList(Arc::new(item), items)
             }
             "map" => {
                 let key = self.field("key", depth)?;
-                self.require(',')?;
+                self.require_symbol(',')?;
                 map_of_fields(key, self.field("value", depth)?)
             }
             _ => DataType::Struct(self.fields(depth)?),
@@ -497,15 +506,15 @@ impl<'a> Parser<'a> {
     fn fields(&mut self, depth: usize) -> Result<Fields> {
         let mut fields: Vec<Field> = Vec::new();
         self.skip_spaces();
-        while !self.rest().starts_with('>') {
+        while !self.remaining_text().starts_with('>') {
             if !fields.is_empty() {
-                self.require(',')?;
+                self.require_symbol(',')?;
             }
-            let name = self.name()?;
+            let name = self.parse_name()?;
             if fields.iter().any(|field| field.name() == &name) {
-                return Err(self.expected(&format!("distinct field names (`{name}` occurs twice)")));
+                return Err(self.expected_error(&format!("distinct field names (`{name}` occurs twice)")));
             }
-            self.require(':')?;
+            self.require_symbol(':')?;
             fields.push(self.field(&name, depth)?);
             self.skip_spaces();
         }
@@ -529,7 +538,7 @@ mod tests {
         assert_eq!(fields[0].data_type(), &DataType::Int64);
         assert_eq!(print_type(&fields[1]), "list<text>");
         assert!(is_json(&fields[3]));
-        assert_eq!(parse(&print(&fields)).unwrap(), fields);
+        assert_eq!(parse(&print_file(&fields)).unwrap(), fields);
     }
 
     #[test]

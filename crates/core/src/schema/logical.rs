@@ -24,8 +24,8 @@ const LOGICAL: &str = "shardify:logical";
 const NO_LOGICAL: &str = "nothing";
 
 /// Field metadata key of a column whose type its source states: JSON text that becomes plain text when united with
-/// text, and columns without values that stay so. It exists only while types are united; [`settle`](super::settle)
-/// removes it from columns with values.
+/// text, and columns without values that stay so. It exists only while types are united;
+/// [`settle_fields`](super::settle_fields) removes it from columns with values.
 pub(super) const STATED: &str = "shardify:stated";
 
 const UUID_EXTENSION: &str = "arrow.uuid";
@@ -72,13 +72,13 @@ pub enum Logical {
 
 impl Logical {
     /// Returns the logical type of a field if its metadata states one and its type can store it.
-    pub fn of(field: &Field) -> Option<Self> {
+    pub fn from_field(field: &Field) -> Option<Self> {
         let marks = field.metadata();
         let found = match marks.get(LOGICAL) {
             Some(name) => Self::parse(name),
             None => Self::of_extension(marks.get(EXTENSION_NAME)?, marks.get(EXTENSION_METADATA)),
         };
-        found.filter(|logical| logical.fits(field.data_type()))
+        found.filter(|logical| logical.fits_type(field.data_type()))
     }
 
     fn of_extension(name: &str, metadata: Option<&String>) -> Option<Self> {
@@ -105,14 +105,14 @@ impl Logical {
     }
 
     /// Whether values of this type can store it.
-    pub fn fits(&self, data_type: &DataType) -> bool {
+    pub fn fits_type(&self, data_type: &DataType) -> bool {
         use DataType::{
             Binary, BinaryView, Dictionary, FixedSizeBinary, LargeBinary, LargeUtf8, RunEndEncoded, Struct, Time32,
             Time64, Utf8, Utf8View,
         };
         match (self, data_type) {
-            (_, Dictionary(_, value)) => self.fits(value),
-            (_, RunEndEncoded(_, value)) => self.fits(value.data_type()),
+            (_, Dictionary(_, value)) => self.fits_type(value),
+            (_, RunEndEncoded(_, value)) => self.fits_type(value.data_type()),
             (Self::Uuid, FixedSizeBinary(16)) | (Self::Interval, FixedSizeBinary(12)) => true,
             (Self::Json, Utf8 | LargeUtf8 | Utf8View) => true,
             (Self::Enum | Self::Bson, Binary | LargeBinary | BinaryView) => true,
@@ -125,7 +125,7 @@ impl Logical {
 
     /// Returns the field marked with this logical type, in place of any other mark.
     #[must_use]
-    pub fn mark(&self, field: Field) -> Field {
+    pub fn mark_field(&self, field: Field) -> Field {
         let mut marks = field.metadata().clone();
         match self {
             Self::Uuid | Self::Json => {
@@ -144,7 +144,7 @@ impl Logical {
 
     /// Returns the field marked as having no logical type, whatever its extension is.
     #[must_use]
-    pub fn unmark(field: Field) -> Field {
+    pub fn unmark_field(field: Field) -> Field {
         let marks = field.metadata().clone().with(LOGICAL, NO_LOGICAL);
         field.with_metadata(marks)
     }
@@ -193,7 +193,7 @@ impl Logical {
 
 /// Applies `change` to the fields and all nested fields, innermost first.
 #[must_use]
-pub fn changed(fields: &Fields, change: &dyn Fn(Field) -> Field) -> Fields {
+pub fn map_fields(fields: &Fields, change: &dyn Fn(Field) -> Field) -> Fields {
     fields.iter().map(|field| changed_field(field, change)).collect()
 }
 
@@ -206,7 +206,7 @@ fn changed_field(field: &FieldRef, change: &dyn Fn(Field) -> Field) -> FieldRef 
         FixedSizeList(item, width) => FixedSizeList(inner(item), *width),
         ListView(item) => ListView(inner(item)),
         LargeListView(item) => LargeListView(inner(item)),
-        Struct(parts) => Struct(changed(parts, change)),
+        Struct(parts) => Struct(map_fields(parts, change)),
         Map(entries, sorted) => Map(inner(entries), *sorted),
         RunEndEncoded(ends, value) => RunEndEncoded(Arc::clone(ends), inner(value)),
         other => other.clone(),
@@ -216,8 +216,8 @@ fn changed_field(field: &FieldRef, change: &dyn Fn(Field) -> Field) -> FieldRef 
 
 /// Marks fields as stated by their source where that makes a difference: JSON text and columns without values.
 #[must_use]
-pub fn stated(fields: &Fields) -> Fields {
-    changed(fields, &as_stated)
+pub fn mark_stated(fields: &Fields) -> Fields {
+    map_fields(fields, &as_stated)
 }
 
 /// Marks one field as stated by its source.
@@ -237,7 +237,7 @@ pub(super) fn is_stated(field: &Field) -> bool {
 /// Returns the metadata that a field keeps in its plain form, whose type is `plain`: logical types and extensions.
 pub(super) fn kept_marks(field: &Field, plain: &DataType) -> Metadata {
     let given = field.data_type();
-    let known = Logical::of(field).is_some_and(|logical| logical.fits(plain));
+    let known = Logical::from_field(field).is_some_and(|logical| logical.fits_type(plain));
     let same_storage = std::mem::discriminant(given) == std::mem::discriminant(plain);
     let keeps = |key: &str, value: &str| match key {
         STATED => true,
@@ -264,8 +264,8 @@ pub(super) fn united_marks(a: &Field, b: &Field, united: &DataType) -> Metadata 
         (DataType::Null, _) => of(b),
         (_, DataType::Null) => of(a),
         (one, other) => {
-            let (left, right) = (Logical::of(a), Logical::of(b));
-            let same_meaning = left == right && left.as_ref().is_none_or(|logical| logical.fits(united));
+            let (left, right) = (Logical::from_field(a), Logical::from_field(b));
+            let same_meaning = left == right && left.as_ref().is_none_or(|logical| logical.fits_type(united));
             // The parts of a variant belong together: with other types they have no meaning.
             let whole = |parts| left != Some(Logical::Variant) || is_part_of(parts, united);
             if !same_meaning || !whole(one) || !whole(other) {
@@ -274,10 +274,10 @@ pub(super) fn united_marks(a: &Field, b: &Field, united: &DataType) -> Metadata 
             let (ours, theirs) = (of(a), of(b));
             let mut marks: Metadata = ours.into_iter().filter(|(key, value)| theirs.get(key) == Some(value)).collect();
             if let Some(logical) = left
-                && Logical::of(&Field::new("", united.clone(), true).with_metadata(marks.clone())).as_ref()
+                && Logical::from_field(&Field::new("", united.clone(), true).with_metadata(marks.clone())).as_ref()
                     != Some(&logical)
             {
-                marks = logical.mark(Field::new("", united.clone(), true)).metadata().clone();
+                marks = logical.mark_field(Field::new("", united.clone(), true)).metadata().clone();
             }
             marks
         }
@@ -294,7 +294,7 @@ fn is_part_of(one: &DataType, all: &DataType) -> bool {
 /// Replaces Parquet's intervals by Arrow's, which have a text form of their own type.
 #[must_use]
 pub fn with_open_intervals(fields: &Fields) -> Fields {
-    changed(fields, &|field| match Logical::of(&field) {
+    map_fields(fields, &|field| match Logical::from_field(&field) {
         Some(Logical::Interval) => {
             Field::new(field.name(), DataType::Interval(IntervalUnit::MonthDayNano), field.is_nullable())
         }
@@ -304,8 +304,8 @@ pub fn with_open_intervals(fields: &Fields) -> Fields {
 
 /// Removes the marks that are internal to this program.
 #[must_use]
-pub fn published(fields: &Fields) -> Fields {
-    changed(fields, &|field| {
+pub fn published_fields(fields: &Fields) -> Fields {
+    map_fields(fields, &|field| {
         let mut marks = field.metadata().clone();
         marks.retain(|key, _| key != LOGICAL && key != STATED && key != WHOLE_MICROS);
         field.with_metadata(marks)

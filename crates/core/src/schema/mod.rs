@@ -17,14 +17,14 @@ pub mod wire;
 use std::sync::Arc;
 
 pub use by_name::ByName;
-pub use logical::{Logical, changed, published, stated, with_open_intervals};
-pub use names::{hint_columns, is_id, is_subject, names_any, nearest};
+pub use logical::{Logical, map_fields, mark_stated, published_fields, with_open_intervals};
+pub use names::{hint_columns, is_id, is_subject, names_any, nearest_name};
 pub use plain::{map_of, plain_fields, view_fields};
 pub use tensor::{
     EXTENSION_METADATA, TENSOR_EXTENSION, VARIABLE_TENSOR_EXTENSION, may_miss_values, tensor_dims, tensor_field,
     tensor_item, tensor_shape, variable_rank, with_tensor_item,
 };
-pub use unite::{conflict, print_dims, unite_fields};
+pub use unite::{print_dims, unite_conflict, unite_fields};
 
 use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 
@@ -32,7 +32,7 @@ use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 pub const TIMESTAMP: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// Returns the type of timestamps that are instants.
-pub fn instant() -> DataType {
+pub fn instant_type() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
@@ -55,7 +55,7 @@ pub fn json_field(name: &str) -> Field {
 }
 
 /// Field metadata key that marks integers that a float cannot represent, so that they do not become floats. It exists
-/// only while types are united; [`settle`] removes it.
+/// only while types are united; [`settle_fields`] removes it.
 const WIDE: &str = "shardify:wide";
 
 /// Creates a nullable field of integers that a float cannot represent exactly.
@@ -65,13 +65,13 @@ pub fn wide_field(name: &str) -> Field {
 }
 
 /// Field metadata key of columns in which a single value may represent a list of one. It exists only while types are
-/// united; [`settle`] removes it.
+/// united; [`settle_fields`] removes it.
 const REPEATED: &str = "shardify:repeated";
 
 /// Marks a column of a format in which every value is a list, usually of one item: a plain type and a list of it unite
 /// to the list.
 #[must_use]
-pub fn repeated(field: Field) -> Field {
+pub fn mark_repeated(field: Field) -> Field {
     let metadata = std::collections::HashMap::from([(REPEATED.to_owned(), String::new())]);
     field.with_metadata(metadata)
 }
@@ -80,7 +80,7 @@ pub fn repeated(field: Field) -> Field {
 pub const INTERVAL: DataType = DataType::FixedSizeBinary(12);
 
 /// Field metadata key of timestamps in nanoseconds that microseconds could hold as well. It exists only while types are
-/// united; [`settle`] removes it.
+/// united; [`settle_fields`] removes it.
 const WHOLE_MICROS: &str = "shardify:micros";
 
 /// Marks a column of timestamps in nanoseconds whose values are whole microseconds. Its source does not state a unit,
@@ -115,11 +115,11 @@ pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
 /// Replaces the types of columns without any value by text, so that every format can store them, unless a source states
 /// that they have no values.
 #[must_use]
-pub fn settle(fields: &Fields) -> Fields {
+pub fn settle_fields(fields: &Fields) -> Fields {
     fields.iter().map(|f| Arc::new(settle_field(f))).collect()
 }
 
-/// As [`settle`], but columns without any value stay so.
+/// As [`settle_fields`], but columns without any value stay so.
 fn settle_empty(fields: &Fields) -> Fields {
     fields.iter().map(|f| Arc::new(settle_part(f, true))).collect()
 }
@@ -155,7 +155,7 @@ fn settle_part(field: &Field, keeps_null: bool) -> Field {
 
 /// Creates a schema of settled fields.
 pub fn schema_of(fields: &Fields) -> SchemaRef {
-    Arc::new(Schema::new(settle(fields)))
+    Arc::new(Schema::new(settle_fields(fields)))
 }
 
 /// Fills in missing names (`column_3`) and makes equal names distinct (`name_2`).
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(unite(DataType::Int64, DataType::Float64).data_type(), &DataType::Float64);
         assert_eq!(unite(DataType::Boolean, DataType::Int64).data_type(), &DataType::Utf8);
         assert_eq!(unite(DataType::Date32, TIMESTAMP).data_type(), &DataType::Utf8);
-        assert_eq!(unite(TIMESTAMP, instant()).data_type(), &DataType::Utf8);
+        assert_eq!(unite(TIMESTAMP, instant_type()).data_type(), &DataType::Utf8);
         assert_eq!(unite(DataType::Utf8, DataType::Binary).data_type(), &DataType::Binary);
         assert_eq!(unite(DataType::Binary, DataType::Utf8).data_type(), &DataType::Binary);
     }
@@ -232,12 +232,12 @@ mod tests {
         assert_eq!(both.data_type(), &DataType::Int64);
         assert_eq!(unite_fields(&float, &both).data_type(), &DataType::Utf8);
         assert_eq!(unite_fields(&both, &float).data_type(), &DataType::Utf8);
-        assert_eq!(settle(&vec![both].into())[0].as_ref(), &int("c"));
+        assert_eq!(settle_fields(&vec![both].into())[0].as_ref(), &int("c"));
     }
 
     #[test]
     fn repeated_values_become_lists_where_there_are_lists() {
-        let field = |data_type| repeated(Field::new("c", data_type, true));
+        let field = |data_type| mark_repeated(Field::new("c", data_type, true));
         let list = |data_type| DataType::new_list(data_type, true);
         for (a, b, expected) in [
             (DataType::Int64, list(DataType::Int64), list(DataType::Int64)),
@@ -247,7 +247,7 @@ mod tests {
             (DataType::Null, list(DataType::Utf8), list(DataType::Utf8)),
         ] {
             for both in [unite_fields(&field(a.clone()), &field(b.clone())), unite_fields(&field(b), &field(a))] {
-                let settled = settle(&vec![both].into());
+                let settled = settle_fields(&vec![both].into());
                 assert_eq!((settled[0].data_type(), settled[0].metadata().len()), (&expected, 0));
             }
         }
@@ -270,7 +270,7 @@ mod tests {
         let fields: Fields =
             vec![Field::new("a", DataType::Null, true), Field::new("b", DataType::Struct(Fields::empty()), true)]
                 .into();
-        let settled = settle(&fields);
+        let settled = settle_fields(&fields);
         assert_eq!(settled[0].data_type(), &DataType::Utf8);
         assert!(is_json(&settled[1]));
     }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 
 /// Returns the name that is spelt most like the wanted one, if one is spelt like it.
-pub fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_name<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let similarity = |name: &str| strsim::jaro_winkler(&wanted.to_lowercase(), &name.to_lowercase());
     let nearest = names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
     nearest.filter(|name| similarity(name) >= SIMILAR)
@@ -18,15 +18,15 @@ const SIMILAR: f64 = 0.8;
 /// Adds hints to the error for a column that does not exist: the one that was probably meant, and those that there are.
 pub fn hint_columns(error: Error, wanted: &str, columns: &[impl AsRef<str>]) -> Error {
     let columns: Vec<&str> = columns.iter().map(AsRef::as_ref).collect();
-    let error = match nearest(wanted, columns.iter().copied()) {
-        Some(nearest) => error.hint(format!("there is a column `{nearest}`")),
+    let error = match nearest_name(wanted, columns.iter().copied()) {
+        Some(nearest) => error.with_hint(format!("there is a column `{nearest}`")),
         None => error,
     };
     let shown = columns.iter().take(SOME_COLUMNS).copied().collect::<Vec<_>>().join(", ");
     match columns.len() {
         0 => error,
-        n if n > SOME_COLUMNS => error.hint(format!("the columns are {shown} and {} more", n - SOME_COLUMNS)),
-        _ => error.hint(format!("the columns are {shown}")),
+        n if n > SOME_COLUMNS => error.with_hint(format!("the columns are {shown} and {} more", n - SOME_COLUMNS)),
+        _ => error.with_hint(format!("the columns are {shown}")),
     }
 }
 

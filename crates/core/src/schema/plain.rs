@@ -29,7 +29,7 @@ const MAX_DEPTH: usize = 64;
 /// [`Kind::Input`](crate::error::Kind::Input) when a struct has two fields of one name, when types are nested too
 /// deeply, or for unions, which no output supports.
 pub fn plain_fields(fields: &Fields) -> Result<Fields> {
-    fields.iter().map(|field| plain_field(field, MAX_DEPTH).map_err(|e| e.column(field.name().as_str()))).collect()
+    fields.iter().map(|field| plain_field(field, MAX_DEPTH).map_err(|e| e.in_column(field.name().as_str()))).collect()
 }
 
 fn plain_field(field: &Field, depth: usize) -> Result<FieldRef> {
@@ -76,7 +76,7 @@ fn plain_type(data_type: &DataType, depth: usize) -> Result<DataType> {
         },
         DataType::Union(..) => {
             return Err(Error::input("expected a column of one type, found a union")
-                .hint("no shard format supports unions; convert the column to a struct with one field per type"));
+                .with_hint("no shard format supports unions; convert the column to a struct with one field per type"));
         }
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)

@@ -60,12 +60,12 @@ pub fn tensor_field(name: &str, item: DataType, missing: bool, shape: &[usize], 
         return Err(Error::input(format!(
             "expected records of at most 2147483647 elements, found the shape {shape:?}"
         ))
-        .column(name)
-        .hint("cut smaller records with --read patch, or slice another dimension with --read record-dim"));
+        .in_column(name)
+        .with_hint("cut smaller records with --read patch, or slice another dimension with --read record-dim"));
     };
     let metadata = Metadata { shape: shape.to_vec(), dim_names: dim_names.to_vec() };
     let metadata =
-        serde_json::to_string(&metadata).map_err(|e| Error::internal("serializing a shape failed").cause(e))?;
+        serde_json::to_string(&metadata).map_err(|e| Error::internal("serializing a shape failed").with_cause(e))?;
     let marks = [(EXTENSION_NAME, TENSOR_EXTENSION.to_owned()), (EXTENSION_METADATA, metadata)];
     let mut marks: HashMap<String, String> = marks.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     if missing {
@@ -82,7 +82,7 @@ pub fn may_miss_values(field: &Field) -> bool {
 
 /// Returns the united field of tensors with items of type `item`; values may be missing if they may be missing in
 /// either.
-pub(super) fn united(a: &Field, b: &Field, item: Field) -> Option<Field> {
+pub(super) fn unite_tensors(a: &Field, b: &Field, item: Field) -> Option<Field> {
     let DataType::FixedSizeList(_, length) = a.data_type() else { return None };
     let marked = if may_miss_values(b) { b } else { a };
     let list = DataType::FixedSizeList(Arc::new(item), *length);
@@ -228,6 +228,6 @@ mod tests {
         assert_eq!(united_shapes(&both, &field, item()), Some(both));
         let flat = tensor_field("x", DataType::Float32, true, &[6], &[]).unwrap();
         assert_eq!(united_shapes(&field, &flat, item()), None);
-        assert!(may_miss_values(&united(&field, &missing, item()).unwrap()) && !may_miss_values(&field));
+        assert!(may_miss_values(&unite_tensors(&field, &missing, item()).unwrap()) && !may_miss_values(&field));
     }
 }

@@ -20,7 +20,7 @@
 //! A logical type ([`Logical`](super::Logical)) is kept if both columns have it.
 //!
 //! All other pairs have no common type. Then text holds scalars, and JSON text holds anything with structure. If the
-//! sources state their types, such a pair is an error instead ([`conflict`]).
+//! sources state their types, such a pair is an error instead ([`unite_conflict`]).
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ use arrow::datatypes::{
 use super::{
     Logical, REPEATED, WHOLE_MICROS, WIDE, is_json, is_scalar, json_field,
     logical::{as_stated, is_stated, united_marks},
+    mark_repeated,
     plain::map_of_fields,
-    repeated,
     tensor::{tensor_item, united_shapes},
     tensor_dims, tensor_shape, unite_lists, wide_field,
 };
@@ -43,7 +43,7 @@ pub fn unite_fields(a: &Field, b: &Field) -> Field {
     if let (Some(one), Some(other)) = (tensor_shape(a), tensor_shape(b))
         && one == other
         && let (DataType::FixedSizeList(x, _), DataType::FixedSizeList(y, _)) = (a.data_type(), b.data_type())
-        && let Some(united) = super::tensor::united(a, b, unite_fields(x, y))
+        && let Some(united) = super::tensor::unite_tensors(a, b, unite_fields(x, y))
     {
         return united;
     }
@@ -104,7 +104,7 @@ fn unite_json(a: &Field, b: &Field) -> Field {
 /// Unites two columns of intervals of different types.
 fn unite_intervals(a: &Field, b: &Field) -> Option<Field> {
     let is_interval = |field: &Field| {
-        matches!(field.data_type(), DataType::Interval(_)) || Logical::of(field) == Some(Logical::Interval)
+        matches!(field.data_type(), DataType::Interval(_)) || Logical::from_field(field) == Some(Logical::Interval)
     };
     (is_interval(a) && is_interval(b) && a.data_type() != b.data_type())
         .then(|| Field::new(a.name(), DataType::Interval(IntervalUnit::MonthDayNano), true))
@@ -131,7 +131,7 @@ fn unite_micros(a: &Field, b: &Field) -> Option<Field> {
     }
 }
 
-/// Unites two columns that are both marked as [`repeated`].
+/// Unites two columns that are both marked as [`mark_repeated`].
 fn unite_repeated(a: &Field, b: &Field) -> Field {
     let item = |field: &Field| match field.data_type() {
         DataType::List(item) => item.as_ref().clone(),
@@ -146,12 +146,12 @@ fn unite_repeated(a: &Field, b: &Field) -> Field {
     };
     let list = [a, b].iter().any(|field| matches!(field.data_type(), DataType::List(_)));
     let data_type = if list { DataType::List(Arc::new(united)) } else { united.data_type().clone() };
-    repeated(Field::new(a.name(), data_type, true))
+    mark_repeated(Field::new(a.name(), data_type, true))
 }
 
 /// Returns why two columns of sources that state their types should not be united: both types, if only text can hold
 /// the values of both. The message names the place within the column.
-pub fn conflict(a: &Field, b: &Field) -> Option<String> {
+pub fn unite_conflict(a: &Field, b: &Field) -> Option<String> {
     conflict_at(a.name(), a, b)
 }
 
@@ -169,7 +169,7 @@ fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
         }
         _ if unite_intervals(a, b).is_some() => None,
         _ if is_json(a) != is_json(b) && is_json(&unite_json(a, b)) => {
-            Some(format!("`{path}` is {} and {}", described(a), described(b)))
+            Some(format!("`{path}` is {} and {}", describe_type(a), describe_type(b)))
         }
         (Struct(x), Struct(y)) => x.iter().find_map(|field| {
             let (_, other) = y.find(field.name())?;
@@ -180,7 +180,7 @@ fn conflict_at(path: &str, a: &Field, b: &Field) -> Option<String> {
         }
         (Map(x, _), Map(y, _)) => conflict_at(path, x, y),
         (x, y) if unite_types(x, y).is_some() => None,
-        _ => Some(format!("`{path}` is {} and {}", described(a), described(b))),
+        _ => Some(format!("`{path}` is {} and {}", describe_type(a), describe_type(b))),
     }
 }
 
@@ -190,7 +190,7 @@ pub fn print_dims(dims: &[Option<usize>]) -> String {
     format!("[{}]", dims.iter().map(length).collect::<Vec<_>>().join(", "))
 }
 
-fn described(field: &Field) -> String {
+fn describe_type(field: &Field) -> String {
     if is_json(field) { "json".to_owned() } else { super::file::print_type(field) }
 }
 
@@ -206,7 +206,7 @@ fn unite_types(a: &DataType, b: &DataType) -> Option<DataType> {
         (Null, other) | (other, Null) => other.clone(),
         (Dictionary(_, value), other) | (other, Dictionary(_, value)) => unite_types(value, other)?,
         (RunEndEncoded(_, value), other) | (other, RunEndEncoded(_, value)) => unite_types(value.data_type(), other)?,
-        (x, y) if x.is_numeric() && y.is_numeric() => numbers(x, y)?,
+        (x, y) if x.is_numeric() && y.is_numeric() => unite_numbers(x, y)?,
         (Timestamp(x, zone), Timestamp(y, other)) if zone.is_some() == other.is_some() => {
             // An instant is the same in every zone.
             let zone = if zone == other { zone.clone() } else { Some("UTC".into()) };
@@ -225,12 +225,12 @@ fn unite_types(a: &DataType, b: &DataType) -> Option<DataType> {
             if large(x) || large(y) { LargeBinary } else { Binary }
         }
         (Binary | BinaryView | FixedSizeBinary(_), _) => return None,
-        (FixedSizeList(x, n), FixedSizeList(y, m)) if n == m => FixedSizeList(items(x, y), *n),
-        (LargeList(x), List(y) | LargeList(y) | FixedSizeList(y, _)) => LargeList(items(x, y)),
-        (List(x) | FixedSizeList(x, _), LargeList(y)) => LargeList(items(x, y)),
-        (List(x) | FixedSizeList(x, _), List(y) | FixedSizeList(y, _)) => List(items(x, y)),
+        (FixedSizeList(x, n), FixedSizeList(y, m)) if n == m => FixedSizeList(unite_items(x, y), *n),
+        (LargeList(x), List(y) | LargeList(y) | FixedSizeList(y, _)) => LargeList(unite_items(x, y)),
+        (List(x) | FixedSizeList(x, _), LargeList(y)) => LargeList(unite_items(x, y)),
+        (List(x) | FixedSizeList(x, _), List(y) | FixedSizeList(y, _)) => List(unite_items(x, y)),
         (Struct(x), Struct(y)) => Struct(unite_lists(x, y)),
-        (Map(x, _), Map(y, _)) => return maps(x, y),
+        (Map(x, _), Map(y, _)) => return unite_maps(x, y),
         _ => return None,
     })
 }
@@ -240,11 +240,11 @@ fn is_bytes(data_type: &DataType) -> bool {
     matches!(data_type, Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView | FixedSizeBinary(_))
 }
 
-fn items(a: &FieldRef, b: &FieldRef) -> FieldRef {
+fn unite_items(a: &FieldRef, b: &FieldRef) -> FieldRef {
     Arc::new(unite_fields(a, b))
 }
 
-fn maps(a: &Field, b: &Field) -> Option<DataType> {
+fn unite_maps(a: &Field, b: &Field) -> Option<DataType> {
     let (DataType::Struct(a), DataType::Struct(b)) = (a.data_type(), b.data_type()) else { return None };
     let ([key_a, value_a], [key_b, value_b]) = (&a[..], &b[..]) else { return None };
     // Keys and values without a common type are left to the sources to resolve.
@@ -254,25 +254,28 @@ fn maps(a: &Field, b: &Field) -> Option<DataType> {
 }
 
 /// Returns the number type that holds all values of two different ones.
-fn numbers(a: &DataType, b: &DataType) -> Option<DataType> {
+fn unite_numbers(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Float16, Float32, Float64, Int64};
     match (a, b) {
-        (x, y) if x.is_integer() && y.is_integer() => integers(x, y),
+        (x, y) if x.is_integer() && y.is_integer() => unite_integers(x, y),
         (Float16, Float32) | (Float32, Float16) => Some(Float32),
         (x, y) if x.is_floating() && y.is_floating() => Some(Float64),
         (x, y) if x.is_floating() && y.is_integer() || x.is_integer() && y.is_floating() => Some(Float64),
         (x, y) if x.is_floating() || y.is_floating() => None,
         (x, y) => {
-            let ((p, s), (q, t)) = (digits(x).or_else(|| digits(&Int64))?, digits(y).or_else(|| digits(&Int64))?);
+            let ((p, s), (q, t)) = (
+                precision_and_scale(x).or_else(|| precision_and_scale(&Int64))?,
+                precision_and_scale(y).or_else(|| precision_and_scale(&Int64))?,
+            );
             let scale = s.max(t);
             let whole = (i16::from(p) - i16::from(s)).max(i16::from(q) - i16::from(t)).max(0);
-            decimal(u8::try_from(whole + i16::from(scale)).ok()?, scale)
+            decimal_type(u8::try_from(whole + i16::from(scale)).ok()?, scale)
         }
     }
 }
 
 /// Returns the smallest integer type that holds both.
-fn integers(a: &DataType, b: &DataType) -> Option<DataType> {
+fn unite_integers(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
     let (width_a, width_b) = (a.primitive_width()?, b.primitive_width()?);
     let (signed_a, signed_b) = (a.is_signed_integer(), b.is_signed_integer());
@@ -290,12 +293,12 @@ fn integers(a: &DataType, b: &DataType) -> Option<DataType> {
         (false, 2) => UInt16,
         (false, 4) => UInt32,
         (false, _) => UInt64,
-        (true, _) => return decimal(20, 0),
+        (true, _) => return decimal_type(20, 0),
     })
 }
 
 /// Returns the number of digits in total and after the point.
-fn digits(data_type: &DataType) -> Option<(u8, i8)> {
+fn precision_and_scale(data_type: &DataType) -> Option<(u8, i8)> {
     use DataType::{
         Decimal32, Decimal64, Decimal128, Decimal256, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64,
     };
@@ -310,7 +313,7 @@ fn digits(data_type: &DataType) -> Option<(u8, i8)> {
     })
 }
 
-fn decimal(precision: u8, scale: i8) -> Option<DataType> {
+fn decimal_type(precision: u8, scale: i8) -> Option<DataType> {
     match precision {
         p if p <= DECIMAL128_MAX_PRECISION => Some(DataType::Decimal128(p, scale)),
         p if p <= DECIMAL256_MAX_PRECISION => Some(DataType::Decimal256(p, scale)),
@@ -396,11 +399,11 @@ mod tests {
     fn conflicts_name_their_place() {
         let field = |data_type| Field::new("c", data_type, true);
         let of_x = |data_type| field(DataType::Struct(vec![Field::new("x", data_type, true)].into()));
-        assert_eq!(conflict(&field(DataType::Int8), &field(DataType::Float64)), None);
-        assert_eq!(conflict(&of_x(DataType::Int8), &of_x(DataType::Int64)), None);
-        let found = conflict(&of_x(DataType::Int8), &of_x(DataType::Utf8));
+        assert_eq!(unite_conflict(&field(DataType::Int8), &field(DataType::Float64)), None);
+        assert_eq!(unite_conflict(&of_x(DataType::Int8), &of_x(DataType::Int64)), None);
+        let found = unite_conflict(&of_x(DataType::Int8), &of_x(DataType::Utf8));
         assert_eq!(found.as_deref(), Some("`c.x` is int8 and text"));
-        let found = conflict(&of_x(DataType::Int8), &field(DataType::Int8));
+        let found = unite_conflict(&of_x(DataType::Int8), &field(DataType::Int8));
         assert_eq!(found.as_deref(), Some("`c` is struct<x: int8> and int8"));
     }
 }

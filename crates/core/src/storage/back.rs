@@ -24,13 +24,13 @@ use super::sink::{BLOCK, CHUNK, Chunk, DIRECT, Progress};
 const BURST: u64 = 8 * CHUNK as u64;
 
 /// Opens a file for one sequential read.
-pub(super) fn open(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
+pub(super) fn open_uncached(path: &Path) -> io::Result<Box<dyn BufRead + Send>> {
     let bytes = std::fs::metadata(path)?.len();
     Ok(Box::new(BackReader::open(path, Until::End(bytes))?))
 }
 
 /// Opens a file that is being written for one sequential read, which waits for its bytes.
-pub(super) fn follow(path: &Path, progress: Progress) -> io::Result<Box<dyn BufRead + Send>> {
+pub(super) fn open_following(path: &Path, progress: Progress) -> io::Result<Box<dyn BufRead + Send>> {
     Ok(Box::new(BackReader::open(path, Until::Written { progress, known: 0, complete: false })?))
 }
 
@@ -49,7 +49,7 @@ enum Until {
 
 impl Until {
     /// Returns the end of the bytes that can be read, at least a chunk after `at` or the end of the file.
-    fn after(&mut self, at: u64) -> io::Result<u64> {
+    fn readable_end(&mut self, at: u64) -> io::Result<u64> {
         match self {
             Self::End(bytes) => Ok(*bytes),
             Self::Written { progress, known, complete } => {
@@ -90,8 +90,8 @@ impl BackReader {
         Ok(Self { path, file, direct, until, at: 0, chunk: Chunk::new(), consumed: 0, ended: false })
     }
 
-    fn fill(&mut self) -> io::Result<()> {
-        let end = self.until.after(self.at)?;
+    fn fill_chunk(&mut self) -> io::Result<()> {
+        let end = self.until.readable_end(self.at)?;
         match self.fill_to(end) {
             // The file system accepts the flag but does not support direct reads, or the file is unreadable; a cached
             // read reports the latter.
@@ -108,8 +108,8 @@ impl BackReader {
         self.consumed = 0;
         let (file, at) = (&self.file, self.at);
         let read = |buffer: &mut [u8], ahead: usize| file.read_at(buffer, at + ahead as u64);
-        let (found, ended) = fill(self.chunk.space(CHUNK), end.saturating_sub(at), read)?;
-        self.chunk.keep(found);
+        let (found, ended) = read_blocks(self.chunk.spare_slice(CHUNK), end.saturating_sub(at), read)?;
+        self.chunk.commit_bytes(found);
         self.at += found as u64;
         self.ended = ended && !self.until.is_open();
         Ok(())
@@ -118,7 +118,7 @@ impl BackReader {
 
 /// Reads until `buffer` is full or `left` bytes are read, which is the end of the file. After a short read, the next
 /// read still has to begin at a block boundary.
-fn fill(
+fn read_blocks(
     buffer: &mut [u8],
     left: u64,
     mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>,
@@ -159,10 +159,10 @@ impl Read for BackReader {
 
 impl BufRead for BackReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.consumed == self.chunk.bytes().len() && !self.ended {
-            self.fill()?;
+        if self.consumed == self.chunk.filled_bytes().len() && !self.ended {
+            self.fill_chunk()?;
         }
-        Ok(self.chunk.bytes().get(self.consumed..).unwrap_or_default())
+        Ok(self.chunk.filled_bytes().get(self.consumed..).unwrap_or_default())
     }
 
     fn consume(&mut self, bytes: usize) {
@@ -191,9 +191,9 @@ mod tests {
             out[..length].copy_from_slice(&bytes[at..at + length]);
             Ok(length)
         };
-        let (found, ended) = fill(&mut buffer, bytes.len() as u64, read).unwrap();
+        let (found, ended) = read_blocks(&mut buffer, bytes.len() as u64, read).unwrap();
         assert!(ended && buffer[..found] == bytes);
-        let stuck = fill(&mut buffer, 100_000, |_, _| Ok(7)).unwrap_err();
+        let stuck = read_blocks(&mut buffer, 100_000, |_, _| Ok(7)).unwrap_err();
         assert_eq!(stuck.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -206,10 +206,10 @@ mod tests {
         for size in [0, 1, 4095, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, bytes.len()] {
             std::fs::write(&path, &bytes[..size]).unwrap();
             let mut found = Vec::new();
-            open(&path).unwrap().read_to_end(&mut found).unwrap();
+            open_uncached(&path).unwrap().read_to_end(&mut found).unwrap();
             assert!(found == bytes[..size], "{size}");
         }
-        assert!(open(&folder.path().join("none")).is_err());
+        assert!(open_uncached(&folder.path().join("none")).is_err());
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 8 * CHUNK, 9 * CHUNK, bytes.len()] {
             let path = folder.path().join(format!("{size}"));
             let mut writer = FileWriter::new(File::create_new(&path).unwrap(), &path);
-            let mut reader = follow(&path, writer.progress()).unwrap();
+            let mut reader = open_following(&path, writer.progress()).unwrap();
             let reading = std::thread::spawn(move || {
                 let mut found = Vec::new();
                 reader.read_to_end(&mut found).map(|_| found)
@@ -237,7 +237,7 @@ mod tests {
         let path = folder.path().join("file");
         for size in [0, 3 * CHUNK] {
             let mut writer = FileWriter::new(File::create(&path).unwrap(), &path);
-            let mut reader = follow(&path, writer.progress()).unwrap();
+            let mut reader = open_following(&path, writer.progress()).unwrap();
             let reading = std::thread::spawn(move || reader.read_to_end(&mut Vec::new()).map(drop));
             writer.write_all(&vec![7; size]).unwrap();
             drop(writer);

@@ -41,7 +41,7 @@ pub(super) fn stays_below(path: &str) -> bool {
 }
 
 /// Returns the path of an object for opening it.
-pub(super) fn checked(root: &Path, path: &str) -> io::Result<PathBuf> {
+pub(super) fn path_below_root(root: &Path, path: &str) -> io::Result<PathBuf> {
     if stays_below(path) { Ok(root.join(path)) } else { Err(leads_out(path)) }
 }
 
@@ -50,7 +50,7 @@ fn leads_out(path: &str) -> io::Error {
 }
 
 /// Returns the folders above an object, and its name in them.
-fn split(path: &str) -> io::Result<(Option<&str>, &str)> {
+fn parent_and_name(path: &str) -> io::Result<(Option<&str>, &str)> {
     if !stays_below(path) {
         return Err(leads_out(path));
     }
@@ -59,26 +59,26 @@ fn split(path: &str) -> io::Result<(Option<&str>, &str)> {
 
 impl OpenFolder {
     /// Opens a folder below `root`; `""` is `root` itself.
-    pub(super) fn existing(root: &Path, path: &str) -> io::Result<Self> {
+    pub(super) fn open_existing(root: &Path, path: &str) -> io::Result<Self> {
         Self::open(root, path, false)
     }
 
     /// Opens a folder below `root` and creates what is missing, `root` included.
-    pub(super) fn created(root: &Path, path: &str) -> io::Result<Self> {
+    pub(super) fn open_or_create(root: &Path, path: &str) -> io::Result<Self> {
         fs::create_dir_all(root)?;
         Self::open(root, path, true)
     }
 
     /// Opens the folder of an object, and returns the object's name in it.
-    pub(super) fn of<'a>(root: &Path, path: &'a str) -> io::Result<(Self, &'a str)> {
-        let (folders, name) = split(path)?;
-        Ok((Self::existing(root, folders.unwrap_or_default())?, name))
+    pub(super) fn open_parent<'a>(root: &Path, path: &'a str) -> io::Result<(Self, &'a str)> {
+        let (folders, name) = parent_and_name(path)?;
+        Ok((Self::open_existing(root, folders.unwrap_or_default())?, name))
     }
 
     /// Opens the folder of an object, creates it if it is missing, and returns the object's name in it.
     pub(super) fn created_for<'a>(root: &Path, path: &'a str) -> io::Result<(Self, &'a str)> {
-        let (folders, name) = split(path)?;
-        Ok((Self::created(root, folders.unwrap_or_default())?, name))
+        let (folders, name) = parent_and_name(path)?;
+        Ok((Self::open_or_create(root, folders.unwrap_or_default())?, name))
     }
 
     fn open(root: &Path, path: &str, create: bool) -> io::Result<Self> {
@@ -99,19 +99,19 @@ impl OpenFolder {
                 }
                 opened => opened,
             };
-            folder = opened.map_err(|e| linked(&folder, part, e))?;
+            folder = opened.map_err(|e| link_error(&folder, part, e))?;
         }
         Ok(Self { folder })
     }
 
     /// Returns a name in this folder.
-    pub(super) fn name<'a>(&'a self, name: &'a str) -> Name<'a> {
+    pub(super) fn entry_name<'a>(&'a self, name: &'a str) -> Name<'a> {
         Name { folder: &self.folder, name }
     }
 }
 
 /// Says that a link is in the way of a folder, where the system says that there is no folder, or too many links.
-fn linked(folder: &OwnedFd, part: &str, error: Errno) -> io::Error {
+fn link_error(folder: &OwnedFd, part: &str, error: Errno) -> io::Error {
     match rustix::fs::readlinkat(folder, part, Vec::new()) {
         Ok(_) if matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -144,18 +144,18 @@ impl Name<'_> {
     }
 
     /// Returns the device and the number of the file, or of the link itself.
-    pub(super) fn identity(self) -> io::Result<(u64, u64)> {
+    pub(super) fn file_identity(self) -> io::Result<(u64, u64)> {
         let facts = rustix::fs::statat(self.folder, self.name, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok((facts.st_dev, facts.st_ino))
     }
 
     /// Returns the name alone.
-    pub(super) fn text(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         self.name
     }
 
     /// Returns another name in the same folder.
-    pub(super) fn beside<'b>(&'b self, name: &'b str) -> Name<'b> {
+    pub(super) fn sibling_name<'b>(&'b self, name: &'b str) -> Name<'b> {
         Name { folder: self.folder, name }
     }
 
@@ -170,7 +170,7 @@ impl Name<'_> {
     }
 
     /// Renames a file, and replaces what has the new name.
-    pub(super) fn rename(self, to: Name<'_>) -> io::Result<()> {
+    pub(super) fn rename_to(self, to: Name<'_>) -> io::Result<()> {
         Ok(rustix::fs::renameat(self.folder, self.name, to.folder, to.name)?)
     }
 
@@ -188,7 +188,7 @@ impl Name<'_> {
     }
 
     /// Gives a file a second name, which must not exist.
-    pub(super) fn link(self, to: Name<'_>) -> io::Result<()> {
+    pub(super) fn link_to(self, to: Name<'_>) -> io::Result<()> {
         Ok(rustix::fs::linkat(self.folder, self.name, to.folder, to.name, AtFlags::empty())?)
     }
 
@@ -207,11 +207,15 @@ mod tests {
     fn paths_that_lead_out_are_refused() {
         for path in ["", "/etc/passwd", "..", "a/../../b", "a//b", "./a", "a/.", "a\0b", "a/"] {
             assert!(!stays_below(path), "{path:?}");
-            assert_eq!(checked(Path::new("/r"), path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{path:?}");
-            assert!(OpenFolder::of(Path::new("/"), path).is_err(), "{path:?}");
+            assert_eq!(
+                path_below_root(Path::new("/r"), path).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput,
+                "{path:?}"
+            );
+            assert!(OpenFolder::open_parent(Path::new("/"), path).is_err(), "{path:?}");
         }
         for path in ["a", "a/b", "..a/b..", "a/...", ".hidden", "a\\b", "C:/x"] {
-            assert_eq!(checked(Path::new("/r"), path).unwrap(), Path::new("/r").join(path));
+            assert_eq!(path_below_root(Path::new("/r"), path).unwrap(), Path::new("/r").join(path));
         }
     }
 
@@ -221,19 +225,19 @@ mod tests {
         let inside = tempfile::tempdir().unwrap();
         let root = inside.path().join("new");
         let (folder, name) = OpenFolder::created_for(&root, "a/b/c").unwrap();
-        drop(folder.name(name).create_new().unwrap());
+        drop(folder.entry_name(name).create_new().unwrap());
         assert!(root.join("a/b/c").is_file());
         std::os::unix::fs::symlink(outside.path(), root.join("a/link")).unwrap();
         for path in ["a/link/x", "a/link/deeper/x"] {
             let error = OpenFolder::created_for(&root, path).unwrap_err();
             assert!(error.to_string().contains("the link `link`"), "{error}");
-            assert!(OpenFolder::of(&root, path).is_err());
+            assert!(OpenFolder::open_parent(&root, path).is_err());
         }
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
         // The root itself is the user's choice.
         std::os::unix::fs::symlink(&root, inside.path().join("alias")).unwrap();
-        let (folder, name) = OpenFolder::of(&inside.path().join("alias"), "a/b/c").unwrap();
-        folder.name(name).remove().unwrap();
+        let (folder, name) = OpenFolder::open_parent(&inside.path().join("alias"), "a/b/c").unwrap();
+        folder.entry_name(name).remove().unwrap();
         assert!(!root.join("a/b/c").exists());
     }
 
@@ -243,10 +247,10 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::write(at("precious"), "content").unwrap();
         std::os::unix::fs::symlink(at("precious"), at("lock")).unwrap();
-        let open = OpenFolder::existing(folder.path(), "").unwrap();
-        assert!(open.name("lock").open_lock(true).unwrap_err().to_string().contains("link"));
-        assert!(open.name("lock").create_new().is_err());
-        open.name("lock").remove().unwrap();
+        let open = OpenFolder::open_existing(folder.path(), "").unwrap();
+        assert!(open.entry_name("lock").open_lock(true).unwrap_err().to_string().contains("link"));
+        assert!(open.entry_name("lock").create_new().is_err());
+        open.entry_name("lock").remove().unwrap();
         assert_eq!(fs::read_to_string(at("precious")).unwrap(), "content");
     }
 }

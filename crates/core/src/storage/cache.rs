@@ -13,7 +13,7 @@ pub fn write_dirty_pages(path: &Path) -> Result<()> {
     #[cfg(target_os = "linux")]
     {
         let failed = |e: std::io::Error| {
-            Error::storage("writing the cache to the disk failed").at(path.display().to_string()).cause(e)
+            Error::storage("writing the cache to the disk failed").at_location(path.display().to_string()).with_cause(e)
         };
         let file = std::fs::File::open(path).map_err(failed)?;
         rustix::fs::syncfs(&file).map_err(|e| failed(e.into()))?;
@@ -30,7 +30,9 @@ pub fn drop_cached(path: &Path) -> Result<bool> {
     #[cfg(target_os = "linux")]
     {
         let failed = |e: std::io::Error| {
-            Error::storage("dropping a file from the cache failed").at(path.display().to_string()).cause(e)
+            Error::storage("dropping a file from the cache failed")
+                .at_location(path.display().to_string())
+                .with_cause(e)
         };
         let file = std::fs::File::open(path).map_err(failed)?;
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(|e| failed(e.into()))?;
@@ -58,8 +60,12 @@ mod tests {
     fn files_stay_as_they_are() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        super::super::save(&super::super::Location::local(&path).unwrap(), &Default::default(), vec![7; 10_000].into())
-            .unwrap();
+        super::super::save_file(
+            &super::super::Location::from_local_path(&path).unwrap(),
+            &Default::default(),
+            vec![7; 10_000].into(),
+        )
+        .unwrap();
         write_dirty_pages(folder.path()).unwrap();
         drop_cached(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [7; 10_000]);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::object::Object;
 use crate::{
-    codec::seal::Blocks,
+    codec::seal::BlockHashes,
     error::{Error, Result},
 };
 
@@ -20,25 +20,26 @@ pub const RESTORE_HINT: &str = "restore the object from a copy of the dataset; `
 /// Expected content of an object.
 #[derive(Debug)]
 pub(super) struct Checks {
-    pub(super) blocks: Blocks,
+    pub(super) blocks: BlockHashes,
     /// Bytes after the blocks, already verified.
     pub(super) tail: Bytes,
 }
 
 impl Checks {
     /// Reads and verifies a range.
-    pub(super) fn range(&self, object: &Object, range: &Range<u64>) -> Result<Bytes> {
-        let (body, within) = (self.blocks.body(), |at: u64| usize::try_from(at).unwrap_or(usize::MAX));
-        let beyond = || damaged(object, "expected a range within the object, found one beyond its end", range.start);
+    pub(super) fn get_verified(&self, object: &Object, range: &Range<u64>) -> Result<Bytes> {
+        let (body, within) = (self.blocks.body_bytes(), |at: u64| usize::try_from(at).unwrap_or(usize::MAX));
+        let beyond =
+            || damage_error(object, "expected a range within the object, found one beyond its end", range.start);
         if range.start >= body {
             let (start, end) = (within(range.start - body), within(range.end.saturating_sub(body)));
             let inside = start <= end && end <= self.tail.len();
             return if inside { Ok(self.tail.slice(start..end)) } else { Err(beyond()) };
         }
-        let around = self.blocks.around(range);
-        let found = object.fetched(around.clone())?;
-        if let Some(at) = self.blocks.damage(around.start, &found) {
-            return Err(damaged(object, BLOCK_MISMATCH, at));
+        let around = self.blocks.covering_range(range);
+        let found = object.get_unverified(around.clone())?;
+        if let Some(at) = self.blocks.find_damage(around.start, &found) {
+            return Err(damage_error(object, BLOCK_MISMATCH, at));
         }
         let start = within(range.start - around.start);
         if range.end <= body {
@@ -50,7 +51,7 @@ impl Checks {
 }
 
 /// Returns the error for bytes that do not match.
-fn damaged(object: &Object, message: &str, byte: u64) -> Error {
+fn damage_error(object: &Object, message: &str, byte: u64) -> Error {
     let place = object.store.location().join(object.path()).to_string();
-    Error::integrity(message).at(place).byte(byte).hint(RESTORE_HINT)
+    Error::integrity(message).at_location(place).at_byte(byte).with_hint(RESTORE_HINT)
 }

@@ -66,8 +66,8 @@ pub(super) fn check_servers(location: &Location, settings: &StoreSettings) -> Re
         let plain = web.filter(|url| url.query().is_none() && url.fragment().is_none());
         if plain.is_none() || http::Uri::from_str(value).is_err() {
             return Err(Error::usage(format!("expected a URL such as https://HOST or http://HOST:PORT in {name}"))
-                .at(location.to_string())
-                .hint("a server is named with its scheme, https:// or http://, and without a query"));
+                .at_location(location.to_string())
+                .with_hint("a server is named with its scheme, https:// or http://, and without a query"));
         }
     }
     Ok(())
@@ -96,7 +96,7 @@ pub(super) fn check_files(settings: &StoreSettings) -> Result<()> {
 }
 
 /// Opens the client of a store; returns it with the path that the URL names.
-pub(super) fn open(
+pub(super) fn open_client(
     url: &Url,
     options: &[(String, String)],
 ) -> object_store::Result<(Arc<dyn ObjectStore>, ObjectPath)> {
@@ -116,12 +116,12 @@ pub(super) fn open(
         ObjectStoreScheme::MicrosoftAzure => built!(MicrosoftAzureBuilder::new().with_url(url.as_str()), false),
         ObjectStoreScheme::Http => built!(HttpBuilder::new().with_url(&url[..Position::BeforePath]), true),
         ObjectStoreScheme::Memory => Arc::new(object_store::memory::InMemory::new()),
-        _ => return Err(generic("expected the URL of a store")),
+        _ => return Err(generic_error("expected the URL of a store")),
     };
     Ok((store, path))
 }
 
-fn generic(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
+fn generic_error(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> StoreError {
     StoreError::Generic { store: "HTTP client", source: cause.into() }
 }
 
@@ -134,9 +134,9 @@ struct Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let builder = configured(options)?;
+        let builder = configured_builder(options)?;
         if self.follows {
-            return Ok(HttpClient::new(builder.build().map_err(generic)?));
+            return Ok(HttpClient::new(builder.build().map_err(generic_error)?));
         }
         let policy = Policy::custom(|attempt| match attempt.previous().first() {
             Some(named) if named.origin() == attempt.url().origin() && attempt.previous().len() <= MAX_REDIRECTS => {
@@ -144,24 +144,24 @@ impl HttpConnector for Connector {
             }
             _ => attempt.stop(),
         });
-        Ok(HttpClient::new(NamedHost(builder.redirect(policy).build().map_err(generic)?)))
+        Ok(HttpClient::new(NamedHost(builder.redirect(policy).build().map_err(generic_error)?)))
     }
 }
 
 /// Returns a builder whose TLS is that of ring: the only implementation that is compiled in, which has to be named
 /// once.
-pub(super) fn client() -> ClientBuilder {
+pub(super) fn client_builder() -> ClientBuilder {
     // It fails if one is named already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     ClientBuilder::new()
 }
 
 /// Returns a builder with all settings that a user can give; those that only programs can give are not used here.
-fn configured(options: &ClientOptions) -> object_store::Result<ClientBuilder> {
+fn configured_builder(options: &ClientOptions) -> object_store::Result<ClientBuilder> {
     use ClientConfigKey as Key;
     let text = |key: Key| options.get_config_value(&key);
     let broken =
-        |key: &Key, text: &str| generic(format!("expected another value of `{}`, found `{text}`", key.as_ref()));
+        |key: &Key, text: &str| generic_error(format!("expected another value of `{}`, found `{text}`", key.as_ref()));
     let duration = |key: Key| -> object_store::Result<Option<Duration>> {
         text(key).map(|text| humantime::parse_duration(&text).map_err(|_| broken(&key, &text))).transpose()
     };
@@ -171,7 +171,7 @@ fn configured(options: &ClientOptions) -> object_store::Result<ClientBuilder> {
         "" | "0" | "false" | "off" | "no" | "n" => Ok(false),
         other => Err(broken(&key, other)),
     };
-    let mut builder = client()
+    let mut builder = client_builder()
         .user_agent(text(Key::UserAgent).unwrap_or_else(|| concat!("shardify/", env!("CARGO_PKG_VERSION")).to_owned()))
         .https_only(!flag(Key::AllowHttp)?)
         .danger_accept_invalid_certs(flag(Key::AllowInvalidCertificates)?)
@@ -183,9 +183,9 @@ fn configured(options: &ClientOptions) -> object_store::Result<ClientBuilder> {
     }
     if let Some(proxy) = text(Key::ProxyUrl) {
         let excluded = text(Key::ProxyExcludes).and_then(|hosts| reqwest::NoProxy::from_string(&hosts));
-        builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(generic)?.no_proxy(excluded));
+        builder = builder.proxy(reqwest::Proxy::all(proxy).map_err(generic_error)?.no_proxy(excluded));
         if let Some(certificate) = text(Key::ProxyCaCertificate) {
-            let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).map_err(generic)?;
+            let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).map_err(generic_error)?;
             builder = builder.tls_certs_merge([certificate]);
         }
     }
@@ -283,18 +283,18 @@ impl Redirected {
     }
 
     /// Returns the redirect that an error of a client comes from.
-    pub(super) fn below<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
+    pub(super) fn find_cause<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e Self> {
         std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
     }
 
     /// Describes the redirect and adds what to do.
-    pub(super) fn explained(&self) -> Error {
+    pub(super) fn to_error(&self) -> Error {
         let Self { from, to, region } = self;
         let to = to.as_ref().map_or_else(String::new, |to| format!(" to {to}"));
         let error = Error::storage(format!("expected an answer of {from}, found a redirect{to}"));
         match region {
-            Some(region) => error.hint(format!("the bucket is in another region: set AWS_REGION={region}")),
-            None => error.hint(
+            Some(region) => error.with_hint(format!("the bucket is in another region: set AWS_REGION={region}")),
+            None => error.with_hint(
                 "nothing was sent there, because credentials are for the host that was named: if the other one is \
                  right, name it as the endpoint",
             ),
@@ -304,7 +304,7 @@ impl Redirected {
 
 impl std::fmt::Display for Redirected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.explained().message())
+        f.write_str(self.to_error().message())
     }
 }
 
@@ -394,9 +394,14 @@ mod tests {
                     store.head("x").unwrap_err(),
                     store.put("x", "1".into()).unwrap_err(),
                     store.put_if_absent("x", "1".into()).unwrap_err(),
-                    store.list("").unwrap_err(),
+                    store.list_folder("").unwrap_err(),
                     store.read("x").map(drop).unwrap_err(),
-                    store.create("x").unwrap().finish().and_then(|staged| store.publish(vec![staged])).unwrap_err(),
+                    store
+                        .create_sink("x")
+                        .unwrap()
+                        .finish()
+                        .and_then(|staged| store.publish_staged(vec![staged]))
+                        .unwrap_err(),
                 ];
                 for error in errors {
                     let expected = format!(

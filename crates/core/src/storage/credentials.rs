@@ -101,7 +101,7 @@ const AZURE: Credentials = Credentials {
 
 impl Credentials {
     /// Returns what a store lacks; `None` if it has credentials, or is of a kind that states what it lacks.
-    pub(super) fn lacking(location: &Location, settings: &StoreSettings) -> Option<Self> {
+    pub(super) fn find_lacking(location: &Location, settings: &StoreSettings) -> Option<Self> {
         let cloud = match location.url().scheme() {
             "s3" | "s3a" => AWS,
             "gs" => GOOGLE,
@@ -124,12 +124,12 @@ impl Credentials {
             return Ok(());
         }
         let message = format!("expected credentials of {}, found none, and no metadata service of a cloud", self.cloud);
-        Err(self.hinted(Error::usage(message).at(location.to_string())))
+        Err(self.add_hints(Error::usage(message).at_location(location.to_string())))
     }
 
     /// Adds the ways to give credentials to an error.
-    pub(super) fn hinted(self, error: Error) -> Error {
-        self.hints.iter().fold(error, |error, hint| error.hint(*hint))
+    pub(super) fn add_hints(self, error: Error) -> Error {
+        self.hints.iter().fold(error, |error, hint| error.with_hint(*hint))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
         let lacks = |url: &str, settings: &[(&str, &str)]| {
             let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             let location = Location::parse(url, std::path::Path::new("/"))?;
-            Ok::<_, Error>(Credentials::lacking(&location, &StoreSettings::new(settings)).is_some())
+            Ok::<_, Error>(Credentials::find_lacking(&location, &StoreSettings::new(settings)).is_some())
         };
         assert!(lacks("s3://bucket/x", &[("AWS_REGION", "eu-west-1"), ("AWS_ACCESS_KEY_ID", "")])?);
         assert!(!lacks("s3://bucket/x", &[("AWS_ACCESS_KEY_ID", "x")])?);

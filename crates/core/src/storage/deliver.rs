@@ -6,7 +6,7 @@ use std::{fs::File, io::Write, path::Path, time::Duration};
 use reqwest::redirect::Policy;
 use url::Url;
 
-use super::{StoreSettings, connect::client, location::plain_urls, remote::runtime, secrets::Secrets};
+use super::{StoreSettings, connect::client_builder, location::plain_urls, remote::shared_runtime, secrets::Secrets};
 use crate::error::{Error, Result};
 
 /// Request timeout: a server that does not answer must not hold up a run.
@@ -17,7 +17,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Errors
 /// When the file cannot be written.
 pub fn append_line(path: &Path, line: &str) -> Result<()> {
-    let failed = |e| Error::storage("writing failed").at(path.display().to_string()).cause(e);
+    let failed = |e| Error::storage("writing failed").at_location(path.display().to_string()).with_cause(e);
     let mut file = File::options().append(true).create(true).open(path).map_err(failed)?;
     // A single write, so that lines of concurrent runs do not interleave.
     file.write_all(format!("{line}\n").as_bytes()).map_err(failed)
@@ -30,10 +30,11 @@ pub fn append_line(path: &Path, line: &str) -> Result<()> {
 /// When the server cannot be reached, does not answer in time, or returns an error status or a redirect.
 pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreSettings) -> Result<()> {
     let place = plain_urls(url.as_str());
-    let secrets = Secrets::of(url, settings).and(token);
-    let failed = |e: reqwest::Error| Error::storage("sending failed").at(&*place).cause(secrets.hidden(&e));
-    runtime()?.block_on(async {
-        let client = client().timeout(TIMEOUT).redirect(Policy::none()).build().map_err(failed)?;
+    let secrets = Secrets::from_url(url, settings).with_secret(token);
+    let failed =
+        |e: reqwest::Error| Error::storage("sending failed").at_location(&*place).with_cause(secrets.redact_error(&e));
+    shared_runtime()?.block_on(async {
+        let client = client_builder().timeout(TIMEOUT).redirect(Policy::none()).build().map_err(failed)?;
         let mut request = client.post(url.clone()).header("content-type", "application/json").body(json);
         if let Some(token) = token {
             request = request.bearer_auth(token);
@@ -46,15 +47,16 @@ pub fn post_json(url: &Url, json: String, token: Option<&str>, settings: &StoreS
         if status.is_redirection() {
             let to =
                 answer.headers().get("location").and_then(|to| to.to_str().ok()).map_or_else(String::new, plain_urls);
-            let to = secrets.hide(&to).escape_debug().to_string();
+            let to = secrets.redact_text(&to).escape_debug().to_string();
             return Err(Error::storage(format!("expected the server to accept the event, found a redirect to `{to}`"))
-                .at(&*place)
-                .hint("nothing was sent there; if that server is the right one, name it"));
+                .at_location(&*place)
+                .with_hint("nothing was sent there; if that server is the right one, name it"));
         }
         let body = answer.text().await.unwrap_or_default();
         // Servers may echo the request, including the token.
-        let body: String = secrets.hide(&body).chars().filter(|c| !c.is_control()).take(200).collect();
-        Err(Error::storage(format!("expected the server to accept the event, found {status}: {body}")).at(&*place))
+        let body: String = secrets.redact_text(&body).chars().filter(|c| !c.is_control()).take(200).collect();
+        Err(Error::storage(format!("expected the server to accept the event, found {status}: {body}"))
+            .at_location(&*place))
     })
 }
 

@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use super::{
     location::Location,
     pin::Pin,
-    store::{Existing, Listed, Lock, ObjectFacts, PIECE, PutOutcome, Reading, Staged, Store, missing, present},
+    store::{
+        Existing, Listed, Lock, ObjectFacts, PIECE, PutOutcome, Reading, Staged, Store, missing_object, require_object,
+    },
     waiting::{SMALL, for_each_waiting},
 };
 use crate::error::{Error, Result};
@@ -23,7 +25,7 @@ impl dyn Store + '_ {
     /// [`Kind::Storage`](crate::error::Kind::Storage) when the store fails.
     pub fn get(&self, path: &str) -> Result<Option<Bytes>> {
         let mut whole = Vec::new();
-        Ok(self.fetch(path, None, &mut whole)?.then(|| whole.into()))
+        Ok(self.read_into(path, None, &mut whole)?.then(|| whole.into()))
     }
 
     /// Appends a whole object, which had `bytes` bytes when it was listed, to `into`.
@@ -31,13 +33,13 @@ impl dyn Store + '_ {
     /// # Errors
     /// When the object is missing or has another size; then `into` may contain a part of it.
     pub fn read_whole(&self, path: &str, bytes: u64, into: &mut Vec<u8>) -> Result<()> {
-        if self.fetch(path, Some(bytes), into)? { Ok(()) } else { Err(missing(self.location(), path)) }
+        if self.read_into(path, Some(bytes), into)? { Ok(()) } else { Err(missing_object(self.location(), path)) }
     }
 
     /// Reads a byte range of an object.
     ///
     /// # Errors
-    /// As [`Store::ranges`].
+    /// As [`Store::get_ranges`].
     pub fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         self.range_of(path, range, &Pin::default())
     }
@@ -45,9 +47,9 @@ impl dyn Store + '_ {
     /// As `get_range`, of the version of the object that `pin` names.
     ///
     /// # Errors
-    /// As [`Store::ranges`].
+    /// As [`Store::get_ranges`].
     pub fn range_of(&self, path: &str, range: Range<u64>, pin: &Pin) -> Result<Bytes> {
-        let found = self.ranges(path, &[range], pin)?.pop();
+        let found = self.get_ranges(path, &[range], pin)?.pop();
         found.ok_or_else(|| Error::internal("a range has no answer"))
     }
 
@@ -56,7 +58,7 @@ impl dyn Store + '_ {
     /// # Errors
     /// When the object is missing or the store fails.
     pub fn read(&self, path: &str) -> Result<Box<dyn Read + Send>> {
-        self.open(path, Reading::Whole(&Pin::default()))
+        self.open_reader(path, Reading::Whole(&Pin::default()))
     }
 
     /// As `read`, for an object that was just written and is read once.
@@ -64,7 +66,7 @@ impl dyn Store + '_ {
     /// # Errors
     /// As `read`.
     pub fn read_back(&self, path: &str) -> Result<Box<dyn BufRead + Send>> {
-        Ok(Box::new(BufReader::with_capacity(PIECE, self.open(path, Reading::Back)?)))
+        Ok(Box::new(BufReader::with_capacity(PIECE, self.open_reader(path, Reading::Back)?)))
     }
 
     /// Checks that objects exist and have the given sizes.
@@ -72,7 +74,8 @@ impl dyn Store + '_ {
     /// # Errors
     /// When one of them is missing or has another size, which the error names, or the store fails.
     pub fn check_present(&self, objects: &[(&str, Option<u64>)]) -> Result<()> {
-        let check = |(path, bytes): &(&str, Option<u64>)| present(self.location(), path, *bytes, self.head(path)?);
+        let check =
+            |(path, bytes): &(&str, Option<u64>)| require_object(self.location(), path, *bytes, self.head(path)?);
         for_each_waiting(self, SMALL, objects, check).map(drop)
     }
 
@@ -81,7 +84,7 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// As [`Store::visit`].
-    pub fn walk(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+    pub fn walk_folder(&self, folder: &str, visit: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         self.visit(folder, &mut |listed| visit(listed).map(ControlFlow::Continue))
     }
 
@@ -89,9 +92,9 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// When the store fails; a missing folder is empty.
-    pub fn list(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
+    pub fn list_folder(&self, folder: &str) -> Result<Vec<ObjectFacts>> {
         let mut out = Vec::new();
-        self.walk(folder, &mut |listed| {
+        self.walk_folder(folder, &mut |listed| {
             match listed {
                 Listed::Object(facts) => out.push(facts),
                 Listed::FolderLink(_) => {}
@@ -107,9 +110,9 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
+    pub fn find_first(&self, folder: &str, wanted: &dyn Fn(&str) -> bool) -> Result<Option<String>> {
         if !self.location().lists_in_order() {
-            return Ok(self.list(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)));
+            return Ok(self.list_folder(folder)?.into_iter().map(|o| o.path).find(|path| wanted(path)));
         }
         let mut first = None;
         self.visit(folder, &mut |listed| {
@@ -151,14 +154,14 @@ impl dyn Store + '_ {
     /// # Errors
     /// When the store fails.
     pub fn settle_deletions(&self, paths: &[String]) -> Result<()> {
-        self.local().map_or(Ok(()), |local| local.settle_deletions(paths))
+        self.as_local().map_or(Ok(()), |local| local.settle_deletions(paths))
     }
 
     /// Names staged objects, as [`Store::name_staged`] does, and replaces nothing.
     ///
     /// # Errors
     /// As [`Store::name_staged`].
-    pub fn publish(&self, staged: Vec<Staged>) -> Result<()> {
+    pub fn publish_staged(&self, staged: Vec<Staged>) -> Result<()> {
         self.name_staged(staged, Existing::Keep)
     }
 
@@ -166,7 +169,7 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// As [`Store::name_staged`].
-    pub fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+    pub fn replace_staged(&self, staged: Vec<Staged>) -> Result<()> {
         self.name_staged(staged, Existing::Replace)
     }
 
@@ -175,21 +178,21 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
-        self.local().map_or(Ok(None), |local| local.link(source, path))
+    pub fn link_object(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
+        self.as_local().map_or(Ok(None), |local| local.link_object(source, path))
     }
 
     /// Whether the start of an object is in memory, so that reading it waits for nothing; false if that is unknown.
     pub fn is_cached(&self, path: &str) -> bool {
-        self.local().is_some_and(|local| local.is_cached(path))
+        self.as_local().is_some_and(|local| local.is_cached(path))
     }
 
     /// Acquires a lock that ends with the process, so that two runs of one command do not write the same names.
     ///
     /// # Errors
     /// [`Kind::Conflict`](crate::error::Kind::Conflict) when another process holds it. Stores without locks succeed.
-    pub fn lock(&self, name: &str) -> Result<Lock> {
-        self.local().map_or(Ok(Lock { _file: None }), |local| local.lock(name))
+    pub fn acquire_lock(&self, name: &str) -> Result<Lock> {
+        self.as_local().map_or(Ok(Lock { _file: None }), |local| local.acquire_lock(name))
     }
 
     /// Whether a process holds a lock; `None` if that cannot be determined. Writes nothing.
@@ -197,13 +200,13 @@ impl dyn Store + '_ {
     /// # Errors
     /// When the store fails.
     pub fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        self.local().map_or(Ok(None), |local| local.is_locked(name))
+        self.as_local().map_or(Ok(None), |local| local.is_locked(name))
     }
 
     /// Removes what killed runs have left in a folder that is no dataset, which has no `vacuum`.
-    pub fn tidy(&self) {
-        if let Some(local) = self.local() {
-            local.tidy();
+    pub fn remove_leftovers(&self) {
+        if let Some(local) = self.as_local() {
+            local.remove_leftovers();
         }
     }
 
@@ -212,11 +215,11 @@ impl dyn Store + '_ {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn now(&self, probe: &str) -> Result<Timestamp> {
-        if let Some(local) = self.local() {
-            return Ok(local.now());
+    pub fn current_time(&self, probe: &str) -> Result<Timestamp> {
+        if let Some(local) = self.as_local() {
+            return Ok(local.current_time());
         }
         self.put(probe, Bytes::from_static(b"the time of this object is that of the store\n"))?;
-        self.head(probe)?.map(|facts| facts.modified).ok_or_else(|| missing(self.location(), probe))
+        self.head(probe)?.map(|facts| facts.modified).ok_or_else(|| missing_object(self.location(), probe))
     }
 }

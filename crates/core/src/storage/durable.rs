@@ -43,15 +43,15 @@ pub(super) struct Syncs {
 
 impl Syncer {
     /// Syncs files or folders in parallel and waits for them.
-    pub(super) fn all(&self, files: impl Iterator<Item = io::Result<File>>) -> io::Result<()> {
+    pub(super) fn sync_all(&self, files: impl Iterator<Item = io::Result<File>>) -> io::Result<()> {
         let mut syncs = Syncs::default();
         for file in files {
-            syncs.start(self, file?, true)?;
+            syncs.start_sync(self, file?, true)?;
         }
         syncs.wait()
     }
 
-    fn tasks(&self) -> io::Result<Sender<Task>> {
+    fn task_sender(&self) -> io::Result<Sender<Task>> {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tasks) = tasks.as_ref() {
             return Ok(tasks.clone());
@@ -73,13 +73,13 @@ impl Syncer {
 
 impl Syncs {
     /// Starts the sync of a complete file.
-    pub(super) fn last(&mut self, syncer: &Syncer, file: File) -> io::Result<()> {
-        self.start(syncer, file, false)
+    pub(super) fn start_complete(&mut self, syncer: &Syncer, file: File) -> io::Result<()> {
+        self.start_sync(syncer, file, false)
     }
 
-    fn start(&mut self, syncer: &Syncer, file: File, whole: bool) -> io::Result<()> {
+    fn start_sync(&mut self, syncer: &Syncer, file: File, whole: bool) -> io::Result<()> {
         let (done, waiting) = bounded(1);
-        let given = syncer.tasks()?.send(Task { file, whole, done });
+        let given = syncer.task_sender()?.send(Task { file, whole, done });
         given.map_err(|_| io::Error::other("the sync threads have ended"))?;
         self.waiting.push(waiting);
         Ok(())
@@ -105,12 +105,12 @@ mod tests {
         let mut syncs = Syncs::default();
         for _ in 0..200 {
             let file = tempfile::tempfile().unwrap();
-            syncs.last(&syncer, file).unwrap();
+            syncs.start_complete(&syncer, file).unwrap();
         }
         syncs.wait().unwrap();
         assert!(syncs.waiting.is_empty());
         // A file that cannot be synced is an error.
-        syncs.last(&syncer, File::open("/dev/null").unwrap()).unwrap();
+        syncs.start_complete(&syncer, File::open("/dev/null").unwrap()).unwrap();
         assert!(syncs.wait().is_err());
     }
 }

@@ -42,8 +42,8 @@ impl NewEntry<'_> {
         {
             // Reading back would find the entry in memory, which proves nothing about the disk.
             let message = format!("version {} was written, but it may not survive a power cut", self.version);
-            let error = Error::storage(message).at(place()).with_effect(Effect::Certain);
-            return Err(error.cause(e.to_string()).hint(self.unsure));
+            let error = Error::storage(message).at_location(place()).with_effect(Effect::Certain);
+            return Err(error.with_cause(e.to_string()).with_hint(self.unsure));
         }
         // Either this version exists, possibly created by a request of this run whose reply was lost, or the store
         // failed before or after it wrote.
@@ -53,9 +53,9 @@ impl NewEntry<'_> {
             (Ok(None), Ok(_)) => {
                 let message = format!("the store says that the {} exists but does not return it", self.name);
                 Err(Error::storage(message)
-                    .at(place())
+                    .at_location(place())
                     .with_effect(Effect::Possible)
-                    .hint("nothing was deleted; run the command again once the store is consistent"))
+                    .with_hint("nothing was deleted; run the command again once the store is consistent"))
             }
             (Err(e), _) => Err(e.with_effect(Effect::Possible)),
         }

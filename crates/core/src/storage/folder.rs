@@ -23,7 +23,7 @@ impl Folder {
         Self { store, path: path.into() }
     }
 
-    fn below(&self, name: &str) -> String {
+    fn object_path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}/{name}", self.path) }
     }
 
@@ -32,32 +32,32 @@ impl Folder {
     /// # Errors
     /// When the store fails.
     pub fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        self.store.get(&self.below(name)).inspect_err(watch::report)
+        self.store.get(&self.object_path(name)).inspect_err(watch::report_fault)
     }
 
     /// Returns the size of an object in bytes; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn bytes(&self, name: &str) -> Result<Option<u64>> {
-        Ok(self.store.head(&self.below(name))?.map(|facts| facts.bytes))
+    pub fn object_bytes(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.store.head(&self.object_path(name))?.map(|facts| facts.bytes))
     }
 
     /// Reads a range of an object.
     ///
     /// # Errors
     /// When the object is missing or shorter than the range.
-    pub fn range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
-        self.store.get_range(&self.below(name), range).inspect_err(watch::report)
+    pub fn get_range(&self, name: &str, range: Range<u64>) -> Result<Bytes> {
+        self.store.get_range(&self.object_path(name), range).inspect_err(watch::report_fault)
     }
 
     /// Calls `visit` with the name of every object below the folder.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn walk(&self, visit: &mut dyn FnMut(&str)) -> Result<()> {
-        let prefix = self.below("");
-        self.store.walk(&self.path, &mut |listed| {
+    pub fn walk_names(&self, visit: &mut dyn FnMut(&str)) -> Result<()> {
+        let prefix = self.object_path("");
+        self.store.walk_folder(&self.path, &mut |listed| {
             match listed {
                 Listed::Object(facts) => visit(facts.path.strip_prefix(&prefix).unwrap_or(&facts.path)),
                 Listed::FolderLink(_) => {}

@@ -22,12 +22,12 @@ pub fn is_full(error: &Error) -> bool {
 /// Adds to the error of a full disk how much is free there, to that of a file which may not grow what limits it, and to
 /// the answer of a server without a bucket or permission what to look at.
 #[must_use]
-pub fn explained(error: Error) -> Error {
+pub fn explain_error(error: Error) -> Error {
     let Some(kind) = cause_of(&error).map(IoError::kind) else { return of_store(error) };
     match kind {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {}
         ErrorKind::FileTooLarge => {
-            return error.hint(
+            return error.with_hint(
                 "files may not grow further there: raise `ulimit -f`, or make smaller shards with --target-shard",
             );
         }
@@ -36,7 +36,7 @@ pub fn explained(error: Error) -> Error {
     let place = error.place().source.clone().map(PathBuf::from).filter(|path| path.is_absolute());
     let Some((folder, free, all)) = place.and_then(|path| free_at(&path)) else { return error };
     let quota = if kind == ErrorKind::QuotaExceeded { ", but your quota is used up" } else { "" };
-    error.hint(format!(
+    error.with_hint(format!(
         "{} of {} are free at {} after the run took back what it wrote{quota}: free some space, or name a folder \
          elsewhere",
         Size(free),
@@ -57,9 +57,9 @@ fn of_store(error: Error) -> Error {
         cause = inner.source();
     }
     if said.contains("NoSuchBucket") {
-        error.hint("there is no such bucket: check its name, and the endpoint that `$AWS_ENDPOINT_URL` names")
+        error.with_hint("there is no such bucket: check its name, and the endpoint that `$AWS_ENDPOINT_URL` names")
     } else if said.contains("403 Forbidden") || said.contains("401 Unauthorized") {
-        error.hint("the server does not allow it: check the URL, the credentials and their permissions")
+        error.with_hint("the server does not allow it: check the URL, the credentials and their permissions")
     } else {
         error
     }
@@ -81,20 +81,24 @@ mod tests {
 
     #[test]
     fn a_full_disk_states_what_is_free_and_other_errors_stay_as_they_are() {
-        let error = |kind| Error::storage("writing failed").at("/tmp/nothing/here").cause(IoError::from(kind));
-        let full = explained(error(ErrorKind::StorageFull));
+        let error =
+            |kind| Error::storage("writing failed").at_location("/tmp/nothing/here").with_cause(IoError::from(kind));
+        let full = explain_error(error(ErrorKind::StorageFull));
         assert!(is_full(&full));
         assert!(full.hints()[0].contains(" are free at /tmp after"), "{:?}", full.hints());
-        let wrapped = explained(Error::storage("outer").at("/tmp").cause(error(ErrorKind::QuotaExceeded)));
+        let wrapped =
+            explain_error(Error::storage("outer").at_location("/tmp").with_cause(error(ErrorKind::QuotaExceeded)));
         assert!(wrapped.hints()[0].contains("quota"), "{:?}", wrapped.hints());
-        assert!(explained(error(ErrorKind::FileTooLarge)).hints()[0].contains("ulimit"));
+        assert!(explain_error(error(ErrorKind::FileTooLarge)).hints()[0].contains("ulimit"));
         for other in [error(ErrorKind::PermissionDenied), Error::storage("x")] {
-            assert!(!is_full(&other) && explained(other).hints().is_empty());
+            assert!(!is_full(&other) && explain_error(other).hints().is_empty());
         }
         assert!(
-            explained(Error::storage("x").at("s3://a/b").cause(IoError::from(ErrorKind::StorageFull)))
-                .hints()
-                .is_empty()
+            explain_error(
+                Error::storage("x").at_location("s3://a/b").with_cause(IoError::from(ErrorKind::StorageFull))
+            )
+            .hints()
+            .is_empty()
         );
     }
 }

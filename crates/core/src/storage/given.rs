@@ -44,29 +44,29 @@ impl SmallFile {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when it is not a file, is too large or cannot be read.
     pub fn read(self, path: &Path) -> Result<Option<Vec<u8>>> {
-        let at = |error: Error| error.at(path.display().to_string());
-        let unreadable = |e: std::io::Error| at(Error::usage(format!("{} cannot be read", self.what)).cause(e));
+        let at = |error: Error| error.at_location(path.display().to_string());
+        let unreadable = |e: std::io::Error| at(Error::usage(format!("{} cannot be read", self.what)).with_cause(e));
         // Without waiting for the writer of a pipe.
         let file: File =
             match rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
                 Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
                 // Of a socket.
-                Err(Errno::NXIO) => return Err(at(self.unlike("a socket or a device"))),
+                Err(Errno::NXIO) => return Err(at(self.wrong_kind("a socket or a device"))),
                 opened => opened.map_err(|e| unreadable(e.into()))?.into(),
             };
-        self.check(path, &file.metadata().map_err(unreadable)?)?;
+        self.check_facts(path, &file.metadata().map_err(unreadable)?)?;
         rustix::fs::fcntl_setfl(&file, OFlags::empty()).map_err(|e| unreadable(e.into()))?;
-        self.take(file).map_err(at).map(Some)
+        self.read_stream(file).map_err(at).map(Some)
     }
 
     /// Reads a stream, such as standard input, to its end.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when it is too large or cannot be read.
-    pub fn take(self, stream: impl Read) -> Result<Vec<u8>> {
+    pub fn read_stream(self, stream: impl Read) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let read = stream.take(self.max + 1).read_to_end(&mut bytes);
-        read.map_err(|e| Error::usage(format!("{} cannot be read", self.what)).cause(e))?;
+        read.map_err(|e| Error::usage(format!("{} cannot be read", self.what)).with_cause(e))?;
         if bytes.len() as u64 > self.max { Err(self.too_large("more")) } else { Ok(bytes) }
     }
 
@@ -75,23 +75,23 @@ impl SmallFile {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when it is not a file, or is too large.
     pub(super) fn check_path(self, path: &Path) -> Result<()> {
-        path.metadata().map_or(Ok(()), |facts| self.check(path, &facts))
+        path.metadata().map_or(Ok(()), |facts| self.check_facts(path, &facts))
     }
 
-    fn check(self, path: &Path, facts: &Metadata) -> Result<()> {
+    fn check_facts(self, path: &Path, facts: &Metadata) -> Result<()> {
         if DESCRIPTORS.iter().any(|descriptors| path.starts_with(descriptors)) {
             return Ok(());
         }
         let error = match kind_of(facts.file_type()) {
-            Some(found) => self.unlike(found),
+            Some(found) => self.wrong_kind(found),
             None if facts.len() > self.max => self.too_large(&Size(facts.len()).to_string()),
             None => return Ok(()),
         };
-        Err(error.at(path.display().to_string()))
+        Err(error.at_location(path.display().to_string()))
     }
 
-    fn unlike(self, found: &str) -> Error {
-        Error::usage(format!("expected {}, found {found}", self.what)).hint("name a regular file")
+    fn wrong_kind(self, found: &str) -> Error {
+        Error::usage(format!("expected {}, found {found}", self.what)).with_hint("name a regular file")
     }
 
     /// Returns the error for a file above the limit.

@@ -60,7 +60,7 @@ impl Listing {
 }
 
 /// Sends a request and repeats it if its response is cut off. The request must not change any named object.
-pub(super) async fn repeated<T, F: Future<Output = Result<T, StoreError>>>(
+pub(super) async fn retry_request<T, F: Future<Output = Result<T, StoreError>>>(
     request: impl Fn() -> F,
 ) -> Result<T, StoreError> {
     let mut retries = 0;

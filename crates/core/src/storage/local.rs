@@ -39,7 +39,7 @@ use rustix::{
 
 use super::{
     back,
-    beneath::{Name, OpenFolder, checked, stays_below},
+    beneath::{Name, OpenFolder, path_below_root, stays_below},
     durable::{Syncer, Syncs},
     location::Location,
     naming,
@@ -47,7 +47,7 @@ use super::{
     sink::FileWriter,
     store::{
         Existing, Local, Lock, ObjectFacts, Pending, PutOutcome, Reading, SYSTEM_FOLDER, Sink, Staged, Store, Visit,
-        beyond, changed, missing, occupied,
+        beyond_end, changed_object, missing_object, occupied_name,
     },
     walk,
 };
@@ -85,7 +85,7 @@ pub struct LocalStore {
 impl LocalStore {
     /// Opens the folder `root`, which need not exist yet.
     pub fn new(root: PathBuf) -> Self {
-        let location = Location::local(&root).unwrap_or_else(|_| fallback_location());
+        let location = Location::from_local_path(&root).unwrap_or_else(|_| fallback_location());
         let mut prefix = TransactionId::fresh().0;
         prefix.truncate(12);
         Self {
@@ -101,8 +101,8 @@ impl LocalStore {
     }
 
     /// Returns the path of an object for reading it.
-    fn at(&self, path: &str) -> io::Result<PathBuf> {
-        checked(&self.root, path)
+    fn object_path(&self, path: &str) -> io::Result<PathBuf> {
+        path_below_root(&self.root, path)
     }
 
     /// Opens a file for reading.
@@ -110,7 +110,7 @@ impl LocalStore {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let file = match self.folder.get_or_init(|| File::open(&self.root).ok()) {
             Some(folder) if stays_below(path) => rustix::fs::openat(folder, path, flags, Mode::empty()),
-            _ => rustix::fs::open(self.at(path)?, flags, Mode::empty()),
+            _ => rustix::fs::open(self.object_path(path)?, flags, Mode::empty()),
         };
         Ok(file?)
     }
@@ -124,8 +124,8 @@ impl LocalStore {
             let name = folder.rsplit('/').next().unwrap_or_default();
             let is_own = is_below_run || run_of_folder(name).is_some() || run_of_name(name).is_some();
             let removed = || {
-                let (above, name) = OpenFolder::of(&self.root, folder)?;
-                above.name(name).remove_folder()
+                let (above, name) = OpenFolder::open_parent(&self.root, folder)?;
+                above.entry_name(name).remove_folder()
             };
             if !is_own || removed().is_err() {
                 return;
@@ -134,7 +134,7 @@ impl LocalStore {
         }
     }
 
-    fn failed(&self, path: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
+    fn operation_error(&self, path: &str, doing: &str) -> impl FnOnce(io::Error) -> Error {
         let place = self.root.join(path).display().to_string();
         let message = format!("{doing} failed");
         move |cause| {
@@ -143,9 +143,9 @@ impl LocalStore {
                 io::ErrorKind::InvalidInput => Some("nothing is read, written or deleted outside of the folder"),
                 _ => None,
             };
-            let error = Error::storage(message).at(place).cause(cause);
+            let error = Error::storage(message).at_location(place).with_cause(cause);
             match hint {
-                Some(hint) => error.hint(hint),
+                Some(hint) => error.with_hint(hint),
                 None => error,
             }
         }
@@ -161,43 +161,43 @@ impl LocalStore {
             if !above.is_dir() && matches!(cause.kind(), io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists) {
                 let found = if above.exists() { "a file" } else { "a link to nothing" };
                 return Error::usage(format!("expected a folder, found {found}"))
-                    .at(place)
-                    .hint("a dataset is a folder of shards: name one that is new, or has a dataset");
+                    .at_location(place)
+                    .with_hint("a dataset is a folder of shards: name one that is new, or has a dataset");
             }
-            let error = Error::storage(message).at(root.display().to_string());
+            let error = Error::storage(message).at_location(root.display().to_string());
             match cause.kind() {
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => error
-                    .cause(cause)
-                    .hint(format!("you may not write to {place}: name a folder that you may write to")),
-                _ => error.cause(cause).hint("name another folder for the dataset"),
+                    .with_cause(cause)
+                    .with_hint(format!("you may not write to {place}: name a folder that you may write to")),
+                _ => error.with_cause(cause).with_hint("name another folder for the dataset"),
             }
         }
     }
 
-    fn stage(&self, path: &str) -> Result<StagedFile> {
-        let to = self.at(path).map_err(self.failed(path, "writing"))?;
+    fn stage_file(&self, path: &str) -> Result<StagedFile> {
+        let to = self.object_path(path).map_err(self.operation_error(path, "writing"))?;
         self.existing_ancestor();
-        let folder = self.staging(None).map_err(self.no_folder("creating the folder of the dataset"))?;
+        let folder = self.staging_folder(None).map_err(self.no_folder("creating the folder of the dataset"))?;
         let name = format!("{}-{}", self.prefix, self.serial.fetch_add(1, Ordering::Relaxed));
         let from = self.root.join(STAGING).join(&name);
         Ok(StagedFile { folder, name, from, to, named: false, syncs: Syncs::default() })
     }
 
     /// Returns the staging folder, and opens it anew if it is the one that `removed` names.
-    fn staging(&self, removed: Option<&Arc<OpenFolder>>) -> io::Result<Arc<OpenFolder>> {
+    fn staging_folder(&self, removed: Option<&Arc<OpenFolder>>) -> io::Result<Arc<OpenFolder>> {
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         match &*staging {
             Some(open) if !removed.is_some_and(|removed| Arc::ptr_eq(open, removed)) => Ok(Arc::clone(open)),
-            _ => Ok(Arc::clone(staging.insert(Arc::new(OpenFolder::created(&self.root, STAGING)?)))),
+            _ => Ok(Arc::clone(staging.insert(Arc::new(OpenFolder::open_or_create(&self.root, STAGING)?)))),
         }
     }
 
     /// Creates a file in the staging folder, which another process may have removed because it was empty.
     fn create_staged(&self, staged: &mut StagedFile) -> io::Result<File> {
-        match staged.name().create_new() {
-            Err(e) if absent(&e) => {
-                staged.folder = self.staging(Some(&staged.folder))?;
-                staged.name().create_new()
+        match staged.staged_name().create_new() {
+            Err(e) if is_absent(&e) => {
+                staged.folder = self.staging_folder(Some(&staged.folder))?;
+                staged.staged_name().create_new()
             }
             created => created,
         }
@@ -205,13 +205,13 @@ impl LocalStore {
 
     /// Writes `bytes` to a staged file and syncs it.
     fn stage_whole(&self, path: &str, bytes: &[u8]) -> Result<StagedFile> {
-        let mut staged = self.stage(path)?;
+        let mut staged = self.stage_file(path)?;
         let mut write = || {
             let mut file = self.create_staged(&mut staged)?;
             file.write_all(bytes)?;
             file.sync_data()
         };
-        write().map_err(self.failed(path, "writing"))?;
+        write().map_err(self.operation_error(path, "writing"))?;
         Ok(staged)
     }
 
@@ -225,22 +225,22 @@ impl LocalStore {
         let mut files = Vec::with_capacity(staged.len());
         for object in staged {
             let (path, mut file) = object.into_parts::<StagedFile>()?;
-            file.syncs.wait().map_err(self.failed(&path, "writing"))?;
+            file.syncs.wait().map_err(self.operation_error(&path, "writing"))?;
             files.push((path, file));
         }
         let mut named = Vec::with_capacity(files.len());
         for (path, mut file) in files {
-            let (folder, name) = self.folder_for(&path).map_err(self.failed(&path, "creating the folder"))?;
-            match rename(file.name(), folder.name(name), &path) {
+            let (folder, name) = self.folder_for(&path).map_err(self.operation_error(&path, "creating the folder"))?;
+            match rename(file.staged_name(), folder.entry_name(name), &path) {
                 Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(occupied(&self.location, &path)),
-                Err(e) => return Err(self.failed(&path, "naming")(e)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(occupied_name(&self.location, &path)),
+                Err(e) => return Err(self.operation_error(&path, "naming")(e)),
             }
             file.named = true;
             given(&path);
             named.push(file.to.clone());
         }
-        self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.failed("", "syncing the folder"))
+        self.sync_folders(named.iter().map(PathBuf::as_path)).map_err(self.operation_error("", "syncing the folder"))
     }
 
     /// Returns the closest folder above the root that existed before this store created any.
@@ -279,7 +279,7 @@ impl LocalStore {
                 .take_while(|folder| folder.starts_with(existing_ancestor))
                 .map(Path::to_owned),
         );
-        self.syncer.all(folders.iter().map(File::open))
+        self.syncer.sync_all(folders.iter().map(File::open))
     }
 
     /// Appends a file that had so many bytes when it was listed.
@@ -295,21 +295,21 @@ impl LocalStore {
             let count = retry_on_intr(|| read(&file, spare_capacity(into)))?;
             let found = into.len() - start;
             if found > expected {
-                return Ok(Err(changed(&self.location, path, bytes, "more")));
+                return Ok(Err(changed_object(&self.location, path, bytes, "more")));
             }
             if found == expected {
                 return Ok(Ok(()));
             }
             if count == 0 {
-                return Ok(Err(changed(&self.location, path, bytes, &found.to_string())));
+                return Ok(Err(changed_object(&self.location, path, bytes, &found.to_string())));
             }
         }
     }
 
     /// Reads a range that must exist completely.
-    fn range(&self, path: &str, range: &Range<u64>) -> Result<Bytes> {
+    fn read_range(&self, path: &str, range: &Range<u64>) -> Result<Bytes> {
         let read = || {
-            let file = File::open(self.at(path)?)?;
+            let file = File::open(self.object_path(path)?)?;
             let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(io::Error::other)?;
             // A request beyond the end of the file must not allocate its length first.
             let found = file.metadata()?.len();
@@ -324,9 +324,9 @@ impl LocalStore {
         };
         match read() {
             Ok(Ok(bytes)) => Ok(bytes.into()),
-            Ok(Err(found)) => Err(beyond(&self.location, path, range, found)),
-            Err(e) if absent(&e) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "reading")(e).byte(range.start)),
+            Ok(Err(found)) => Err(beyond_end(&self.location, path, range, found)),
+            Err(e) if is_absent(&e) => Err(missing_object(&self.location, path)),
+            Err(e) => Err(self.operation_error(path, "reading")(e).at_byte(range.start)),
         }
     }
 }
@@ -336,46 +336,48 @@ impl Store for LocalStore {
         &self.location
     }
 
-    fn local(&self) -> Option<&dyn Local> {
+    fn as_local(&self) -> Option<&dyn Local> {
         Some(self)
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        match self.at(path).and_then(fs::metadata) {
-            Ok(meta) if meta.is_file() => Ok(Some(facts(path.to_owned(), &meta))),
+        match self.object_path(path).and_then(fs::metadata) {
+            Ok(meta) if meta.is_file() => Ok(Some(object_facts(path.to_owned(), &meta))),
             Ok(_) => Ok(None),
-            Err(e) if absent(&e) => Ok(None),
-            Err(e) => Err(self.failed(path, "looking up")(e)),
+            Err(e) if is_absent(&e) => Ok(None),
+            Err(e) => Err(self.operation_error(path, "looking up")(e)),
         }
     }
 
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
         let read = match bytes {
             Some(bytes) => self.read_listed(path, bytes, into),
-            None => self.at(path).and_then(File::open).and_then(|mut file| file.read_to_end(into).map(|_| Ok(()))),
+            None => {
+                self.object_path(path).and_then(File::open).and_then(|mut file| file.read_to_end(into).map(|_| Ok(())))
+            }
         };
         match read {
             Ok(read) => read.map(|()| true),
-            Err(e) if absent(&e) => Ok(false),
-            Err(e) => Err(self.failed(path, "reading")(e)),
+            Err(e) if is_absent(&e) => Ok(false),
+            Err(e) => Err(self.operation_error(path, "reading")(e)),
         }
     }
 
-    fn ranges(&self, path: &str, ranges: &[Range<u64>], _: &Pin) -> Result<Vec<Bytes>> {
-        ranges.iter().map(|range| self.range(path, range)).collect()
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>], _: &Pin) -> Result<Vec<Bytes>> {
+        ranges.iter().map(|range| self.read_range(path, range)).collect()
     }
 
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
         let Some(facts) = self.head(path)? else { return Ok(None) };
         let start = facts.bytes.saturating_sub(bytes);
-        Ok(Some((self.range(path, &(start..facts.bytes))?, facts.bytes)))
+        Ok(Some((self.read_range(path, &(start..facts.bytes))?, facts.bytes)))
     }
 
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
-        let opened = self.at(path).and_then(|path| -> io::Result<Box<dyn Read + Send>> {
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        let opened = self.object_path(path).and_then(|path| -> io::Result<Box<dyn Read + Send>> {
             Ok(match reading {
                 Reading::Whole(_) | Reading::Start => Box::new(File::open(path)?),
-                Reading::Back => back::open(&path)?,
+                Reading::Back => back::open_uncached(&path)?,
                 Reading::Range(range, _) => {
                     let mut file = File::open(path)?;
                     file.seek(io::SeekFrom::Start(range.start))?;
@@ -383,13 +385,15 @@ impl Store for LocalStore {
                 }
             })
         });
-        opened.map_err(|e| if absent(&e) { missing(&self.location, path) } else { self.failed(path, "opening")(e) })
+        opened.map_err(|e| {
+            if is_absent(&e) { missing_object(&self.location, path) } else { self.operation_error(path, "opening")(e) }
+        })
     }
 
     fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
-        let top = if folder.is_empty() { Ok(self.root.clone()) } else { self.at(folder) };
-        let top = top.map_err(self.failed(folder, "listing"))?;
-        walk::walk(&top, folder, visit)
+        let top = if folder.is_empty() { Ok(self.root.clone()) } else { self.object_path(folder) };
+        let top = top.map_err(self.operation_error(folder, "listing"))?;
+        walk::walk_folder(&top, folder, visit)
     }
 
     fn write(&self, path: &str, bytes: Bytes, existing: Existing) -> Result<PutOutcome> {
@@ -398,44 +402,45 @@ impl Store for LocalStore {
             self.name_staged(vec![Staged::new(path, staged)], existing)?;
             return Ok(PutOutcome::Created);
         }
-        let (folder, name) = self.folder_for(path).map_err(self.failed(path, "creating the folder"))?;
-        match naming::exclusively(staged.name(), folder.name(name), path) {
+        let (folder, name) = self.folder_for(path).map_err(self.operation_error(path, "creating the folder"))?;
+        match naming::rename_no_replace(staged.staged_name(), folder.entry_name(name), path) {
             Ok(()) => {
                 // Repeating the sync would prove nothing: the kernel reports a failed sync only once.
                 self.sync_folders(std::iter::once(staged.to.as_path()))
-                    .map_err(|e| self.failed(path, "syncing the folder")(e).with_effect(Effect::Certain))?;
+                    .map_err(|e| self.operation_error(path, "syncing the folder")(e).with_effect(Effect::Certain))?;
                 Ok(PutOutcome::Created)
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(PutOutcome::Exists),
-            Err(e) => Err(self.failed(path, "creating")(e).with_effect(Effect::Possible)),
+            Err(e) => Err(self.operation_error(path, "creating")(e).with_effect(Effect::Possible)),
         }
     }
 
     fn delete_all(&self, paths: &[String]) -> Result<()> {
         for path in paths {
-            match OpenFolder::of(&self.root, path).and_then(|(folder, name)| folder.name(name).remove()) {
+            match OpenFolder::open_parent(&self.root, path).and_then(|(folder, name)| folder.entry_name(name).remove())
+            {
                 Ok(()) => self.remove_empty_folders(path),
-                Err(e) if absent(&e) => {}
-                Err(e) => return Err(self.failed(path, "deleting")(e)),
+                Err(e) if is_absent(&e) => {}
+                Err(e) => return Err(self.operation_error(path, "deleting")(e)),
             }
         }
         Ok(())
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        let mut staged = self.stage(path)?;
-        let file = self.create_staged(&mut staged).map_err(self.failed(path, "creating"))?;
+    fn create_sink(&self, path: &str) -> Result<Box<dyn Sink>> {
+        let mut staged = self.stage_file(path)?;
+        let file = self.create_staged(&mut staged).map_err(self.operation_error(path, "creating"))?;
         let (file, syncer) = (FileWriter::new(file, &staged.from), Arc::clone(&self.syncer));
         Ok(Box::new(LocalSink { path: path.to_owned(), file, syncer, staged }))
     }
 
     fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
         if existing == Existing::Replace {
-            return self.name_all(staged, |from, to, _| from.rename(to), &mut |_| {});
+            return self.name_all(staged, |from, to, _| from.rename_to(to), &mut |_| {});
         }
         // An error drops `named`, which removes the names given so far.
         let mut named = Named { root: &self.root, paths: Vec::new() };
-        self.name_all(staged, naming::exclusively, &mut |path| named.paths.push(path.to_owned()))?;
+        self.name_all(staged, naming::rename_no_replace, &mut |path| named.paths.push(path.to_owned()))?;
         named.paths.clear();
         Ok(())
     }
@@ -455,35 +460,35 @@ impl Local for LocalStore {
         false
     }
 
-    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
+    fn link_object(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
         let Some(source) = source.local_path() else { return Ok(None) };
-        let staged = self.stage(path)?;
+        let staged = self.stage_file(path)?;
         // A link to a symbolic link would not outlive its target.
-        let linked = fs::canonicalize(source).and_then(|source| staged.name().link_from(&source));
+        let linked = fs::canonicalize(source).and_then(|source| staged.staged_name().link_from(&source));
         match linked {
             Ok(()) => Ok(Some(Staged::new(path, staged))),
-            Err(e) if absent(&e) => Err(missing(&self.location, &source.display().to_string())),
+            Err(e) if is_absent(&e) => Err(missing_object(&self.location, &source.display().to_string())),
             // Another file system, one without hard links, or too many links: the caller has to copy.
             Err(_) => Ok(None),
         }
     }
 
-    fn lock(&self, name: &str) -> Result<Lock> {
+    fn acquire_lock(&self, name: &str) -> Result<Lock> {
         self.existing_ancestor();
-        let folder =
-            OpenFolder::created(&self.root, LOCKS).map_err(self.no_folder("creating the folder of the dataset"))?;
+        let folder = OpenFolder::open_or_create(&self.root, LOCKS)
+            .map_err(self.no_folder("creating the folder of the dataset"))?;
         let path = format!("{LOCKS}/{name}");
-        let file = folder.name(name).open_lock(true).map_err(self.failed(&path, "creating a lock"))?;
+        let file = folder.entry_name(name).open_lock(true).map_err(self.operation_error(&path, "creating a lock"))?;
         let busy = || {
             Err(Error::conflict("another process runs the same command on this dataset")
-                .at(self.root.join(&path).display().to_string())
-                .hint("wait for it to end, then try again"))
+                .at_location(self.root.join(&path).display().to_string())
+                .with_hint("wait for it to end, then try again"))
         };
         let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
         match file.try_lock() {
             // Another process may have deleted the file between its creation and the lock; a lock on it would be
             // invisible.
-            Ok(()) if folder.name(name).identity().ok() == file.metadata().ok().map(identity) => {
+            Ok(()) if folder.entry_name(name).file_identity().ok() == file.metadata().ok().map(identity) => {
                 Ok(Lock { _file: Some(file) })
             }
             Ok(()) | Err(fs::TryLockError::WouldBlock) => busy(),
@@ -493,11 +498,11 @@ impl Local for LocalStore {
     }
 
     fn is_locked(&self, name: &str) -> Result<Option<bool>> {
-        let folder = OpenFolder::existing(&self.root, LOCKS);
-        let file = match folder.and_then(|folder| folder.name(name).open_lock(false)) {
+        let folder = OpenFolder::open_existing(&self.root, LOCKS);
+        let file = match folder.and_then(|folder| folder.entry_name(name).open_lock(false)) {
             Ok(file) => file,
-            Err(e) if absent(&e) => return Ok(Some(false)),
-            Err(e) => return Err(self.failed(name, "checking a lock")(e)),
+            Err(e) if is_absent(&e) => return Ok(Some(false)),
+            Err(e) => return Err(self.operation_error(name, "checking a lock")(e)),
         };
         Ok(match file.try_lock_shared() {
             Ok(()) => Some(false),
@@ -509,29 +514,35 @@ impl Local for LocalStore {
     fn settle_deletions(&self, paths: &[String]) -> Result<()> {
         // A missing folder was emptied and removed, which is durable once the one above it is.
         let existing = |path: &Path| path.ancestors().skip(1).find(|folder| folder.is_dir()).map(Path::to_owned);
-        let folders: BTreeSet<PathBuf> = paths.iter().filter_map(|path| existing(&self.at(path).ok()?)).collect();
-        self.syncer.all(folders.iter().map(File::open)).map_err(self.failed("", "syncing the folder of deleted files"))
+        let folders: BTreeSet<PathBuf> =
+            paths.iter().filter_map(|path| existing(&self.object_path(path).ok()?)).collect();
+        self.syncer
+            .sync_all(folders.iter().map(File::open))
+            .map_err(self.operation_error("", "syncing the folder of deleted files"))
     }
 
-    fn tidy(&self) {
+    fn remove_leftovers(&self) {
         let is_old = |entry: &fs::DirEntry| {
             let age = entry.metadata().ok().and_then(|meta| meta.modified().ok()?.elapsed().ok());
             age.is_some_and(|age| age > ABANDONED)
         };
-        let Ok(staging) = OpenFolder::existing(&self.root, STAGING) else { return };
+        let Ok(staging) = OpenFolder::open_existing(&self.root, STAGING) else { return };
         let left = fs::read_dir(self.root.join(STAGING)).into_iter().flatten().flatten();
         for name in left.filter(is_old).filter_map(|entry| entry.file_name().into_string().ok()) {
-            let _ = staging.name(&name).remove();
+            let _ = staging.entry_name(&name).remove();
         }
         // A folder that is not empty stays: it is in use, or holds something else.
         for path in [STAGING, SYSTEM_FOLDER] {
-            if OpenFolder::of(&self.root, path).and_then(|(above, name)| above.name(name).remove_folder()).is_err() {
+            if OpenFolder::open_parent(&self.root, path)
+                .and_then(|(above, name)| above.entry_name(name).remove_folder())
+                .is_err()
+            {
                 break;
             }
         }
     }
 
-    fn now(&self) -> Timestamp {
+    fn current_time(&self) -> Timestamp {
         Timestamp::now()
     }
 }
@@ -549,8 +560,8 @@ pub(super) struct StagedFile {
 }
 
 impl StagedFile {
-    fn name(&self) -> Name<'_> {
-        self.folder.name(&self.name)
+    fn staged_name(&self) -> Name<'_> {
+        self.folder.entry_name(&self.name)
     }
 }
 
@@ -568,7 +579,7 @@ impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.named {
             // A failure cannot be handled in `drop`; `vacuum` clears the staging folder.
-            let _ = self.name().remove();
+            let _ = self.staged_name().remove();
         }
     }
 }
@@ -583,7 +594,8 @@ impl Drop for Named<'_> {
     fn drop(&mut self) {
         for path in &self.paths {
             // A file that cannot be removed stays behind: no log entry refers to it.
-            let _ = OpenFolder::of(self.root, path).and_then(|(folder, name)| folder.name(name).remove());
+            let _ =
+                OpenFolder::open_parent(self.root, path).and_then(|(folder, name)| folder.entry_name(name).remove());
         }
     }
 }
@@ -597,11 +609,11 @@ struct LocalSink {
 
 impl LocalSink {
     /// Adds the path of the file to an error.
-    fn named(&self, error: Error) -> Error {
+    fn add_path(&self, error: Error) -> Error {
         if error.kind() != Kind::Storage || error.place().source.is_some() {
             return error;
         }
-        Error::storage("writing failed").at(self.staged.to.display().to_string()).cause(error)
+        Error::storage("writing failed").at_location(self.staged.to.display().to_string()).with_cause(error)
     }
 }
 
@@ -609,7 +621,9 @@ impl Write for LocalSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes).map_err(|e| match e.kind() {
             io::ErrorKind::Interrupted => e,
-            _ => Error::storage("writing failed").at(self.staged.to.display().to_string()).cause(e).into(),
+            _ => {
+                Error::storage("writing failed").at_location(self.staged.to.display().to_string()).with_cause(e).into()
+            }
         })
     }
 
@@ -625,26 +639,27 @@ impl Sink for LocalSink {
         bytes: u64,
         look: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<u64> {
-        self.file.append_from(source, bytes, look).map_err(|e| self.named(e))
+        self.file.append_from(source, bytes, look).map_err(|e| self.add_path(e))
     }
 
-    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
-        back::follow(&self.staged.from, self.file.progress()).ok()
+    fn read_following(&self) -> Option<Box<dyn BufRead + Send>> {
+        back::open_following(&self.staged.from, self.file.progress()).ok()
     }
 
     fn finish(self: Box<Self>) -> Result<Staged> {
         let Self { path, file, syncer, mut staged } = *self;
-        let durable = file.finish().and_then(|file| staged.syncs.last(&syncer, file));
-        durable.map_err(|e| Error::storage("writing failed").at(staged.to.display().to_string()).cause(e))?;
+        let durable = file.finish().and_then(|file| staged.syncs.start_complete(&syncer, file));
+        durable
+            .map_err(|e| Error::storage("writing failed").at_location(staged.to.display().to_string()).with_cause(e))?;
         Ok(Staged::new(path, staged))
     }
 }
 
-pub(super) fn absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-pub(super) fn facts(path: String, meta: &fs::Metadata) -> ObjectFacts {
+pub(super) fn object_facts(path: String, meta: &fs::Metadata) -> ObjectFacts {
     let modified = meta.modified().ok().and_then(|t| Timestamp::try_from(t).ok()).unwrap_or_default();
     ObjectFacts { path, bytes: meta.len(), modified, etag: None }
 }

@@ -31,24 +31,32 @@ impl Location {
             text.split_once("://").map(|(scheme, _)| scheme).or_else(|| text.strip_prefix("file:").map(|_| "file"));
         let Some(scheme) = scheme.map(str::to_ascii_lowercase) else {
             let path = folder.join(text);
-            return if is_mistaken(text, &path) { Err(malformed(text).hint(OWN_NAME)) } else { Self::local(&path) };
+            return if is_mistaken(text, &path) {
+                Err(malformed_location(text).with_hint(OWN_NAME))
+            } else {
+                Self::from_local_path(&path)
+            };
         };
-        let url = || Url::parse(text).map_err(|e| malformed(text).cause(e));
+        let url = || Url::parse(text).map_err(|e| malformed_location(text).with_cause(e));
         if scheme == "file" {
-            let path = url()?.to_file_path().map_err(|()| malformed(text))?;
-            return if is_mistaken(text, &path) { Err(malformed(text).hint(OWN_NAME)) } else { Self::local(&path) };
+            let path = url()?.to_file_path().map_err(|()| malformed_location(text))?;
+            return if is_mistaken(text, &path) {
+                Err(malformed_location(text).with_hint(OWN_NAME))
+            } else {
+                Self::from_local_path(&path)
+            };
         }
         if !REMOTE_SCHEMES.contains(&&*scheme) {
             let known = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
             let found = if known { format!("`{scheme}:`") } else { "none".to_owned() };
             return Err(Error::usage(format!("expected a path or a URL of a known scheme, found {found}"))
-                .at(plain_argument(text))
-                .hint("use a path or one of file:, s3:, gs:, az:, http:, https:"));
+                .at_location(plain_argument(text))
+                .with_hint("use a path or one of file:, s3:, gs:, az:, http:, https:"));
         }
         let url = url()?;
         let shown = without_secrets(&url);
         if (!url.has_host() && scheme != "memory") || plain_urls(shown.as_str()) != shown.as_str() {
-            return Err(malformed(text));
+            return Err(malformed_location(text));
         }
         Ok(Self { url, local: None })
     }
@@ -57,9 +65,9 @@ impl Location {
     ///
     /// # Errors
     /// When the path is not absolute after normalising.
-    pub fn local(path: &Path) -> Result<Self> {
-        let path = normalise(path);
-        let url = Url::from_file_path(&path).map_err(|()| malformed(&path.to_string_lossy()))?;
+    pub fn from_local_path(path: &Path) -> Result<Self> {
+        let path = normalise_path(path);
+        let url = Url::from_file_path(&path).map_err(|()| malformed_location(&path.to_string_lossy()))?;
         Ok(Self { url, local: Some(path) })
     }
 
@@ -91,7 +99,7 @@ impl Location {
         }
         if let Some(local) = &self.local {
             let path = local.join(below);
-            if let Ok(location) = Self::local(&path) {
+            if let Ok(location) = Self::from_local_path(&path) {
                 return location;
             }
         }
@@ -104,7 +112,7 @@ impl Location {
 
     /// Returns the path of this location relative to `above`; empty if they are equal, `None` if it is not below
     /// `above`.
-    pub fn below(&self, above: &Self) -> Option<String> {
+    pub fn relative_to(&self, above: &Self) -> Option<String> {
         if let (Some(path), Some(above)) = (&self.local, &above.local) {
             return Some(path.strip_prefix(above).ok()?.to_string_lossy().into_owned());
         }
@@ -120,7 +128,7 @@ impl Location {
     pub fn split_name(&self) -> Option<(Self, String)> {
         if let Some(path) = &self.local {
             let name = path.file_name()?.to_string_lossy().into_owned();
-            return Some((Self::local(path.parent()?).ok()?, name));
+            return Some((Self::from_local_path(path.parent()?).ok()?, name));
         }
         let name = self.url.path_segments()?.rfind(|s| !s.is_empty())?.to_owned();
         let name = percent_decode(&name);
@@ -130,8 +138,8 @@ impl Location {
     }
 }
 
-fn malformed(text: &str) -> Error {
-    Error::usage("expected a path or URL").at(plain_argument(text))
+fn malformed_location(text: &str) -> Error {
+    Error::usage("expected a path or URL").at_location(plain_argument(text))
 }
 
 /// What to do if a file has a name like a URL.
@@ -218,7 +226,7 @@ fn percent_decode(text: &str) -> String {
     object_store::path::Path::from_url_path(text).map_or_else(|_| text.to_owned(), |p| p.to_string())
 }
 
-fn normalise(path: &Path) -> PathBuf {
+fn normalise_path(path: &Path) -> PathBuf {
     use std::path::Component;
     let mut out = PathBuf::new();
     for component in path.components() {
@@ -410,7 +418,7 @@ mod tests {
 
     #[test]
     fn below_returns_the_path_relative_to_a_parent() {
-        let below = |one: &str, other: &str| parse(one).below(&parse(other));
+        let below = |one: &str, other: &str| parse(one).relative_to(&parse(other));
         assert_eq!(below("/a/b/c", "/a").unwrap(), "b/c");
         assert_eq!(below("/a", "/a").unwrap(), "");
         assert_eq!(below("/ab", "/a"), None);

@@ -58,7 +58,7 @@ pub use checks::{BLOCK_MISMATCH, RESTORE_HINT};
 pub use deliver::{append_line, post_json};
 pub use entry::NewEntry;
 pub use folder::Folder;
-pub use full::{explained, is_full};
+pub use full::{explain_error, is_full};
 pub use given::SmallFile;
 pub use local::LocalStore;
 pub use location::{Location, plain_argument, plain_urls};
@@ -74,8 +74,8 @@ pub use store::{
     Existing, Listed, Local, Lock, ObjectFacts, PutOutcome, Reading, SYSTEM_FOLDER, Sink, Staged, Store, Visit,
     checked_path, is_missing,
 };
-pub use waiting::{REMOTE_REQUESTS, SMALL, for_each_waiting, waiting, with_io_threads};
-pub use watch::{Watch, capture_fault, watched};
+pub use waiting::{REMOTE_REQUESTS, SMALL, for_each_waiting, run_waiting, with_io_threads};
+pub use watch::{Watch, capture_fault, watch_store};
 
 use crate::error::{Error, Result};
 
@@ -83,7 +83,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// When the scheme is unknown or the settings are incomplete.
-pub fn open(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Store>> {
+pub fn open_store(location: &Location, settings: &StoreSettings) -> Result<Arc<dyn Store>> {
     if let Some(opener) = settings.opener() {
         return opener(location);
     }
@@ -102,10 +102,10 @@ pub fn read_small(file: SmallFile, location: &Location, settings: &StoreSettings
         return Ok(file.read(path)?.map(Bytes::from));
     }
     let Some((folder, name)) = location.split_name() else { return Ok(None) };
-    let store = open(&folder, settings)?;
+    let store = open_store(&folder, settings)?;
     match store.head(&name)? {
         Some(facts) if facts.bytes > file.max => {
-            Err(file.too_large(&crate::units::Size(facts.bytes).to_string()).at(location.to_string()))
+            Err(file.too_large(&crate::units::Size(facts.bytes).to_string()).at_location(location.to_string()))
         }
         Some(_) => store.get(&name),
         None => Ok(None),
@@ -116,20 +116,20 @@ pub fn read_small(file: SmallFile, location: &Location, settings: &StoreSettings
 ///
 /// # Errors
 /// When the location names no file, or the store fails.
-pub fn save(location: &Location, settings: &StoreSettings, bytes: Bytes) -> Result<()> {
-    let failed = || Error::storage("writing the file failed").at(location.to_string());
+pub fn save_file(location: &Location, settings: &StoreSettings, bytes: Bytes) -> Result<()> {
+    let failed = || Error::storage("writing the file failed").at_location(location.to_string());
     if let Some(path) = location.local_path() {
-        return save::save(path, &bytes).map_err(|e| failed().cause(e));
+        return save::save_local(path, &bytes).map_err(|e| failed().with_cause(e));
     }
     let (folder, name) = location.split_name().ok_or_else(failed)?;
-    open(&folder, settings)?.put(&name, bytes)
+    open_store(&folder, settings)?.put(&name, bytes)
 }
 
 /// Creates a temporary local file, near the dataset if that is local, for records that do not fit into memory.
 ///
 /// # Errors
 /// When the file cannot be created.
-pub fn scratch(location: &Location) -> Result<Scratch> {
+pub fn create_scratch(location: &Location) -> Result<Scratch> {
     Scratch::new(location)
 }
 

@@ -12,12 +12,12 @@ use bytes::Bytes;
 use super::{
     checks::Checks,
     pin::Pin,
-    ranges::{Fetched, Prefetched, part, requests as requests_of},
-    store::{Reading, Store, beyond, changed},
+    ranges::{Fetched, Prefetched, covering_requests as requests_of, slice_range},
+    store::{Reading, Store, beyond_end, changed_object},
     watch,
 };
 use crate::{
-    codec::seal::Blocks,
+    codec::seal::BlockHashes,
     error::{Error, Kind, Result},
 };
 
@@ -57,7 +57,7 @@ impl Object {
     /// Returns the object with ranges verified block by block as they are read. `tail` holds the bytes after the
     /// blocks, already verified.
     #[must_use]
-    pub fn checked(self, blocks: Blocks, tail: Bytes) -> Self {
+    pub fn with_checks(self, blocks: BlockHashes, tail: Bytes) -> Self {
         Self { checks: Some(Arc::new(Checks { blocks, tail })), ..self }
     }
 
@@ -71,7 +71,7 @@ impl Object {
     }
 
     /// Returns the size in bytes.
-    pub fn bytes(&self) -> u64 {
+    pub fn byte_count(&self) -> u64 {
         self.bytes
     }
 
@@ -89,7 +89,7 @@ impl Object {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn sibling(&self, name: &str) -> Result<Option<Bytes>> {
+    pub fn read_sibling(&self, name: &str) -> Result<Option<Bytes>> {
         let folder = self.path.rfind('/').map_or("", |slash| &self.path[..=slash]);
         self.store.get(&format!("{folder}{name}"))
     }
@@ -98,63 +98,64 @@ impl Object {
     ///
     /// # Errors
     /// When the object is missing or shorter than the range.
-    pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
+    pub fn get_range(&self, range: Range<u64>) -> Result<Bytes> {
         match &self.checks {
-            Some(checks) => checks.range(self, &range),
-            None => self.fetched(range),
+            Some(checks) => checks.get_verified(self, &range),
+            None => self.get_unverified(range),
         }
     }
 
-    pub(super) fn fetched(&self, range: Range<u64>) -> Result<Bytes> {
+    pub(super) fn get_unverified(&self, range: Range<u64>) -> Result<Bytes> {
         let length = range.end.saturating_sub(range.start);
-        let Some(remote) = &self.remote else { return self.fetch(range) };
+        let Some(remote) = &self.remote else { return self.fetch_range(range) };
         if let Some(found) = remote.fetched.get(&range) {
             return Ok(found);
         }
         if length >= WINDOW || range.end > self.bytes {
-            return self.fetch(range);
+            return self.fetch_range(range);
         }
         let mut window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = part(window.0, &window.1, &range) {
+        if let Some(found) = slice_range(window.0, &window.1, &range) {
             return Ok(found);
         }
         // Parquet readers begin at the end and proceed backwards.
         let start =
             if range.end == self.bytes { range.start.min(self.bytes.saturating_sub(WINDOW)) } else { range.start };
         let end = (start + WINDOW).clamp(range.end, self.bytes.max(range.end));
-        let bytes = self.fetch(start..end)?;
+        let bytes = self.fetch_range(start..end)?;
         *window = (start, bytes);
-        part(window.0, &window.1, &range).ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
+        slice_range(window.0, &window.1, &range)
+            .ok_or_else(|| Error::internal("a range is not in what was fetched for it"))
     }
 
     /// Returns a range of a remote object if it is already in memory.
-    pub fn cached(&self, range: &Range<u64>) -> Option<Bytes> {
+    pub fn cached_range(&self, range: &Range<u64>) -> Option<Bytes> {
         // Verified objects are read in blocks.
         let remote = self.remote.as_ref().filter(|_| self.checks.is_none())?;
         remote.fetched.get(range).or_else(|| {
             let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
-            part(window.0, &window.1, range)
+            slice_range(window.0, &window.1, range)
         })
     }
 
     /// Reads exactly a range, without caching neighbouring bytes. For isolated ranges.
     ///
     /// # Errors
-    /// As [`range`](Self::range).
+    /// As [`get_range`](Self::get_range).
     pub fn exact_range(&self, range: Range<u64>) -> Result<Bytes> {
         if self.checks.is_some() {
-            return self.range(range);
+            return self.get_range(range);
         }
-        match self.cached(&range) {
+        match self.cached_range(&range) {
             Some(found) => Ok(found),
-            None => self.fetch(range),
+            None => self.fetch_range(range),
         }
     }
 
     /// Reads a range from the store.
-    pub(super) fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+    pub(super) fn fetch_range(&self, range: Range<u64>) -> Result<Bytes> {
         if range.end > self.bytes {
-            return Err(beyond(self.store.location(), &self.path, &range, self.bytes));
+            return Err(beyond_end(self.store.location(), &self.path, &range, self.bytes));
         }
         let found = match &self.remote {
             Some(remote) => self.store.range_of(&self.path, range, &remote.pin),
@@ -162,10 +163,10 @@ impl Object {
         };
         // The object had these bytes when it was listed.
         let found = found.map_err(|e| match e.kind() {
-            Kind::Input => changed(self.store.location(), &self.path, self.bytes, "fewer").cause(e),
+            Kind::Input => changed_object(self.store.location(), &self.path, self.bytes, "fewer").with_cause(e),
             _ => e,
         });
-        found.inspect_err(watch::report)
+        found.inspect_err(watch::report_fault)
     }
 
     /// Fetches ranges before they are read, several at a time and neighbours together. They stay in memory as long as
@@ -174,7 +175,7 @@ impl Object {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn prefetch(&self, mut wanted: Vec<Range<u64>>) -> Result<Option<Prefetched>> {
+    pub fn prefetch_ranges(&self, mut wanted: Vec<Range<u64>>) -> Result<Option<Prefetched>> {
         let Some(remote) = &self.remote else { return Ok(None) };
         let window = {
             let window = remote.window.lock().unwrap_or_else(PoisonError::into_inner);
@@ -185,8 +186,8 @@ impl Object {
         if requests.is_empty() {
             return Ok(None);
         }
-        let found = self.store.ranges(&self.path, &requests, &remote.pin).inspect_err(watch::report)?;
-        Ok(Some(remote.fetched.hold(requests.iter().map(|range| range.start).zip(found))))
+        let found = self.store.get_ranges(&self.path, &requests, &remote.pin).inspect_err(watch::report_fault)?;
+        Ok(Some(remote.fetched.hold_spans(requests.iter().map(|range| range.start).zip(found))))
     }
 
     /// Opens the object from its first byte.
@@ -195,11 +196,11 @@ impl Object {
     /// When the object is missing.
     pub fn read(&self) -> Result<Box<dyn Read + Send>> {
         let opened = match &self.remote {
-            Some(remote) => self.store.open(&self.path, Reading::Whole(&remote.pin)),
+            Some(remote) => self.store.open_reader(&self.path, Reading::Whole(&remote.pin)),
             None => self.store.read(&self.path),
         };
         let place = self.store.location().join(&self.path).to_string();
-        Ok(Box::new(watch::ReportingReader(opened.inspect_err(watch::report)?, place)))
+        Ok(Box::new(watch::ReportingReader(opened.inspect_err(watch::report_fault)?, place)))
     }
 
     /// Opens a range of the object for sequential reading. Reading fails if the object ends before the range does.
@@ -210,7 +211,7 @@ impl Object {
         let left = range.end.saturating_sub(range.start);
         let unpinned = Pin::default();
         let pin = self.remote.as_ref().map_or(&unpinned, |remote| &remote.pin);
-        let inner = self.store.open(&self.path, Reading::Range(range, pin)).inspect_err(watch::report)?;
+        let inner = self.store.open_reader(&self.path, Reading::Range(range, pin)).inspect_err(watch::report_fault)?;
         let place = self.store.location().join(&self.path).to_string();
         let whole = WholeRange { inner, left, object: self.clone() };
         Ok(Box::new(watch::ReportingReader(Box::new(whole), place)))
@@ -221,7 +222,7 @@ impl Object {
     /// # Errors
     /// When the object is missing.
     pub fn read_start(&self) -> Result<Box<dyn Read + Send>> {
-        self.store.open(&self.path, Reading::Start)
+        self.store.open_reader(&self.path, Reading::Start)
     }
 
     /// Opens the object from its first byte, for it was just written and is read once.
@@ -247,7 +248,7 @@ impl parquet::file::reader::ChunkReader for Object {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        self.range(start..start + length as u64)
+        self.get_range(start..start + length as u64)
             .map_err(|e| parquet::errors::ParquetError::External(Box::new(std::io::Error::from(e))))
     }
 }
@@ -265,7 +266,7 @@ impl Read for WholeRange {
         let read = self.inner.read(buffer)?;
         if read == 0 && self.left > 0 && !buffer.is_empty() {
             let Object { store, path, bytes, .. } = &self.object;
-            return Err(changed(store.location(), path, *bytes, "fewer").into());
+            return Err(changed_object(store.location(), path, *bytes, "fewer").into());
         }
         self.left = self.left.saturating_sub(read as u64);
         Ok(read)
@@ -285,7 +286,7 @@ impl Read for RangeReader {
         if end <= self.at {
             return Ok(0);
         }
-        let bytes = self.object.range(self.at..end)?;
+        let bytes = self.object.get_range(self.at..end)?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         self.at += bytes.len() as u64;
         Ok(bytes.len())
@@ -302,7 +303,7 @@ mod tests {
     fn ranges_are_read_as_streams_and_never_end_early() {
         let folder = tempfile::tempdir().unwrap();
         let local: Arc<dyn Store> = Arc::new(LocalStore::new(folder.path().to_owned()));
-        let remote: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let remote: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let bytes: Vec<u8> = (0..20_u32 << 20).map(|i| i.to_le_bytes()[usize::from(i % 3 == 0)]).collect();
         for store in [local, remote] {
             store.put("a", bytes.clone().into()).unwrap();

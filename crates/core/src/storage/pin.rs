@@ -25,28 +25,28 @@ impl Pin {
     }
 
     /// Returns the condition of a request. Weak tags can be compared but cannot be used as conditions.
-    pub(super) fn condition(&self) -> Option<String> {
+    pub(super) fn if_match_tag(&self) -> Option<String> {
         self.0.get().filter(|etag| !etag.starts_with("W/")).cloned()
     }
 
     /// Checks the entity tag of a response.
-    pub(super) fn check(&self, found: Option<&str>, location: &Location, path: &str) -> Result<()> {
+    pub(super) fn check_etag(&self, found: Option<&str>, location: &Location, path: &str) -> Result<()> {
         let Some(found) = found else { return Ok(()) };
         let expected = self.0.get_or_init(|| found.to_owned());
-        if strong(expected) == strong(found) { Ok(()) } else { Err(self.changed(found, location, path)) }
+        if bare_etag(expected) == bare_etag(found) { Ok(()) } else { Err(self.version_changed(found, location, path)) }
     }
 
     /// Returns the error for an object whose version has changed.
-    pub(super) fn changed(&self, found: &str, location: &Location, path: &str) -> Error {
+    pub(super) fn version_changed(&self, found: &str, location: &Location, path: &str) -> Error {
         let expected = self.0.get().map_or("", String::as_str);
         Error::storage(format!("expected the object with entity tag {expected}, found {found}"))
-            .at(location.join(path).to_string())
-            .hint("the object was overwritten while it was read; run the command again")
+            .at_location(location.join(path).to_string())
+            .with_hint("the object was overwritten while it was read; run the command again")
     }
 }
 
 /// Returns a tag without its weakness mark and its quotes, which the listings of Azure leave out.
-fn strong(etag: &str) -> &str {
+fn bare_etag(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }
 
@@ -62,32 +62,32 @@ mod tests {
     fn a_listing_may_leave_out_the_quotes_of_a_tag() {
         let location = Location::parse("az://lake", std::path::Path::new("/")).unwrap();
         for (listed, found) in [("0x8D", "\"0x8D\""), ("\"0x8D\"", "\"0x8D\""), ("W/\"1\"", "\"1\"")] {
-            Pin::new(Some(listed)).check(Some(found), &location, "a.csv").unwrap();
+            Pin::new(Some(listed)).check_etag(Some(found), &location, "a.csv").unwrap();
         }
-        assert!(Pin::new(Some("0x8D")).check(Some("\"0x8E\""), &location, "a.csv").is_err());
+        assert!(Pin::new(Some("0x8D")).check_etag(Some("\"0x8E\""), &location, "a.csv").is_err());
     }
 
     #[test]
     fn an_object_that_is_overwritten_while_it_is_read_is_an_error() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let bytes = |value: u8| vec![value; 20 << 20];
         store.put("a", bytes(1).into()).unwrap();
         let listed = store.head("a").unwrap().unwrap();
         let (unknown, known) = (Object::new(Arc::clone(&store), "a", listed.bytes), {
             Object::new(Arc::clone(&store), "a", listed.bytes).of_version(listed.etag.as_deref())
         });
-        assert_eq!(unknown.range(0..4).unwrap(), [1, 1, 1, 1].as_slice());
+        assert_eq!(unknown.get_range(0..4).unwrap(), [1, 1, 1, 1].as_slice());
         let mut begun = unknown.read().unwrap();
         begun.read_exact(&mut [0; 100]).unwrap();
         store.put("a", bytes(2).into()).unwrap();
         for object in [&unknown, &known] {
-            assert!(object.range(5 << 20..6 << 20).unwrap_err().to_string().contains("entity tag"));
+            assert!(object.get_range(5 << 20..6 << 20).unwrap_err().to_string().contains("entity tag"));
             assert!(object.exact_range(5 << 20..5 << 20 | 9).is_err());
-            assert!(object.prefetch(vec![9 << 20..10 << 20, 15 << 20..16 << 20]).is_err());
+            assert!(object.prefetch_ranges(vec![9 << 20..10 << 20, 15 << 20..16 << 20]).is_err());
             assert!(object.read().map(drop).is_err());
         }
         assert!(std::io::copy(&mut begun, &mut std::io::sink()).is_err(), "the second half is of another object");
         let fresh = Object::new(Arc::clone(&store), "a", listed.bytes);
-        assert_eq!(fresh.range(0..4).unwrap(), [2, 2, 2, 2].as_slice());
+        assert_eq!(fresh.get_range(0..4).unwrap(), [2, 2, 2, 2].as_slice());
     }
 }

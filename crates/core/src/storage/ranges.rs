@@ -27,7 +27,7 @@ const MAX_REQUEST: u64 = 8 << 20;
 const LOOK_BACK: usize = 64;
 
 /// Returns the requests that cover all wanted ranges, in order; each range lies within one of them.
-pub(super) fn requests(mut wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
+pub(super) fn covering_requests(mut wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
     wanted.retain(|range| range.start < range.end);
     wanted.sort_by_key(|range| (range.start, range.end));
     let mut pieces: Vec<Range<u64>> = Vec::with_capacity(wanted.len());
@@ -37,7 +37,7 @@ pub(super) fn requests(mut wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
             _ => pieces.push(range),
         }
     }
-    let joined = joined(&pieces);
+    let joined = plan_joins(&pieces);
     let mut requests: Vec<Range<u64>> = Vec::new();
     for (number, piece) in pieces.into_iter().enumerate() {
         match requests.last_mut() {
@@ -50,7 +50,7 @@ pub(super) fn requests(mut wanted: Vec<Range<u64>>) -> Vec<Range<u64>> {
 
 /// Decides for each piece whether it is fetched with the previous one: the smallest gaps are closed until they add up
 /// to the size of the pieces.
-fn joined(pieces: &[Range<u64>]) -> Vec<bool> {
+fn plan_joins(pieces: &[Range<u64>]) -> Vec<bool> {
     let mut room: u64 = pieces.iter().map(|piece| piece.end - piece.start).sum();
     let mut gaps: Vec<(u64, usize)> =
         pieces.windows(2).enumerate().map(|(number, pair)| (pair[1].start - pair[0].end, number + 1)).collect();
@@ -78,20 +78,20 @@ struct Spans {
 }
 
 impl Fetched {
-    fn lock(&self) -> MutexGuard<'_, Spans> {
+    fn lock_spans(&self) -> MutexGuard<'_, Spans> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a range if one span contains all of it.
     pub(super) fn get(&self, range: &Range<u64>) -> Option<Bytes> {
-        let spans = self.lock();
+        let spans = self.lock_spans();
         let before = spans.held.range(..=(range.start, u64::MAX)).rev().take(LOOK_BACK);
-        before.into_iter().find_map(|((start, _), bytes)| part(*start, bytes, range))
+        before.into_iter().find_map(|((start, _), bytes)| slice_range(*start, bytes, range))
     }
 
     /// Holds spans, given by start and bytes, until the returned guard is dropped.
-    pub(super) fn hold(self: &Arc<Self>, found: impl Iterator<Item = (u64, Bytes)>) -> Prefetched {
-        let mut spans = self.lock();
+    pub(super) fn hold_spans(self: &Arc<Self>, found: impl Iterator<Item = (u64, Bytes)>) -> Prefetched {
+        let mut spans = self.lock_spans();
         let mut keys = Vec::new();
         for (start, bytes) in found {
             let key = (start, spans.next);
@@ -105,7 +105,7 @@ impl Fetched {
 }
 
 /// Returns a range of bytes that begin at `start` if they contain all of it.
-pub(super) fn part(start: u64, bytes: &Bytes, range: &Range<u64>) -> Option<Bytes> {
+pub(super) fn slice_range(start: u64, bytes: &Bytes, range: &Range<u64>) -> Option<Bytes> {
     let at = |offset: u64| usize::try_from(offset.checked_sub(start)?).ok();
     let (first, end) = (at(range.start)?, at(range.end)?);
     (first <= end && end <= bytes.len()).then(|| bytes.slice(first..end))
@@ -120,7 +120,7 @@ pub struct Prefetched {
 
 impl Drop for Prefetched {
     fn drop(&mut self) {
-        let mut spans = self.fetched.lock();
+        let mut spans = self.fetched.lock_spans();
         self.keys.iter().for_each(|key| drop(spans.held.remove(key)));
     }
 }
@@ -151,7 +151,7 @@ mod tests {
                 at = piece.end;
                 wanted.insert(usize::try_from(random(wanted.len() as u64 + 1)).unwrap(), piece);
             }
-            let found = requests(wanted.clone());
+            let found = covering_requests(wanted.clone());
             assert!(found.is_sorted_by_key(|range| range.start));
             assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start), "{found:?}");
             assert!(bytes_of(&found) <= 2 * bytes_of(&wanted));
@@ -164,29 +164,29 @@ mod tests {
     #[test]
     fn neighbouring_ranges_are_one_request_up_to_a_limit() {
         let neighbours = |count: u64, size: u64| (0..count).map(|n| n * size..(n + 1) * size).collect();
-        assert_eq!(requests(neighbours(1000, 4096)).as_slice(), std::slice::from_ref(&(0..4_096_000)));
-        assert_eq!(requests(neighbours(12, 1 << 20)), [0..8 << 20, 8 << 20..12 << 20]);
-        assert_eq!(requests(neighbours(2, 10 << 20)), [0..10 << 20, 10 << 20..20 << 20]);
+        assert_eq!(covering_requests(neighbours(1000, 4096)).as_slice(), std::slice::from_ref(&(0..4_096_000)));
+        assert_eq!(covering_requests(neighbours(12, 1 << 20)), [0..8 << 20, 8 << 20..12 << 20]);
+        assert_eq!(covering_requests(neighbours(2, 10 << 20)), [0..10 << 20, 10 << 20..20 << 20]);
         // A small gap between large pieces is fetched; a large gap between small pieces is not.
         assert_eq!(
-            requests(vec![1000..5000, 0..900, 4000..6000, 9_000_000..9_000_001]),
+            covering_requests(vec![1000..5000, 0..900, 4000..6000, 9_000_000..9_000_001]),
             [0..6000, 9_000_000..9_000_001]
         );
-        assert_eq!(requests(vec![0..10, 100..110]), [0..10, 100..110]);
-        assert!(requests(vec![5..5, 7..7]).is_empty());
+        assert_eq!(covering_requests(vec![0..10, 100..110]), [0..10, 100..110]);
+        assert!(covering_requests(vec![5..5, 7..7]).is_empty());
     }
 
     #[test]
     fn fetched_ranges_are_held_until_the_guard_is_dropped() {
         let fetched = Arc::new(Fetched::default());
         let span = |start: u64, text: &'static [u8]| (start, Bytes::from_static(text));
-        let one = fetched.hold([span(10, b"abcdef"), span(30, b"xyz")].into_iter());
-        let other = fetched.hold([span(10, b"ab"), span(12, b"c")].into_iter());
+        let one = fetched.hold_spans([span(10, b"abcdef"), span(30, b"xyz")].into_iter());
+        let other = fetched.hold_spans([span(10, b"ab"), span(12, b"c")].into_iter());
         assert_eq!(fetched.get(&(12..15)).unwrap(), &b"cde"[..]);
         assert_eq!((fetched.get(&(12..17)), fetched.get(&(9..11)), fetched.get(&(29..31))), (None, None, None));
         drop(one);
         assert_eq!((fetched.get(&(10..12)).unwrap(), fetched.get(&(10..13))), (Bytes::from_static(b"ab"), None));
         drop(other);
-        assert!(fetched.get(&(10..12)).is_none() && fetched.lock().held.is_empty());
+        assert!(fetched.get(&(10..12)).is_none() && fetched.lock_spans().held.is_empty());
     }
 }

@@ -30,7 +30,10 @@ use super::{
     pin::Pin,
     secrets::Secrets,
     settings::StoreSettings,
-    store::{Existing, Listed, ObjectFacts, PutOutcome, Reading, Sink, Staged, Store, Visit, beyond, changed, missing},
+    store::{
+        Existing, Listed, ObjectFacts, PutOutcome, Reading, Sink, Staged, Store, Visit, beyond_end, changed_object,
+        missing_object,
+    },
     upload::Uploads,
 };
 use crate::error::{Effect, Error, Kind, Result};
@@ -97,18 +100,18 @@ impl RemoteStore {
         let secrets = Secrets::new(location, settings);
         if location.is_web() && location.url().query().is_some() {
             return Err(Error::usage("expected a URL without a query")
-                .at(location.to_string())
-                .hint("download the file, or use an s3:, gs: or az: URL with credentials in the environment"));
+                .at_location(location.to_string())
+                .with_hint("download the file, or use an s3:, gs: or az: URL with credentials in the environment"));
         }
         // Characters that are not allowed in a header would cause a panic inside the library.
         let of_headers = |name: &str| name.starts_with("AWS_") || name.starts_with("AZURE_");
         let broken = |(name, value): &&(String, String)| of_headers(name) && value.contains(char::is_control);
         if let Some((name, _)) = settings.iter().find(broken) {
             return Err(Error::usage(format!("expected a setting of one line, found a control character in {name}"))
-                .at(location.to_string())
-                .hint("a line feed at the end often comes from reading the value from a file"));
+                .at_location(location.to_string())
+                .with_hint("a line feed at the end often comes from reading the value from a file"));
         }
-        let lacking = Credentials::lacking(location, settings);
+        let lacking = Credentials::find_lacking(location, settings);
         if let Some(lacking) = lacking {
             lacking.check_metadata_service(location)?;
         }
@@ -122,13 +125,16 @@ impl RemoteStore {
         // As for other programs, an empty setting is none.
         let given = settings.iter().filter(|(_, value)| !value.is_empty());
         options.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
-        let (inner, prefix) = connect::open(location.url(), &options).map_err(|e| {
-            Error::usage("opening the store failed").at(location.to_string()).cause(secrets.hidden(&e)).hint(
-                "credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, \
+        let (inner, prefix) = connect::open_client(location.url(), &options).map_err(|e| {
+            Error::usage("opening the store failed")
+                .at_location(location.to_string())
+                .with_cause(secrets.redact_error(&e))
+                .with_hint(
+                    "credentials come from the usual environment variables, e.g. AWS_ACCESS_KEY_ID, AWS_REGION, \
                  GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME",
-            )
+                )
         })?;
-        let store = Self::of(inner, prefix, location.clone(), secrets);
+        let store = Self::from_parts(inner, prefix, location.clone(), secrets);
         Ok(Self { endpoint: endpoint_of(settings), lacking, ..store })
     }
 
@@ -136,13 +142,13 @@ impl RemoteStore {
     ///
     /// # Errors
     /// Never in practice.
-    pub fn memory() -> Result<Self> {
+    pub fn in_memory() -> Result<Self> {
         let location = Location::parse("memory:///", std::path::Path::new("/"))?;
         let inner: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
-        Ok(Self::of(inner, ObjectPath::default(), location, Secrets::default()))
+        Ok(Self::from_parts(inner, ObjectPath::default(), location, Secrets::default()))
     }
 
-    fn of(inner: Arc<dyn ObjectStore>, prefix: ObjectPath, location: Location, secrets: Secrets) -> Self {
+    fn from_parts(inner: Arc<dyn ObjectStore>, prefix: ObjectPath, location: Location, secrets: Secrets) -> Self {
         let uploads = Uploads::new(Arc::clone(&inner), secrets.clone());
         Self { inner, prefix, location, secrets, uploads, endpoint: None, lacking: None }
     }
@@ -153,38 +159,41 @@ impl RemoteStore {
     /// When the location's path is not valid for an object store.
     pub fn rooted_at(&self, location: &Location) -> Result<Self> {
         let prefix = ObjectPath::from_url_path(location.url().path()).map_err(|e| {
-            Error::usage("opening the store failed").at(location.to_string()).cause(self.secrets.hidden(&e))
+            Error::usage("opening the store failed")
+                .at_location(location.to_string())
+                .with_cause(self.secrets.redact_error(&e))
         })?;
-        let store = Self::of(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone());
+        let store = Self::from_parts(Arc::clone(&self.inner), prefix, location.clone(), self.secrets.clone());
         Ok(Self { lacking: self.lacking, ..store })
     }
 
-    fn at(&self, path: &str) -> Result<ObjectPath> {
-        let refused =
-            || Error::storage("the store does not accept this name").at(format!("{}, {path:?}", self.location));
+    fn object_path(&self, path: &str) -> Result<ObjectPath> {
+        let refused = || {
+            Error::storage("the store does not accept this name").at_location(format!("{}, {path:?}", self.location))
+        };
         let mut full = self.prefix.clone();
         // A folder may be named with a slash at its end.
         let named = path.strip_suffix('/').unwrap_or(path);
         if !named.is_empty() && !stays_below(named) {
-            return Err(refused().hint("nothing is read, written or deleted outside of the folder"));
+            return Err(refused().with_hint("nothing is read, written or deleted outside of the folder"));
         }
         for part in named.split('/').filter(|part| !part.is_empty()) {
-            full = full.join(PathPart::parse(part).map_err(|e| refused().cause(e))?);
+            full = full.join(PathPart::parse(part).map_err(|e| refused().with_cause(e))?);
         }
         Ok(full)
     }
 
-    fn failed(&self, path: &str, doing: &str, cause: &StoreError) -> Error {
-        let error = self.secrets.failed(doing, cause).at(self.location.join(path).to_string());
+    fn operation_error(&self, path: &str, doing: &str, cause: &StoreError) -> Error {
+        let error = self.secrets.operation_error(doing, cause).at_location(self.location.join(path).to_string());
         match self.lacking {
-            Some(lacking) => lacking.hinted(error),
+            Some(lacking) => lacking.add_hints(error),
             None => error,
         }
     }
 
     /// Reads a file of a plain web server as one response; such a server need not support ranges.
     fn read_web(&self, path: &str, at: &ObjectPath) -> Result<Box<dyn Read + Send>> {
-        match runtime()?.block_on(self.inner.get(at)) {
+        match shared_runtime()?.block_on(self.inner.get(at)) {
             Ok(result) => Ok(Box::new(WebReader {
                 body: result.into_stream(),
                 name: self.location.join(path).to_string(),
@@ -192,8 +201,8 @@ impl RemoteStore {
                 ahead: Bytes::new(),
                 at: 0,
             })),
-            Err(StoreError::NotFound { .. }) => Err(missing(&self.location, path)),
-            Err(e) => Err(self.failed(path, "reading", &e)),
+            Err(StoreError::NotFound { .. }) => Err(missing_object(&self.location, path)),
+            Err(e) => Err(self.operation_error(path, "reading", &e)),
         }
     }
 
@@ -203,17 +212,17 @@ impl RemoteStore {
             match self.range_of(path, &at, 0..FIRST_BYTES, pin).await {
                 Ok(first) => Ok(Some(first)),
                 Err(Failed::Version(e)) => Err(e),
-                Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
+                Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing_object(&self.location, path)),
                 // An empty object has no valid range.
                 Err(Failed::Store(e)) => match self.inner.head(&at).await {
                     Ok(meta) if meta.size == 0 => Ok(None),
-                    _ => Err(self.failed(path, "reading", &e)),
+                    _ => Err(self.operation_error(path, "reading", &e)),
                 },
             }
         };
-        let (ahead, end) = runtime()?.block_on(first)?.unwrap_or_default();
+        let (ahead, end) = shared_runtime()?.block_on(first)?.unwrap_or_default();
         Ok(Box::new(RemoteReader {
-            store: self.reading(),
+            store: self.reader_handle(),
             at_path: at,
             path: path.to_owned(),
             pin: pin.clone(),
@@ -225,9 +234,9 @@ impl RemoteStore {
     }
 
     /// Returns a handle with the state that reading tasks need.
-    fn reading(&self) -> Arc<Self> {
+    fn reader_handle(&self) -> Arc<Self> {
         let (inner, prefix) = (Arc::clone(&self.inner), self.prefix.clone());
-        let store = Self::of(inner, prefix, self.location.clone(), self.secrets.clone());
+        let store = Self::from_parts(inner, prefix, self.location.clone(), self.secrets.clone());
         Arc::new(Self { lacking: self.lacking, ..store })
     }
 
@@ -240,14 +249,14 @@ impl RemoteStore {
         pin: &Pin,
     ) -> std::result::Result<(Bytes, u64), Failed> {
         let range = Some(GetRange::Bounded(range));
-        let options = GetOptions { range, if_match: pin.condition(), ..GetOptions::default() };
+        let options = GetOptions { range, if_match: pin.if_match_tag(), ..GetOptions::default() };
         let answer = match self.inner.get_opts(at, options).await {
             Err(StoreError::Precondition { .. }) => {
-                return Err(Failed::Version(pin.changed("another one", &self.location, path)));
+                return Err(Failed::Version(pin.version_changed("another one", &self.location, path)));
             }
             answer => answer.map_err(Failed::Store)?,
         };
-        pin.check(answer.meta.e_tag.as_deref(), &self.location, path).map_err(Failed::Version)?;
+        pin.check_etag(answer.meta.e_tag.as_deref(), &self.location, path).map_err(Failed::Version)?;
         let size = answer.meta.size;
         Ok((answer.bytes().await.map_err(Failed::Store)?, size))
     }
@@ -260,32 +269,32 @@ impl RemoteStore {
         }
         match self.range_of(path, at, range.clone(), pin).await {
             Ok((bytes, _)) if bytes.len() as u64 == expected => Ok(bytes),
-            Ok((_, size)) if size < range.end => Err(beyond(&self.location, path, &range, size)),
+            Ok((_, size)) if size < range.end => Err(beyond_end(&self.location, path, &range, size)),
             Ok((bytes, _)) => Err(Error::storage(format!("expected {expected} bytes, found {}", bytes.len()))
-                .at(self.location.join(path).to_string())
-                .byte(range.start)),
+                .at_location(self.location.join(path).to_string())
+                .at_byte(range.start)),
             Err(Failed::Version(e)) => Err(e),
-            Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing(&self.location, path)),
+            Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing_object(&self.location, path)),
             Err(Failed::Store(e @ StoreError::NotSupported { .. })) if self.location.is_web() => {
                 if range.end > WEB_START {
                     return Err(self
-                        .failed(path, "reading", &e)
-                        .byte(range.start)
-                        .hint("the server sends whole files alone: download the file and pass its path"));
+                        .operation_error(path, "reading", &e)
+                        .at_byte(range.start)
+                        .with_hint("the server sends whole files alone: download the file and pass its path"));
                 }
                 self.range_of_whole(path, at, range).await
             }
             Err(Failed::Store(e)) => match self.inner.head(at).await {
                 // Servers reject ranges that begin after the end.
-                Ok(meta) if meta.size < range.end => Err(beyond(&self.location, path, &range, meta.size)),
-                _ => Err(self.failed(path, "reading", &e).byte(range.start)),
+                Ok(meta) if meta.size < range.end => Err(beyond_end(&self.location, path, &range, meta.size)),
+                _ => Err(self.operation_error(path, "reading", &e).at_byte(range.start)),
             },
         }
     }
 
     /// Reads a range of what a web server sends from the start on.
     async fn range_of_whole(&self, path: &str, at: &ObjectPath, range: Range<u64>) -> Result<Bytes> {
-        let failed = |e: StoreError| self.failed(path, "reading", &e).byte(range.start);
+        let failed = |e: StoreError| self.operation_error(path, "reading", &e).at_byte(range.start);
         let mut body = self.inner.get(at).await.map_err(failed)?.into_stream();
         let mut start = BytesMut::new();
         while (start.len() as u64) < range.end
@@ -296,7 +305,7 @@ impl RemoteStore {
         let within = |at: u64| usize::try_from(at).ok().filter(|at| *at <= start.len());
         match within(range.start).zip(within(range.end)) {
             Some((first, end)) => Ok(start.freeze().slice(first..end)),
-            None => Err(beyond(&self.location, path, &range, start.len() as u64)),
+            None => Err(beyond_end(&self.location, path, &range, start.len() as u64)),
         }
     }
 
@@ -306,26 +315,26 @@ impl RemoteStore {
             return Ok(());
         }
         Err(Error::usage("expected the URL of a file, found none at this URL")
-            .at(self.location.join(folder).to_string())
-            .hint("web servers cannot list folders: pass the URLs of single files"))
+            .at_location(self.location.join(folder).to_string())
+            .with_hint("web servers cannot list folders: pass the URLs of single files"))
     }
 
-    fn relative(&self, path: &ObjectPath) -> String {
+    fn relative_path(&self, path: &ObjectPath) -> String {
         match path.prefix_match(&self.prefix) {
             Some(parts) => parts.map(|p| p.as_ref().to_owned()).collect::<Vec<_>>().join("/"),
             None => path.to_string(),
         }
     }
 
-    fn facts(&self, meta: &object_store::ObjectMeta) -> ObjectFacts {
+    fn object_facts(&self, meta: &object_store::ObjectMeta) -> ObjectFacts {
         let modified = Timestamp::from_microsecond(meta.last_modified.timestamp_micros()).unwrap_or_default();
-        ObjectFacts { path: self.relative(&meta.location), bytes: meta.size, modified, etag: meta.e_tag.clone() }
+        ObjectFacts { path: self.relative_path(&meta.location), bytes: meta.size, modified, etag: meta.e_tag.clone() }
     }
 
     /// Opens a range of an object.
-    fn section(&self, path: &str, at_path: ObjectPath, range: Range<u64>, pin: &Pin) -> RemoteReader {
+    fn range_reader(&self, path: &str, at_path: ObjectPath, range: Range<u64>, pin: &Pin) -> RemoteReader {
         RemoteReader {
-            store: self.reading(),
+            store: self.reader_handle(),
             at_path,
             path: path.to_owned(),
             pin: pin.clone(),
@@ -337,10 +346,10 @@ impl RemoteStore {
     }
 
     fn delete_one(&self, path: &str) -> Result<()> {
-        let at = self.at(path)?;
-        match runtime()?.block_on(self.inner.delete(&at)) {
+        let at = self.object_path(path)?;
+        match shared_runtime()?.block_on(self.inner.delete(&at)) {
             Ok(()) | Err(StoreError::NotFound { .. }) => Ok(()),
-            Err(e) => Err(self.failed(path, "deleting", &e)),
+            Err(e) => Err(self.operation_error(path, "deleting", &e)),
         }
     }
 }
@@ -355,16 +364,16 @@ impl Store for RemoteStore {
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        let at = self.at(path)?;
-        match runtime()?.block_on(self.inner.head(&at)) {
-            Ok(meta) => Ok(Some(self.facts(&meta))),
+        let at = self.object_path(path)?;
+        match shared_runtime()?.block_on(self.inner.head(&at)) {
+            Ok(meta) => Ok(Some(self.object_facts(&meta))),
             Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.failed(path, "looking up", &e)),
+            Err(e) => Err(self.operation_error(path, "looking up", &e)),
         }
     }
 
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
-        let at = self.at(path)?;
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        let at = self.object_path(path)?;
         let start = into.len();
         let fetch = async {
             let result = self.inner.get(&at).await?;
@@ -378,52 +387,53 @@ impl Store for RemoteStore {
             }
             Ok(found)
         };
-        match runtime()?.block_on(fetch) {
+        match shared_runtime()?.block_on(fetch) {
             Ok(found) if bytes.is_some_and(|bytes| bytes != found || (into.len() - start) as u64 != bytes) => {
-                Err(changed(&self.location, path, bytes.unwrap_or_default(), &found.to_string()))
+                Err(changed_object(&self.location, path, bytes.unwrap_or_default(), &found.to_string()))
             }
             Ok(_) => Ok(true),
             Err(StoreError::NotFound { .. }) => Ok(false),
-            Err(e) => Err(self.failed(path, "reading", &e)),
+            Err(e) => Err(self.operation_error(path, "reading", &e)),
         }
     }
 
-    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
-        let at = self.at(path)?;
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        let at = self.object_path(path)?;
         let fetched: Vec<_> = ranges.iter().map(|range| self.whole_range(path, &at, range.clone(), pin)).collect();
-        runtime()?.block_on(stream::iter(fetched).buffered(RANGES_IN_FLIGHT).try_collect())
+        shared_runtime()?.block_on(stream::iter(fetched).buffered(RANGES_IN_FLIGHT).try_collect())
     }
 
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
-        let at = self.at(path)?;
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        let at = self.object_path(path)?;
         let options = GetOptions { range: Some(GetRange::Suffix(bytes)), ..GetOptions::default() };
         let fetch = async {
             let result = self.inner.get_opts(&at, options).await?;
             let size = result.meta.size;
             Ok((result.bytes().await?, size))
         };
-        match runtime()?.block_on(fetch) {
+        match shared_runtime()?.block_on(fetch) {
             Ok((end, size)) if end.len() as u64 == bytes.min(size) => Ok(Some((end, size))),
             Err(StoreError::NotFound { .. }) => Ok(None),
             // Not every store supports suffix ranges, and none of them for an empty or missing object.
             Ok(_) | Err(_) => {
                 let Some(facts) = self.head(path)? else { return Ok(None) };
                 let start = facts.bytes.saturating_sub(bytes);
-                let end = runtime()?.block_on(self.whole_range(path, &at, start..facts.bytes, &Pin::default()))?;
+                let end =
+                    shared_runtime()?.block_on(self.whole_range(path, &at, start..facts.bytes, &Pin::default()))?;
                 Ok(Some((end, facts.bytes)))
             }
         }
     }
 
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
-        let at = self.at(path)?;
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        let at = self.object_path(path)?;
         let web = self.location.is_web();
         match reading {
             // A single response of a web server is always of one version.
             Reading::Whole(_) | Reading::Back if web => self.read_web(path, &at),
             Reading::Whole(pin) => self.read_ranges(path, at, pin),
             Reading::Back => self.read_ranges(path, at, &Pin::default()),
-            Reading::Range(range, pin) => Ok(Box::new(self.section(path, at, range, pin))),
+            Reading::Range(range, pin) => Ok(Box::new(self.range_reader(path, at, range, pin))),
             Reading::Start => match self.read_ranges(path, at.clone(), &Pin::default()) {
                 // A plain web server need not support ranges.
                 Err(_) if web => self.read_web(path, &at),
@@ -434,12 +444,12 @@ impl Store for RemoteStore {
 
     fn visit(&self, folder: &str, visit: Visit<'_>) -> Result<()> {
         self.check_lists(folder)?;
-        let at = self.at(folder)?;
+        let at = self.object_path(folder)?;
         let mut listing = Listing::new(&self.inner, (!at.as_ref().is_empty()).then_some(at));
-        let runtime = runtime()?;
+        let runtime = shared_runtime()?;
         while let Some(meta) = runtime.block_on(listing.next()) {
-            let meta = meta.map_err(|e| self.failed(folder, "listing", &e))?;
-            if visit(Listed::Object(self.facts(&meta)))?.is_break() {
+            let meta = meta.map_err(|e| self.operation_error(folder, "listing", &e))?;
+            if visit(Listed::Object(self.object_facts(&meta)))?.is_break() {
                 break;
             }
         }
@@ -447,22 +457,22 @@ impl Store for RemoteStore {
     }
 
     fn write(&self, path: &str, bytes: Bytes, existing: Existing) -> Result<PutOutcome> {
-        let at = self.at(path)?;
+        let at = self.object_path(path)?;
         if existing == Existing::Replace {
-            let put = runtime()?.block_on(self.inner.put(&at, bytes.into()));
-            return put.map(|_| PutOutcome::Created).map_err(|e| self.failed(path, "writing", &e));
+            let put = shared_runtime()?.block_on(self.inner.put(&at, bytes.into()));
+            return put.map(|_| PutOutcome::Created).map_err(|e| self.operation_error(path, "writing", &e));
         }
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match runtime()?.block_on(self.inner.put_opts(&at, bytes.into(), options)) {
+        match shared_runtime()?.block_on(self.inner.put_opts(&at, bytes.into(), options)) {
             Ok(_) => Ok(PutOutcome::Created),
             Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(PutOutcome::Exists),
             Err(e @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. })) => {
-                Err(self.failed(path, "a conditional create", &e).hint(
+                Err(self.operation_error(path, "a conditional create", &e).with_hint(
                     "this store cannot hold a dataset: it does not support create-if-absent, without which concurrent \
                      commits lose records",
                 ))
             }
-            Err(e) => Err(self.failed(path, "creating", &e).with_effect(Effect::Possible)),
+            Err(e) => Err(self.operation_error(path, "creating", &e).with_effect(Effect::Possible)),
         }
     }
 
@@ -470,29 +480,29 @@ impl Store for RemoteStore {
         if let [path] = paths {
             return self.delete_one(path);
         }
-        let all = paths.iter().map(|path| self.at(path)).collect::<Result<Vec<_>>>()?;
+        let all = paths.iter().map(|path| self.object_path(path)).collect::<Result<Vec<_>>>()?;
         let deleted = async {
             // In as few requests as the store takes.
             let mut deleted = self.inner.delete_stream(stream::iter(all).map(Ok).boxed());
             while let Some(one) = deleted.next().await {
                 match one {
                     Ok(_) | Err(StoreError::NotFound { .. }) => {}
-                    Err(e) => return Err(self.failed("", "deleting", &e)),
+                    Err(e) => return Err(self.operation_error("", "deleting", &e)),
                 }
             }
             Ok(())
         };
-        runtime()?.block_on(deleted)
+        shared_runtime()?.block_on(deleted)
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        Ok(Box::new(self.uploads.sink(path, self.at(path)?, self.location.join(path))))
+    fn create_sink(&self, path: &str) -> Result<Box<dyn Sink>> {
+        Ok(Box::new(self.uploads.create_sink(path, self.object_path(path)?, self.location.join(path))))
     }
 
     fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
         match existing {
-            Existing::Replace => self.uploads.replace(staged),
-            Existing::Keep => self.uploads.publish(staged, &self.location),
+            Existing::Replace => self.uploads.replace_staged(staged),
+            Existing::Keep => self.uploads.publish_staged(staged, &self.location),
         }
     }
 }
@@ -519,7 +529,7 @@ struct RemoteReader {
 
 impl RemoteReader {
     /// Starts the request for the next range.
-    fn fetch(&mut self) -> Result<()> {
+    fn request_next(&mut self) -> Result<()> {
         let range = self.at..(self.at + READ_BYTES).min(self.end);
         if range.is_empty() {
             return Ok(());
@@ -528,19 +538,21 @@ impl RemoteReader {
         let (store, pin) = (Arc::clone(&self.store), self.pin.clone());
         let (path, at) = (self.path.clone(), self.at_path.clone());
         let fetch = async move { store.whole_range(&path, &at, range, &pin).await };
-        self.next = Some(runtime()?.spawn(fetch));
+        self.next = Some(shared_runtime()?.spawn(fetch));
         Ok(())
     }
 
-    fn take(&mut self, next: JoinHandle<Result<Bytes>>) -> Result<Bytes> {
+    fn await_bytes(&mut self, next: JoinHandle<Result<Bytes>>) -> Result<Bytes> {
         let (location, size) = (&self.store.location, self.end);
-        match runtime()?.block_on(next) {
+        match shared_runtime()?.block_on(next) {
             // The object had these bytes when the first ones were read.
-            Ok(Err(e)) if e.kind() == Kind::Input => Err(changed(location, &self.path, size, "fewer").cause(e)),
+            Ok(Err(e)) if e.kind() == Kind::Input => {
+                Err(changed_object(location, &self.path, size, "fewer").with_cause(e))
+            }
             Ok(taken) => taken,
             Err(e) => {
-                let error = Error::storage("reading failed").at(location.join(&self.path).to_string());
-                Err(error.cause(self.store.secrets.hidden(&e)))
+                let error = Error::storage("reading failed").at_location(location.join(&self.path).to_string());
+                Err(error.with_cause(self.store.secrets.redact_error(&e)))
             }
         }
     }
@@ -549,12 +561,12 @@ impl RemoteReader {
 impl Read for RemoteReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.next.is_none() && (self.ahead.len() as u64) < FIRST_BYTES / 2 {
-            self.fetch()?;
+            self.request_next()?;
         }
         if self.ahead.is_empty()
             && let Some(next) = self.next.take()
         {
-            self.ahead = self.take(next)?;
+            self.ahead = self.await_bytes(next)?;
         }
         let taken = self.ahead.len().min(buffer.len());
         buffer[..taken].copy_from_slice(&self.ahead.split_to(taken));
@@ -582,12 +594,12 @@ struct WebReader {
 impl Read for WebReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.ahead.is_empty() {
-            match runtime()?.block_on(self.body.next()) {
+            match shared_runtime()?.block_on(self.body.next()) {
                 None => return Ok(0),
                 Some(Ok(bytes)) => self.ahead = bytes,
                 Some(Err(e)) => {
-                    let error = Error::storage("reading failed").at(self.name.clone()).byte(self.at);
-                    return Err(error.cause(self.secrets.hidden(&e)).into());
+                    let error = Error::storage("reading failed").at_location(self.name.clone()).at_byte(self.at);
+                    return Err(error.with_cause(self.secrets.redact_error(&e)).into());
                 }
             }
         }
@@ -599,13 +611,13 @@ impl Read for WebReader {
 }
 
 /// Returns the runtime that all remote stores share; the first remote call creates it.
-pub(super) fn runtime() -> Result<&'static Runtime> {
+pub(super) fn shared_runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
     RUNTIME
         .get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build())
         .as_ref()
         .map_err(|e| {
-            Error::storage("starting the network runtime failed").cause(io::Error::new(e.kind(), e.to_string()))
+            Error::storage("starting the network runtime failed").with_cause(io::Error::new(e.kind(), e.to_string()))
         })
 }
 

@@ -15,14 +15,14 @@ use std::{
 const MAX_LINKS: usize = 40;
 
 /// Writes a file.
-pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn save_local(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(meta) if is_descriptor(path) || !meta.is_file() => {
             let mut file = OpenOptions::new().append(true).open(path)?;
             file.write_all(bytes)
         }
-        Ok(meta) => replace(&fs::canonicalize(path)?, bytes, Some(meta.permissions())),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => replace(&target(path)?, bytes, None),
+        Ok(meta) => replace_file(&fs::canonicalize(path)?, bytes, Some(meta.permissions())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => replace_file(&resolve_links(path)?, bytes, None),
         Err(e) => Err(e),
     }
 }
@@ -34,7 +34,7 @@ fn is_descriptor(path: &Path) -> bool {
 }
 
 /// Resolves symbolic links, dangling ones included.
-fn target(path: &Path) -> io::Result<PathBuf> {
+fn resolve_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {
         let Ok(next) = fs::read_link(&path) else { return Ok(path) };
@@ -43,7 +43,7 @@ fn target(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many levels of symbolic links"))
 }
 
-fn replace(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
+fn replace_file(path: &Path, bytes: &[u8], permissions: Option<Permissions>) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let umasked = Permissions::from_mode(0o666);
     let mut file = tempfile::Builder::new().prefix(".shardify-").permissions(umasked).tempfile_in(folder)?;
@@ -78,23 +78,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
-        save(&at("new"), b"1").unwrap();
+        save_local(&at("new"), b"1").unwrap();
         fs::write(at("plain"), "").unwrap();
         assert_eq!(mode("new"), mode("plain"), "as the umask says");
         fs::set_permissions(at("new"), Permissions::from_mode(0o640)).unwrap();
-        save(&at("new"), b"2").unwrap();
+        save_local(&at("new"), b"2").unwrap();
         assert_eq!((mode("new"), fs::read(at("new")).unwrap()), (0o640, b"2".to_vec()));
         symlink("new", at("link")).unwrap();
         symlink("later", at("dangling")).unwrap();
-        save(&at("link"), b"3").unwrap();
-        save(&at("dangling"), b"4").unwrap();
+        save_local(&at("link"), b"3").unwrap();
+        save_local(&at("dangling"), b"4").unwrap();
         for (link, to, content) in [("link", "new", "3"), ("dangling", "later", "4")] {
             assert_eq!(fs::read_link(at(link)).unwrap(), Path::new(to));
             assert_eq!(fs::read_to_string(at(to)).unwrap(), content);
         }
-        save(Path::new("/dev/null"), b"5").unwrap();
+        save_local(Path::new("/dev/null"), b"5").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file(), "a device is written to, not replaced");
-        let error = save(Path::new("/dev/full"), b"6").unwrap_err();
+        let error = save_local(Path::new("/dev/full"), b"6").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         let names = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(names, 5, "nothing else is left");

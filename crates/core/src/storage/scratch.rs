@@ -37,12 +37,12 @@ static UNNAMED: AtomicUsize = AtomicUsize::new(0);
 /// A local file for records that do not fit into memory; removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
-    kept: Kept,
+    kept: ScratchFile,
     place: String,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum ScratchFile {
     Unnamed(Arc<File>),
     Named(PathBuf),
 }
@@ -51,17 +51,19 @@ enum Kept {
 fn folder_for(location: &Location) -> Result<PathBuf> {
     let Some(root) = location.local_path() else { return Ok(std::env::temp_dir()) };
     let folder = root.join(STAGING);
-    match OpenFolder::created(root, STAGING) {
+    match OpenFolder::open_or_create(root, STAGING) {
         Ok(_) => Ok(folder),
-        Err(e) => Err(Error::storage("creating the staging folder failed").at(folder.display().to_string()).cause(e)),
+        Err(e) => Err(Error::storage("creating the staging folder failed")
+            .at_location(folder.display().to_string())
+            .with_cause(e)),
     }
 }
 
 /// Returns the error of a failed operation on a temporary file.
-fn failed(doing: &str, place: &str, cause: io::Error) -> Error {
+fn scratch_error(doing: &str, place: &str, cause: io::Error) -> Error {
     let full = matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-    let error = Error::storage(format!("{doing} a temporary file failed")).at(place).cause(cause);
-    if full { error.hint("free some space on that file system, or raise --memory") } else { error }
+    let error = Error::storage(format!("{doing} a temporary file failed")).at_location(place).with_cause(cause);
+    if full { error.with_hint("free some space on that file system, or raise --memory") } else { error }
 }
 
 impl Scratch {
@@ -71,23 +73,25 @@ impl Scratch {
         let place = folder.display().to_string();
         if UNNAMED.fetch_add(1, Ordering::Relaxed) < MAX_UNNAMED {
             return match tempfile::tempfile_in(&folder) {
-                Ok(file) => Ok(Self { kept: Kept::Unnamed(Arc::new(file)), place }),
+                Ok(file) => Ok(Self { kept: ScratchFile::Unnamed(Arc::new(file)), place }),
                 Err(e) => {
                     UNNAMED.fetch_sub(1, Ordering::Relaxed);
-                    Err(failed("creating", &place, e))
+                    Err(scratch_error("creating", &place, e))
                 }
             };
         }
         UNNAMED.fetch_sub(1, Ordering::Relaxed);
         let path = folder.join(format!("scratch-{}", TransactionId::fresh()));
-        private(&path).map_err(|e| failed("creating", &place, e))?;
-        Ok(Self { kept: Kept::Named(path), place })
+        create_private(&path).map_err(|e| scratch_error("creating", &place, e))?;
+        Ok(Self { kept: ScratchFile::Named(path), place })
     }
 
-    fn file(&self, doing: &str, options: &OpenOptions) -> Result<Arc<File>> {
+    fn open_file(&self, doing: &str, options: &OpenOptions) -> Result<Arc<File>> {
         match &self.kept {
-            Kept::Unnamed(file) => Ok(Arc::clone(file)),
-            Kept::Named(path) => options.open(path).map(Arc::new).map_err(|e| failed(doing, &self.place, e)),
+            ScratchFile::Unnamed(file) => Ok(Arc::clone(file)),
+            ScratchFile::Named(path) => {
+                options.open(path).map(Arc::new).map_err(|e| scratch_error(doing, &self.place, e))
+            }
         }
     }
 
@@ -95,9 +99,9 @@ impl Scratch {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn create(&self) -> Result<impl Write + Send + use<>> {
-        let file = self.file("opening", OpenOptions::new().write(true))?;
-        file.set_len(0).map_err(|e| failed("writing", &self.place, e))?;
+    pub fn create_writer(&self) -> Result<impl Write + Send + use<>> {
+        let file = self.open_file("opening", OpenOptions::new().write(true))?;
+        file.set_len(0).map_err(|e| scratch_error("writing", &self.place, e))?;
         Ok(io::BufWriter::with_capacity(BUFFER, Cursor { file, at: 0, place: self.place.clone() }))
     }
 
@@ -105,8 +109,8 @@ impl Scratch {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn open(&self) -> Result<impl Read + Send + use<>> {
-        Ok(io::BufReader::with_capacity(BUFFER, self.cursor(0)?))
+    pub fn open_reader(&self) -> Result<impl Read + Send + use<>> {
+        Ok(io::BufReader::with_capacity(BUFFER, self.cursor_at(0)?))
     }
 
     /// Reads a range of the file.
@@ -116,15 +120,15 @@ impl Scratch {
     pub fn read(&self, range: Range<u64>) -> Result<Vec<u8>> {
         let length = usize::try_from(range.end.saturating_sub(range.start));
         let mut bytes = vec![0; length.map_err(|_| Error::internal("a range is larger than memory"))?];
-        self.cursor(range.start)?.read_exact(&mut bytes).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => failed("reading", &self.place, e),
+        self.cursor_at(range.start)?.read_exact(&mut bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => scratch_error("reading", &self.place, e),
             _ => Error::from(e),
         })?;
         Ok(bytes)
     }
 
-    fn cursor(&self, at: u64) -> Result<Cursor> {
-        let file = self.file("opening", OpenOptions::new().read(true))?;
+    fn cursor_at(&self, at: u64) -> Result<Cursor> {
+        let file = self.open_file("opening", OpenOptions::new().read(true))?;
         Ok(Cursor { file, at, place: self.place.clone() })
     }
 }
@@ -132,15 +136,15 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         match &self.kept {
-            Kept::Unnamed(_) => drop(UNNAMED.fetch_sub(1, Ordering::Relaxed)),
+            ScratchFile::Unnamed(_) => drop(UNNAMED.fetch_sub(1, Ordering::Relaxed)),
             // Files left in the staging folder are never part of a dataset.
-            Kept::Named(path) => drop(fs::remove_file(path)),
+            ScratchFile::Named(path) => drop(fs::remove_file(path)),
         }
     }
 }
 
 /// Creates a file that only the user can read.
-fn private(path: &Path) -> io::Result<File> {
+fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
@@ -172,7 +176,7 @@ impl Read for Cursor {
 }
 
 fn io_failed(doing: &str, place: &str, cause: io::Error) -> io::Error {
-    if cause.kind() == io::ErrorKind::Interrupted { cause } else { failed(doing, place, cause).into() }
+    if cause.kind() == io::ErrorKind::Interrupted { cause } else { scratch_error(doing, place, cause).into() }
 }
 
 /// The path of a local file for a library that opens files by itself, in its own folder that only the user can access.
@@ -189,10 +193,10 @@ impl ScratchPath {
     /// Creates the path of a file that does not exist yet, near the dataset if that is local.
     pub(super) fn new(location: &Location) -> Result<Self> {
         let folder = folder_for(location)?.join(format!("scratch-{}", TransactionId::fresh()));
-        let cannot = |e| failed("creating", &folder.display().to_string(), e);
+        let cannot = |e| scratch_error("creating", &folder.display().to_string(), e);
         DirBuilder::new().mode(0o700).create(&folder).map_err(cannot)?;
         let made = Self { path: folder.join("file"), folder };
-        private(&made.path).map_err(|e| failed("creating", &made.path.display().to_string(), e))?;
+        create_private(&made.path).map_err(|e| scratch_error("creating", &made.path.display().to_string(), e))?;
         Ok(made)
     }
 
@@ -207,7 +211,7 @@ impl ScratchPath {
     /// When it cannot be read, or `out` fails.
     pub fn copy_to(&self, out: &mut dyn Write) -> Result<()> {
         let place = self.path.display().to_string();
-        let file = File::open(&self.path).map_err(|e| failed("opening", &place, e))?;
+        let file = File::open(&self.path).map_err(|e| scratch_error("opening", &place, e))?;
         // Errors of `out` already carry their context.
         Ok(io::copy(&mut Cursor { file: Arc::new(file), at: 0, place }, out).map(drop)?)
     }
@@ -231,20 +235,20 @@ mod tests {
 
     fn content(scratch: &Scratch) -> String {
         let mut out = String::new();
-        scratch.open().unwrap().read_to_string(&mut out).unwrap();
+        scratch.open_reader().unwrap().read_to_string(&mut out).unwrap();
         out
     }
 
     #[test]
     fn scratch_files_are_private_and_end_with_the_process() {
         let folder = tempfile::tempdir().unwrap();
-        let location = Location::local(folder.path()).unwrap();
+        let location = Location::from_local_path(folder.path()).unwrap();
         let staging = folder.path().join(STAGING);
         let names = || fs::read_dir(&staging).unwrap().count();
         let many: Vec<Scratch> = (0..MAX_UNNAMED + 3).map(|_| Scratch::new(&location).unwrap()).collect();
         for (i, scratch) in many.iter().enumerate() {
-            scratch.create().unwrap().write_all(b"an earlier text that was longer").unwrap();
-            let mut writer = scratch.create().unwrap();
+            scratch.create_writer().unwrap().write_all(b"an earlier text that was longer").unwrap();
+            let mut writer = scratch.create_writer().unwrap();
             write!(writer, "record {i}").unwrap();
             writer.flush().unwrap();
             assert_eq!((content(scratch), content(scratch)), (format!("record {i}"), format!("record {i}")));
@@ -266,7 +270,7 @@ mod tests {
     #[test]
     fn named_scratch_files_are_in_a_private_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let scratch = ScratchPath::new(&Location::local(folder.path()).unwrap()).unwrap();
+        let scratch = ScratchPath::new(&Location::from_local_path(folder.path()).unwrap()).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(scratch.path()), mode(scratch.path().parent().unwrap())), (0o600, 0o700));
         fs::write(scratch.path(), "bytes").unwrap();

@@ -36,11 +36,11 @@ impl std::fmt::Debug for Secrets {
 impl Secrets {
     /// Collects the secrets of a location and of settings.
     pub(super) fn new(location: &Location, settings: &StoreSettings) -> Self {
-        Self::of(location.url(), settings)
+        Self::from_url(location.url(), settings)
     }
 
     /// Collects the secrets of a URL and of settings.
-    pub(super) fn of(url: &Url, settings: &StoreSettings) -> Self {
+    pub(super) fn from_url(url: &Url, settings: &StoreSettings) -> Self {
         let is_secret = |name: &str| SECRET_NAMES.iter().any(|part| name.to_ascii_uppercase().contains(part));
         let mut all: Vec<String> =
             settings.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value.clone()).collect();
@@ -52,7 +52,7 @@ impl Secrets {
 
     /// Adds a secret.
     #[must_use]
-    pub(super) fn and(&self, secret: Option<&str>) -> Self {
+    pub(super) fn with_secret(&self, secret: Option<&str>) -> Self {
         let more = secret.filter(|secret| secret.len() >= MIN_SECRET_BYTES).map(str::to_owned);
         Self::longest_first(self.0.iter().cloned().chain(more).collect())
     }
@@ -64,20 +64,20 @@ impl Secrets {
     }
 
     /// Replaces all secrets in a text.
-    pub(super) fn hide(&self, text: &str) -> String {
+    pub(super) fn redact_text(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
     }
 
     /// Describes what a client could not do; a redirect to another host is the message itself.
-    pub(super) fn failed(&self, doing: &str, cause: &(dyn std::error::Error + 'static)) -> Error {
-        match Redirected::below(cause) {
-            Some(redirected) => redirected.explained(),
-            None => Error::storage(format!("{doing} failed")).cause(self.hidden(cause)),
+    pub(super) fn operation_error(&self, doing: &str, cause: &(dyn std::error::Error + 'static)) -> Error {
+        match Redirected::find_cause(cause) {
+            Some(redirected) => redirected.to_error(),
+            None => Error::storage(format!("{doing} failed")).with_cause(self.redact_error(cause)),
         }
     }
 
     /// Formats an error and its causes as one text without secrets, and without queries and user names of URLs.
-    pub(super) fn hidden(&self, error: &(dyn std::error::Error + 'static)) -> String {
+    pub(super) fn redact_error(&self, error: &(dyn std::error::Error + 'static)) -> String {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
@@ -88,7 +88,7 @@ impl Secrets {
             }
             cause = inner.source();
         }
-        text = self.hide(&text);
+        text = self.redact_text(&text);
         // Stores answer with pages of XML.
         let line: String = plain_urls(&text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         match line.char_indices().nth(MAX_CHARS) {
@@ -112,7 +112,7 @@ mod tests {
             "GET https://user:hunter22@host/a/b?sig=c2VjcmV0&x=1: failed (wJalrXUtn), see http://other:80/?q#f, \
              c2VjcmV0",
         );
-        let text = secrets.hidden(&error);
+        let text = secrets.redact_error(&error);
         assert_eq!(text, "GET https://host/a/b: failed ([hidden]), see http://other:80/, [hidden]");
     }
 }

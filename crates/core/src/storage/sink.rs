@@ -74,7 +74,7 @@ impl Default for Written {
 impl Progress {
     /// Notes how far the file is. Of an abandoned file nothing else can be said: its thread may still be writing, and
     /// readers would wait for ever for what comes after.
-    fn set(&self, written: Written) {
+    fn set_written(&self, written: Written) {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, Written::Partly(_)) {
@@ -103,7 +103,7 @@ struct Ending(Progress);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.set(Written::Abandoned);
+        self.0.set_written(Written::Abandoned);
     }
 }
 
@@ -139,16 +139,16 @@ impl FileWriter {
     ) -> Result<u64> {
         let mut taken = 0;
         while taken < bytes {
-            if self.chunk.room() == 0 {
-                self.turn()?;
+            if self.chunk.spare_capacity() == 0 {
+                self.pass_chunk()?;
             }
-            let most = PIECE.min(self.chunk.room());
+            let most = PIECE.min(self.chunk.spare_capacity());
             let want = usize::try_from(bytes - taken).unwrap_or(most).min(most);
-            let n = read_some(source, self.chunk.space(want))?;
+            let n = read_some(source, self.chunk.spare_slice(want))?;
             if n == 0 {
                 break;
             }
-            look(self.chunk.keep(n))?;
+            look(self.chunk.commit_bytes(n))?;
             taken += n as u64;
         }
         Ok(taken)
@@ -158,32 +158,32 @@ impl FileWriter {
     pub(super) fn finish(self) -> io::Result<File> {
         let mut target = match self.stage {
             Stage::Buffering(target) => target,
-            Stage::Writing(behind) => behind.join()?,
+            Stage::Writing(behind) => behind.join_thread()?,
             Stage::Failed => return Err(failed_before()),
         };
-        let bytes = self.chunk.bytes();
+        let bytes = self.chunk.filled_bytes();
         let whole = bytes.len() / BLOCK * BLOCK;
         let (blocks, rest) = bytes.split_at(if target.direct.is_some() { whole } else { 0 });
-        target.append(blocks)?;
+        target.append_blocks(blocks)?;
         target.append_cached(rest)?;
-        target.progress.set(Written::Wholly(target.at));
+        target.progress.set_written(Written::Wholly(target.at));
         Ok(target.file)
     }
 
     /// Passes the full chunk to the thread and gets an empty one.
-    fn turn(&mut self) -> io::Result<()> {
+    fn pass_chunk(&mut self) -> io::Result<()> {
         let mut behind = match std::mem::replace(&mut self.stage, Stage::Failed) {
-            Stage::Buffering(target) => WriteBehind::start(target)?,
+            Stage::Buffering(target) => WriteBehind::start_thread(target)?,
             Stage::Writing(behind) => behind,
             Stage::Failed => return Err(failed_before()),
         };
         let empty = match behind.empty_chunk() {
             Some(empty) => empty,
-            None => return Err(behind.join().err().unwrap_or_else(failed_before)),
+            None => return Err(behind.join_thread().err().unwrap_or_else(failed_before)),
         };
         let full = std::mem::replace(&mut self.chunk, empty);
         if behind.full.send(full).is_err() {
-            return Err(behind.join().err().unwrap_or_else(failed_before));
+            return Err(behind.join_thread().err().unwrap_or_else(failed_before));
         }
         self.stage = Stage::Writing(behind);
         Ok(())
@@ -192,10 +192,10 @@ impl FileWriter {
 
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.chunk.room() == 0 {
-            self.turn()?;
+        if self.chunk.spare_capacity() == 0 {
+            self.pass_chunk()?;
         }
-        let taken = bytes.len().min(PIECE).min(self.chunk.room());
+        let taken = bytes.len().min(PIECE).min(self.chunk.spare_capacity());
         self.chunk.push(&bytes[..taken]);
         Ok(taken)
     }
@@ -226,7 +226,7 @@ impl Chunk {
         Self { memory, start, end: start }
     }
 
-    fn room(&self) -> usize {
+    fn spare_capacity(&self) -> usize {
         self.start + CHUNK - self.end
     }
 
@@ -235,13 +235,13 @@ impl Chunk {
         self.end += bytes.len();
     }
 
-    /// Returns the memory after the chunk's bytes, for at most [`Self::room`] more.
-    pub(super) fn space(&mut self, bytes: usize) -> &mut [u8] {
+    /// Returns the memory after the chunk's bytes, for at most [`Self::spare_capacity`] more.
+    pub(super) fn spare_slice(&mut self, bytes: usize) -> &mut [u8] {
         &mut self.memory[self.end..self.end + bytes]
     }
 
-    /// Keeps the first `bytes` bytes of [`Self::space`] and returns them.
-    pub(super) fn keep(&mut self, bytes: usize) -> &[u8] {
+    /// Keeps the first `bytes` bytes of [`Self::spare_slice`] and returns them.
+    pub(super) fn commit_bytes(&mut self, bytes: usize) -> &[u8] {
         self.end += bytes;
         &self.memory[self.end - bytes..self.end]
     }
@@ -250,7 +250,7 @@ impl Chunk {
         self.end = self.start;
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn filled_bytes(&self) -> &[u8] {
         &self.memory[self.start..self.end]
     }
 }
@@ -266,14 +266,14 @@ struct WriteBehind {
 }
 
 impl WriteBehind {
-    fn start(mut target: Target) -> io::Result<Self> {
+    fn start_thread(mut target: Target) -> io::Result<Self> {
         target.open_direct();
         let (full, filled) = bounded::<Chunk>(CHUNKS);
         let (emptied, empty) = bounded(CHUNKS);
         let write = move || {
             for mut chunk in filled {
-                target.append(chunk.bytes())?;
-                target.progress.set(Written::Partly(target.at));
+                target.append_blocks(chunk.filled_bytes())?;
+                target.progress.set_written(Written::Partly(target.at));
                 chunk.clear();
                 // The receiver is gone once the file is finished.
                 let _ = emptied.send(chunk);
@@ -297,7 +297,7 @@ impl WriteBehind {
     }
 
     /// Waits until everything is written.
-    fn join(self) -> io::Result<Target> {
+    fn join_thread(self) -> io::Result<Target> {
         drop(self.full);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))
     }
@@ -321,7 +321,7 @@ impl Target {
     }
 
     /// Writes whole blocks.
-    fn append(&mut self, blocks: &[u8]) -> io::Result<()> {
+    fn append_blocks(&mut self, blocks: &[u8]) -> io::Result<()> {
         let Some(direct) = &self.direct else { return self.append_cached(blocks) };
         match direct.write_all_at(blocks, self.at) {
             // The file system accepts the flag but not the alignment, or does not support direct writes.
@@ -379,10 +379,10 @@ mod tests {
         let progress = Progress::default();
         let threads = progress.clone();
         drop(Ending(progress.clone()));
-        threads.set(Written::Partly(10));
+        threads.set_written(Written::Partly(10));
         assert!(progress.wait_for(1_000).is_err() && progress.wait_for(5).is_err());
         let complete = Progress::default();
-        complete.set(Written::Wholly(7));
+        complete.set_written(Written::Wholly(7));
         drop(Ending(complete.clone()));
         assert_eq!(complete.wait_for(1_000).unwrap(), (7, true));
     }

@@ -16,10 +16,10 @@ pub struct Spill {
     file: Mutex<(File, u64)>,
 }
 
-fn failed(e: std::io::Error) -> Error {
+fn spill_error(e: std::io::Error) -> Error {
     Error::storage("writing chunks that do not fit into memory to a temporary file failed")
-        .cause(e)
-        .hint("set TMPDIR to a folder with enough free space, or raise --memory")
+        .with_cause(e)
+        .with_hint("set TMPDIR to a folder with enough free space, or raise --memory")
 }
 
 impl Spill {
@@ -28,7 +28,7 @@ impl Spill {
     /// # Errors
     /// When the file cannot be created.
     pub fn new() -> Result<Self> {
-        Ok(Self { file: Mutex::new((tempfile::tempfile().map_err(failed)?, 0)) })
+        Ok(Self { file: Mutex::new((tempfile::tempfile().map_err(spill_error)?, 0)) })
     }
 
     /// Appends a piece and returns its offset.
@@ -39,8 +39,8 @@ impl Spill {
         let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, end) = &mut *guard;
         let start = *end;
-        file.seek(SeekFrom::Start(start)).map_err(failed)?;
-        file.write_all(bytes).map_err(failed)?;
+        file.seek(SeekFrom::Start(start)).map_err(spill_error)?;
+        file.write_all(bytes).map_err(spill_error)?;
         *end += bytes.len() as u64;
         Ok(start)
     }
@@ -51,8 +51,8 @@ impl Spill {
     /// When the file ends before `out` is full.
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let mut guard = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.0.seek(SeekFrom::Start(offset)).map_err(failed)?;
-        guard.0.read_exact(out).map_err(failed)
+        guard.0.seek(SeekFrom::Start(offset)).map_err(spill_error)?;
+        guard.0.read_exact(out).map_err(spill_error)
     }
 }
 

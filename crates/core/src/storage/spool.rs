@@ -18,7 +18,10 @@ use jiff::Timestamp;
 use super::{
     location::Location,
     pin::Pin,
-    store::{Existing, Listed, ObjectFacts, PutOutcome, Reading, Sink, Staged, Store, Visit, beyond, changed, missing},
+    store::{
+        Existing, Listed, ObjectFacts, PutOutcome, Reading, Sink, Staged, Store, Visit, beyond_end, changed_object,
+        missing_object,
+    },
 };
 use crate::error::{Error, Result};
 
@@ -38,11 +41,11 @@ impl Spool {
     ///
     /// # Errors
     /// When it cannot be read, or the disk is full.
-    pub fn of(mut input: impl Read) -> Result<Self> {
+    pub fn from_reader(mut input: impl Read) -> Result<Self> {
         let failed = |e: std::io::Error| {
             Error::storage("copying the stream to a temporary file failed")
-                .cause(e)
-                .hint("set TMPDIR to a folder with enough free space for the whole stream, or name a file")
+                .with_cause(e)
+                .with_hint("set TMPDIR to a folder with enough free space for the whole stream, or name a file")
         };
         let folder = std::env::temp_dir();
         let mut file = tempfile::tempfile_in(&folder).map_err(failed)?;
@@ -54,13 +57,13 @@ impl Spool {
                 Ok(0) => break,
                 Ok(n) => n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(Error::storage("reading the stream failed").cause(e)),
+                Err(e) => return Err(Error::storage("reading the stream failed").with_cause(e)),
             };
             hasher.update(&buffer[..n]);
             file.write_all(&buffer[..n]).map_err(failed)?;
             bytes += n as u64;
         }
-        let store = Arc::new(SpoolStore { file: Arc::new(file), bytes, location: Location::local(&folder)? });
+        let store = Arc::new(SpoolStore { file: Arc::new(file), bytes, location: Location::from_local_path(&folder)? });
         Ok(Self { store, bytes, checksum: *hasher.finalize().as_bytes() })
     }
 
@@ -70,7 +73,7 @@ impl Spool {
     }
 
     /// Returns the size in bytes.
-    pub fn bytes(&self) -> u64 {
+    pub fn byte_count(&self) -> u64 {
         self.bytes
     }
 
@@ -104,28 +107,28 @@ impl Read for SpoolReader {
 }
 
 impl SpoolStore {
-    fn facts(&self) -> ObjectFacts {
+    fn object_facts(&self) -> ObjectFacts {
         ObjectFacts { path: Spool::NAME.to_owned(), bytes: self.bytes, modified: Timestamp::UNIX_EPOCH, etag: None }
     }
 
-    fn check(&self, path: &str) -> Result<()> {
-        if path == Spool::NAME { Ok(()) } else { Err(missing(&self.location, path)) }
+    fn check_path(&self, path: &str) -> Result<()> {
+        if path == Spool::NAME { Ok(()) } else { Err(missing_object(&self.location, path)) }
     }
 
     fn read_only<T>(&self) -> Result<T> {
         Err(Error::internal("a stream copied to disk is read-only"))
     }
 
-    fn range(&self, path: &str, range: &Range<u64>) -> Result<Bytes> {
-        self.check(path)?;
+    fn read_range(&self, path: &str, range: &Range<u64>) -> Result<Bytes> {
+        self.check_path(path)?;
         if range.end > self.bytes {
-            return Err(beyond(&self.location, path, range, self.bytes));
+            return Err(beyond_end(&self.location, path, range, self.bytes));
         }
         let length = usize::try_from(range.end.saturating_sub(range.start))
             .map_err(|_| Error::internal("a range is larger than memory"))?;
         let mut buffer = vec![0; length];
         let read = self.file.read_exact_at(&mut buffer, range.start);
-        read.map_err(|e| Error::storage("reading a stream copied to disk failed").cause(e))?;
+        read.map_err(|e| Error::storage("reading a stream copied to disk failed").with_cause(e))?;
         Ok(buffer.into())
     }
 }
@@ -136,31 +139,31 @@ impl Store for SpoolStore {
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        Ok((path == Spool::NAME).then(|| self.facts()))
+        Ok((path == Spool::NAME).then(|| self.object_facts()))
     }
 
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
         if path != Spool::NAME {
             return Ok(false);
         }
         if let Some(bytes) = bytes.filter(|bytes| *bytes != self.bytes) {
-            return Err(changed(&self.location, path, bytes, &self.bytes.to_string()));
+            return Err(changed_object(&self.location, path, bytes, &self.bytes.to_string()));
         }
-        into.extend_from_slice(&self.range(path, &(0..self.bytes))?);
+        into.extend_from_slice(&self.read_range(path, &(0..self.bytes))?);
         Ok(true)
     }
 
-    fn ranges(&self, path: &str, ranges: &[Range<u64>], _: &Pin) -> Result<Vec<Bytes>> {
-        ranges.iter().map(|range| self.range(path, range)).collect()
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>], _: &Pin) -> Result<Vec<Bytes>> {
+        ranges.iter().map(|range| self.read_range(path, range)).collect()
     }
 
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
         let start = self.bytes.saturating_sub(bytes);
-        Ok(Some((self.range(path, &(start..self.bytes))?, self.bytes)))
+        Ok(Some((self.read_range(path, &(start..self.bytes))?, self.bytes)))
     }
 
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
-        self.check(path)?;
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        self.check_path(path)?;
         let reader = |at| SpoolReader { file: Arc::clone(&self.file), at };
         Ok(match reading {
             Reading::Range(range, _) => Box::new(reader(range.start).take(range.end.saturating_sub(range.start))),
@@ -169,7 +172,7 @@ impl Store for SpoolStore {
     }
 
     fn visit(&self, _folder: &str, visit: Visit<'_>) -> Result<()> {
-        visit(Listed::Object(self.facts())).map(drop)
+        visit(Listed::Object(self.object_facts())).map(drop)
     }
 
     fn write(&self, _path: &str, _bytes: Bytes, _: Existing) -> Result<PutOutcome> {
@@ -180,7 +183,7 @@ impl Store for SpoolStore {
         self.read_only()
     }
 
-    fn create(&self, _path: &str) -> Result<Box<dyn Sink>> {
+    fn create_sink(&self, _path: &str) -> Result<Box<dyn Sink>> {
         self.read_only()
     }
 
@@ -197,14 +200,14 @@ mod tests {
 
     #[test]
     fn a_stream_can_be_read_again_and_has_no_name() {
-        let spool = Spool::of(&b"0123456789"[..]).unwrap();
-        assert_eq!((spool.bytes(), spool.checksum()), (10, *blake3::hash(b"0123456789").as_bytes()));
+        let spool = Spool::from_reader(&b"0123456789"[..]).unwrap();
+        assert_eq!((spool.byte_count(), spool.checksum()), (10, *blake3::hash(b"0123456789").as_bytes()));
         let object = Object::new(Arc::clone(spool.store()), Spool::NAME, 10);
         for _ in 0..2 {
             assert_eq!(io::read_to_string(object.read().unwrap()).unwrap(), "0123456789");
         }
-        assert_eq!(object.range(3..5).unwrap(), "34");
-        assert!(object.range(5..11).is_err() && object.sibling("other").unwrap().is_none());
+        assert_eq!(object.get_range(3..5).unwrap(), "34");
+        assert!(object.get_range(5..11).is_err() && object.read_sibling("other").unwrap().is_none());
         let mut whole = Vec::new();
         spool.store().read_whole(Spool::NAME, 10, &mut whole).unwrap();
         assert_eq!(whole, b"0123456789");

@@ -102,7 +102,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     }
 
     /// Returns what only local folders can do; `None` for other stores.
-    fn local(&self) -> Option<&dyn Local> {
+    fn as_local(&self) -> Option<&dyn Local> {
         None
     }
 
@@ -116,7 +116,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// When the object does not have `bytes` bytes, as it had when it was listed, or the store fails.
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool>;
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool>;
 
     /// Reads ranges of the version of an object that `pin` names, side by side; the first response sets an unknown
     /// version.
@@ -124,19 +124,19 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// When the object is missing, its version has changed or the store fails; of kind
     /// [`Kind::Input`](crate::error::Kind::Input) when it ends before a range does.
-    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>>;
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>>;
 
     /// Returns the last bytes of an object, at most `bytes`, and its size; `None` if it does not exist.
     ///
     /// # Errors
     /// When the store fails.
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>>;
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>>;
 
     /// Opens an object for sequential reading.
     ///
     /// # Errors
     /// When the object is missing or the store fails; reading fails when the version of the object has changed.
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>>;
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>>;
 
     /// Calls `visit` for the objects below a folder (`""` is the root) until it breaks, with few of them in memory at
     /// a time; in the order of their names where [`Location::lists_in_order`].
@@ -163,7 +163,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// When the store fails.
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>>;
+    fn create_sink(&self, path: &str) -> Result<Box<dyn Sink>>;
 
     /// Waits until the bytes of all staged objects are durable, then gives them their names durably and in order.
     ///
@@ -185,14 +185,14 @@ pub trait Local: Send + Sync {
     ///
     /// # Errors
     /// When the store fails.
-    fn link(&self, source: &Location, path: &str) -> Result<Option<Staged>>;
+    fn link_object(&self, source: &Location, path: &str) -> Result<Option<Staged>>;
 
     /// Acquires a lock that ends with the process.
     ///
     /// # Errors
     /// [`Kind::Conflict`](crate::error::Kind::Conflict) when another process holds it. File systems without locks
     /// succeed.
-    fn lock(&self, name: &str) -> Result<Lock>;
+    fn acquire_lock(&self, name: &str) -> Result<Lock>;
 
     /// Whether a process holds a lock; `None` if that cannot be determined. Writes nothing.
     ///
@@ -207,10 +207,10 @@ pub trait Local: Send + Sync {
     fn settle_deletions(&self, paths: &[String]) -> Result<()>;
 
     /// Removes staged objects of a week ago, which killed runs have left, and folders of staged objects that are empty.
-    fn tidy(&self);
+    fn remove_leftovers(&self);
 
     /// Returns the time by the clock that dates the objects of this store.
-    fn now(&self) -> Timestamp;
+    fn current_time(&self) -> Timestamp;
 }
 
 /// An object being written.
@@ -246,7 +246,7 @@ pub trait Sink: Write + Send {
 
     /// Opens the unfinished object from its first byte, as `read_back` does; reads wait for the bytes, and
     /// fail once the sink is dropped unfinished. `None` if it cannot be read before it is complete.
-    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+    fn read_following(&self) -> Option<Box<dyn BufRead + Send>> {
         None
     }
 
@@ -297,7 +297,7 @@ impl Staged {
 
     /// Returns the object with its expected size and hash.
     #[must_use]
-    pub fn sealed(self, seal: Option<Seal>) -> Self {
+    pub fn with_seal(self, seal: Option<Seal>) -> Self {
         Self { seal, ..self }
     }
 
@@ -321,7 +321,7 @@ impl Staged {
     }
 }
 
-/// Guard of a lock that is held while a run writes; see [`Local::lock`].
+/// Guard of a lock that is held while a run writes; see [`Local::acquire_lock`].
 #[derive(Debug)]
 pub struct Lock {
     pub(super) _file: Option<std::fs::File>,
@@ -336,7 +336,9 @@ pub struct Lock {
 pub fn checked_path(path: &str) -> Result<&str> {
     if !stays_below(path) {
         let message = format!("expected a path below the dataset, found {path:?}");
-        return Err(Error::integrity(message).hint("nothing was read or deleted there; restore the log from a copy"));
+        return Err(
+            Error::integrity(message).with_hint("nothing was read or deleted there; restore the log from a copy")
+        );
     }
     Ok(path)
 }
@@ -345,8 +347,8 @@ pub fn checked_path(path: &str) -> Result<&str> {
 const MISSING: &str = "expected an object, found none";
 
 /// Returns the error for an object that should exist.
-pub(super) fn missing(location: &Location, path: &str) -> Error {
-    Error::storage(MISSING).at(location.join(path).to_string())
+pub(super) fn missing_object(location: &Location, path: &str) -> Error {
+    Error::storage(MISSING).at_location(location.join(path).to_string())
 }
 
 /// Returns whether the error states that an object does not exist.
@@ -355,34 +357,39 @@ pub fn is_missing(error: &Error) -> bool {
 }
 
 /// Returns the error for a name that already exists.
-pub(super) fn occupied(location: &Location, path: &str) -> Error {
+pub(super) fn occupied_name(location: &Location, path: &str) -> Error {
     Error::conflict("expected no object of this name, found one")
-        .at(location.join(path).to_string())
-        .hint("nothing was overwritten and nothing was committed; run the command again")
+        .at_location(location.join(path).to_string())
+        .with_hint("nothing was overwritten and nothing was committed; run the command again")
 }
 
 /// Returns the error for a range that ends after the end of an object of `found` bytes.
-pub(super) fn beyond(location: &Location, path: &str, range: &Range<u64>, found: u64) -> Error {
+pub(super) fn beyond_end(location: &Location, path: &str, range: &Range<u64>, found: u64) -> Error {
     Error::input(format!("expected bytes {} to {}, found the end of the file at {found}", range.start, range.end))
-        .at(location.join(path).to_string())
-        .byte(range.start)
+        .at_location(location.join(path).to_string())
+        .at_byte(range.start)
 }
 
 /// Checks the metadata of an object that should exist.
-pub(super) fn present(location: &Location, path: &str, bytes: Option<u64>, found: Option<ObjectFacts>) -> Result<()> {
-    let found = found.ok_or_else(|| missing(location, path))?;
+pub(super) fn require_object(
+    location: &Location,
+    path: &str,
+    bytes: Option<u64>,
+    found: Option<ObjectFacts>,
+) -> Result<()> {
+    let found = found.ok_or_else(|| missing_object(location, path))?;
     match bytes {
         Some(expected) if expected != found.bytes => {
             let message = format!("expected an object of {expected} bytes, found {}", found.bytes);
-            Err(Error::storage(message).at(location.join(path).to_string()))
+            Err(Error::storage(message).at_location(location.join(path).to_string()))
         }
         _ => Ok(()),
     }
 }
 
 /// Returns the error for an object that differs from its listing.
-pub(super) fn changed(location: &Location, path: &str, expected: u64, found: &str) -> Error {
+pub(super) fn changed_object(location: &Location, path: &str, expected: u64, found: &str) -> Error {
     Error::storage(format!("expected {expected} bytes, found {found}"))
-        .at(location.join(path).to_string())
-        .hint("the file changed since it was listed; run the command again")
+        .at_location(location.join(path).to_string())
+        .with_hint("the file changed since it was listed; run the command again")
 }

@@ -52,7 +52,7 @@ static MEMORY_REFUSED: AtomicBool = AtomicBool::new(false);
 pub struct NotingAllocator;
 
 /// Notes a refusal.
-fn noted(memory: *mut u8) -> *mut u8 {
+fn note_refusal(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
         MEMORY_REFUSED.store(true, Ordering::Relaxed);
     }
@@ -63,17 +63,17 @@ fn noted(memory: *mut u8) -> *mut u8 {
 unsafe impl GlobalAlloc for NotingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as required of the caller.
-        noted(unsafe { System.alloc(layout) })
+        note_refusal(unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as required of the caller.
-        noted(unsafe { System.alloc_zeroed(layout) })
+        note_refusal(unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: as required of the caller.
-        noted(unsafe { System.realloc(memory, layout, bytes) })
+        note_refusal(unsafe { System.realloc(memory, layout, bytes) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {

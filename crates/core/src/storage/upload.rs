@@ -31,11 +31,11 @@ use object_store::{
 use tokio::task::JoinSet;
 
 use super::{
-    listing::repeated,
+    listing::retry_request,
     location::Location,
-    remote::runtime,
+    remote::shared_runtime,
     secrets::Secrets,
-    store::{Pending, Sink, Staged, occupied},
+    store::{Pending, Sink, Staged, occupied_name},
 };
 use crate::{
     error::{Effect, Error, Result},
@@ -93,21 +93,21 @@ impl Uploads {
     }
 
     /// Starts to write an object.
-    pub(super) fn sink(&self, path: &str, at: ObjectPath, location: Location) -> RemoteSink {
+    pub(super) fn create_sink(&self, path: &str, at: ObjectPath, location: Location) -> RemoteSink {
         let staged = StagedUpload {
             uploads: self.clone(),
             at,
             name: location.to_string(),
             mark: TransactionId::fresh().0,
             bytes: 0,
-            state: State::Empty,
+            state: UploadState::Empty,
         };
         RemoteSink { path: path.to_owned(), staged, buffer: Vec::new(), parts: 0 }
     }
 
     /// Gives all uploads their names; an existing object is a conflict, and objects that were already named are deleted
     /// again.
-    pub(super) fn publish(&self, staged: Vec<Staged>, location: &Location) -> Result<()> {
+    pub(super) fn publish_staged(&self, staged: Vec<Staged>, location: &Location) -> Result<()> {
         let mut uploads = uploads_of(staged)?;
         let failed = AtomicBool::new(false);
         let named = uploads.iter_mut().map(|(path, upload)| {
@@ -117,23 +117,24 @@ impl Uploads {
                 if failed.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                let named = upload.name(|| occupied(location, path)).await;
+                let named = upload.publish_upload(|| occupied_name(location, path)).await;
                 failed.fetch_or(named.is_err(), Ordering::Relaxed);
                 named
             }
         });
         let named: Vec<_> = named.collect();
-        let results = runtime()?.block_on(stream::iter(named).buffered(COMPLETIONS).collect::<Vec<Result<()>>>());
+        let results =
+            shared_runtime()?.block_on(stream::iter(named).buffered(COMPLETIONS).collect::<Vec<Result<()>>>());
         let Some(error) = results.into_iter().find_map(Result::err) else { return Ok(()) };
         self.take_back(&uploads, error)
     }
 
     /// Gives all uploads their names and replaces existing objects.
-    pub(super) fn replace(&self, staged: Vec<Staged>) -> Result<()> {
+    pub(super) fn replace_staged(&self, staged: Vec<Staged>) -> Result<()> {
         let mut uploads = uploads_of(staged)?;
-        runtime()?.block_on(async {
+        shared_runtime()?.block_on(async {
             for (_, upload) in &mut uploads {
-                upload.replace().await?;
+                upload.replace_existing().await?;
             }
             Ok(())
         })
@@ -141,10 +142,10 @@ impl Uploads {
 
     /// Deletes the objects that a failed call has named and returns `error`.
     fn take_back(&self, uploads: &[(String, StagedUpload)], error: Error) -> Result<()> {
-        let named = uploads.iter().filter(|(_, upload)| matches!(upload.state, State::Named));
+        let named = uploads.iter().filter(|(_, upload)| matches!(upload.state, UploadState::Named));
         let taken: Vec<_> = named.map(|(_, upload)| self.0.inner.delete(&upload.at)).collect();
         let taken = stream::iter(taken).buffered(COMPLETIONS).collect::<Vec<_>>();
-        let taken = runtime()?.block_on(async { tokio::time::timeout(ABORT_TIMEOUT, taken).await });
+        let taken = shared_runtime()?.block_on(async { tokio::time::timeout(ABORT_TIMEOUT, taken).await });
         let all = taken.is_ok_and(|taken| taken.iter().all(|taken| taken.is_ok()));
         Err(if all { error } else { error.with_effect(Effect::Possible) })
     }
@@ -164,7 +165,7 @@ pub(super) struct StagedUpload {
     mark: String,
     /// Bytes written so far.
     bytes: u64,
-    state: State,
+    state: UploadState,
 }
 
 impl Pending for StagedUpload {
@@ -177,7 +178,7 @@ impl Pending for StagedUpload {
     }
 }
 
-enum State {
+enum UploadState {
     /// Nothing has been sent.
     Empty,
     /// The complete object, held in memory.
@@ -189,85 +190,86 @@ enum State {
 }
 
 impl StagedUpload {
-    fn failed(&self, doing: &str, cause: &StoreError) -> Error {
-        self.uploads.0.secrets.failed(doing, cause).at(self.name.clone())
+    fn operation_error(&self, doing: &str, cause: &StoreError) -> Error {
+        self.uploads.0.secrets.operation_error(doing, cause).at_location(self.name.clone())
     }
 
-    fn attributes(&self) -> Attributes {
+    fn mark_attributes(&self) -> Attributes {
         [(Attribute::Metadata(MARK.into()), self.mark.clone())].into_iter().collect()
     }
 
     /// Sends a part as soon as few enough are in flight.
-    fn send(&mut self, part: Vec<u8>) -> Result<()> {
-        if matches!(self.state, State::Empty) {
-            let options = PutMultipartOptions { attributes: self.attributes(), ..PutMultipartOptions::default() };
+    fn send_part(&mut self, part: Vec<u8>) -> Result<()> {
+        if matches!(self.state, UploadState::Empty) {
+            let options = PutMultipartOptions { attributes: self.mark_attributes(), ..PutMultipartOptions::default() };
             let begin = || self.uploads.0.inner.put_multipart_opts(&self.at, options.clone());
-            let begun = runtime()?.block_on(repeated(begin));
-            self.state = State::Parts(begun.map_err(|e| self.failed("starting the upload", &e))?, JoinSet::new());
+            let begun = shared_runtime()?.block_on(retry_request(begin));
+            self.state =
+                UploadState::Parts(begun.map_err(|e| self.operation_error("starting the upload", &e))?, JoinSet::new());
         }
         let most = if part.len() > LARGE_PART { 1 } else { PARTS_IN_FLIGHT };
-        self.wait(most - 1)?;
-        let State::Parts(upload, parts) = &mut self.state else {
+        self.wait_for_parts(most - 1)?;
+        let UploadState::Parts(upload, parts) = &mut self.state else {
             return Err(Error::internal("the upload has ended"));
         };
         self.bytes += part.len() as u64;
         let sent = upload.put_part(PutPayload::from(part));
-        parts.spawn_on(sent, runtime()?.handle());
+        parts.spawn_on(sent, shared_runtime()?.handle());
         Ok(())
     }
 
     /// Waits until at most `most` parts are in flight.
-    fn wait(&mut self, most: usize) -> Result<()> {
-        let State::Parts(_, parts) = &mut self.state else { return Ok(()) };
+    fn wait_for_parts(&mut self, most: usize) -> Result<()> {
+        let UploadState::Parts(_, parts) = &mut self.state else { return Ok(()) };
         let secrets = &self.uploads.0.secrets;
         while parts.len() > most {
-            let sent = match runtime()?.block_on(parts.join_next()) {
-                Some(Ok(sent)) => sent.map_err(|e| secrets.failed("uploading", &e)),
-                Some(Err(e)) => Err(secrets.failed("uploading", &e)),
+            let sent = match shared_runtime()?.block_on(parts.join_next()) {
+                Some(Ok(sent)) => sent.map_err(|e| secrets.operation_error("uploading", &e)),
+                Some(Err(e)) => Err(secrets.operation_error("uploading", &e)),
                 None => Ok(()),
             };
-            sent.map_err(|e| e.at(self.name.clone()))?;
+            sent.map_err(|e| e.at_location(self.name.clone()))?;
         }
         Ok(())
     }
 
     /// Holds a small object in memory, or sends it if too many bytes are held already.
-    fn keep(&mut self, bytes: Vec<u8>) -> Result<()> {
+    fn hold_in_memory(&mut self, bytes: Vec<u8>) -> Result<()> {
         let kept = self.uploads.0.kept.fetch_add(bytes.len(), Ordering::Relaxed);
         if kept + bytes.len() > MAX_KEPT {
             self.uploads.0.kept.fetch_sub(bytes.len(), Ordering::Relaxed);
-            return self.send(bytes);
+            return self.send_part(bytes);
         }
         self.bytes = bytes.len() as u64;
-        self.state = State::Kept(bytes.into_boxed_slice().into());
+        self.state = UploadState::Kept(bytes.into_boxed_slice().into());
         Ok(())
     }
 
     /// Marks the upload as named and releases its resources.
     fn finish_naming(&mut self) {
-        self.release();
-        self.state = State::Named;
+        self.release_held();
+        self.state = UploadState::Named;
     }
 
     /// Subtracts a small object from the bytes held in memory.
-    fn release(&mut self) {
-        if let State::Kept(bytes) = &self.state {
+    fn release_held(&mut self) {
+        if let UploadState::Kept(bytes) = &self.state {
             self.uploads.0.kept.fetch_sub(bytes.len(), Ordering::Relaxed);
         }
     }
 
     /// Gives the object its name, unless an object of that name exists.
-    async fn name(&mut self, occupied: impl Fn() -> Error) -> Result<()> {
-        let options = PutOptions { mode: PutMode::Create, attributes: self.attributes(), ..PutOptions::default() };
+    async fn publish_upload(&mut self, occupied: impl Fn() -> Error) -> Result<()> {
+        let options = PutOptions { mode: PutMode::Create, attributes: self.mark_attributes(), ..PutOptions::default() };
         let inner = Arc::clone(&self.uploads.0.inner);
         let done = match &mut self.state {
-            State::Named => return Ok(()),
-            State::Empty => return Err(Error::internal("an upload that was not finished cannot be named")),
-            State::Kept(bytes) => inner.put_opts(&self.at, bytes.clone().into(), options).await.map(drop),
-            State::Parts(upload, _) => match inner.head(&self.at).await {
+            UploadState::Named => return Ok(()),
+            UploadState::Empty => return Err(Error::internal("an upload that was not finished cannot be named")),
+            UploadState::Kept(bytes) => inner.put_opts(&self.at, bytes.clone().into(), options).await.map(drop),
+            UploadState::Parts(upload, _) => match inner.head(&self.at).await {
                 Ok(_) => return Err(occupied()),
                 Err(StoreError::NotFound { .. }) => upload.complete().await.map(drop),
-                Err(e) => return Err(self.failed("looking up the name of an upload", &e)),
+                Err(e) => return Err(self.operation_error("looking up the name of an upload", &e)),
             },
         };
         let Err(error) = done else {
@@ -283,24 +285,26 @@ impl StagedUpload {
             Ok(false) if matches!(error, StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {
                 Err(occupied())
             }
-            Ok(false) | Err(_) => Err(self.failed("completing the upload", &error).with_effect(Effect::Possible)),
+            Ok(false) | Err(_) => {
+                Err(self.operation_error("completing the upload", &error).with_effect(Effect::Possible))
+            }
         }
     }
 
     /// Gives the object its name and replaces an existing one.
-    async fn replace(&mut self) -> Result<()> {
-        let options = PutOptions { attributes: self.attributes(), ..PutOptions::default() };
+    async fn replace_existing(&mut self) -> Result<()> {
+        let options = PutOptions { attributes: self.mark_attributes(), ..PutOptions::default() };
         let inner = Arc::clone(&self.uploads.0.inner);
         let done = match &mut self.state {
-            State::Named => Ok(()),
-            State::Empty => return Err(Error::internal("an upload that was not finished cannot be named")),
-            State::Kept(bytes) => inner.put_opts(&self.at, bytes.clone().into(), options).await.map(drop),
-            State::Parts(upload, _) => upload.complete().await.map(drop),
+            UploadState::Named => Ok(()),
+            UploadState::Empty => return Err(Error::internal("an upload that was not finished cannot be named")),
+            UploadState::Kept(bytes) => inner.put_opts(&self.at, bytes.clone().into(), options).await.map(drop),
+            UploadState::Parts(upload, _) => upload.complete().await.map(drop),
         };
         if let Err(error) = done
             && !matches!(self.is_present().await, Ok(true))
         {
-            return Err(self.failed("completing the upload", &error).with_effect(Effect::Possible));
+            return Err(self.operation_error("completing the upload", &error).with_effect(Effect::Possible));
         }
         self.finish_naming();
         Ok(())
@@ -328,8 +332,8 @@ impl std::fmt::Debug for StagedUpload {
 
 impl Drop for StagedUpload {
     fn drop(&mut self) {
-        self.release();
-        if let (State::Parts(upload, parts), Ok(runtime)) = (&mut self.state, runtime()) {
+        self.release_held();
+        if let (UploadState::Parts(upload, parts), Ok(runtime)) = (&mut self.state, shared_runtime()) {
             let aborted = runtime.block_on(async {
                 // A part that arrives after the abort would stay.
                 parts.shutdown().await;
@@ -367,7 +371,7 @@ impl Write for RemoteSink {
         if self.buffer.len() == size {
             self.parts += 1;
             let part = std::mem::replace(&mut self.buffer, Vec::with_capacity(part_bytes(self.parts)));
-            self.staged.send(part)?;
+            self.staged.send_part(part)?;
         }
         Ok(taken)
     }
@@ -381,11 +385,11 @@ impl Sink for RemoteSink {
     fn finish(self: Box<Self>) -> Result<Staged> {
         let Self { path, mut staged, buffer, parts } = *self;
         if parts == 0 && buffer.len() <= MAX_SINGLE_PUT {
-            staged.keep(buffer)?;
+            staged.hold_in_memory(buffer)?;
         } else if !buffer.is_empty() {
-            staged.send(buffer)?;
+            staged.send_part(buffer)?;
         }
-        staged.wait(0)?;
+        staged.wait_for_parts(0)?;
         Ok(Staged::new(path, staged))
     }
 }

@@ -16,7 +16,7 @@ pub const SMALL: (u64, u64) = (1 << 20, 64 << 20);
 
 /// Runs parallel work that asks for many objects: of a remote store on threads of its own, as many as objects of
 /// `bytes` each fit into `memory`.
-pub fn waiting<T: Send>(store: &dyn Store, memory: (u64, u64), work: impl FnOnce() -> T + Send) -> T {
+pub fn run_waiting<T: Send>(store: &dyn Store, memory: (u64, u64), work: impl FnOnce() -> T + Send) -> T {
     waiting_for(REMOTE_REQUESTS, store, memory, work)
 }
 
@@ -37,7 +37,7 @@ fn waiting_for<T: Send>(
     }
 }
 
-/// Runs one function for each of some objects, as [`waiting`] does, and returns what it returned in their order.
+/// Runs one function for each of some objects, as [`run_waiting`] does, and returns what it returned in their order.
 ///
 /// # Errors
 /// The first error of one of them.
@@ -64,5 +64,5 @@ pub fn with_io_threads<T: Send>(files: usize, remote: bool, work: impl FnOnce() 
         return Ok(work());
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(requests.min(files)).build();
-    Ok(pool.map_err(|e| Error::internal("starting threads failed").cause(e))?.install(work))
+    Ok(pool.map_err(|e| Error::internal("starting threads failed").with_cause(e))?.install(work))
 }

@@ -24,7 +24,7 @@ use std::{
 use crossbeam_channel::{Sender, bounded};
 
 use super::{
-    local::{absent, facts},
+    local::{is_absent, object_facts},
     store::{Listed, ObjectFacts, Visit},
 };
 use crate::error::{Error, Result};
@@ -39,11 +39,11 @@ const QUEUE: usize = 4;
 const THREADS: usize = 16;
 
 /// Calls `visit` for everything below the folder `top`; paths begin with `prefix`, the name of `top` in its store.
-pub(super) fn walk(top: &Path, prefix: &str, visit: Visit<'_>) -> Result<()> {
+pub(super) fn walk_folder(top: &Path, prefix: &str, visit: Visit<'_>) -> Result<()> {
     let (sender, receiver) = bounded::<Vec<Listed>>(QUEUE);
     let folders = Folders::default();
     std::thread::scope(|scope| {
-        folders.add(Folder { at: top.to_owned(), path: prefix.to_owned() }, scope, &sender);
+        folders.add_folder(PendingFolder { at: top.to_owned(), path: prefix.to_owned() }, scope, &sender);
         drop(sender);
         let mut result = Ok(());
         'listing: for batch in &receiver {
@@ -66,13 +66,13 @@ pub(super) fn walk(top: &Path, prefix: &str, visit: Visit<'_>) -> Result<()> {
 /// Folders still to be listed.
 #[derive(Debug, Default)]
 struct Folders {
-    state: Mutex<State>,
+    state: Mutex<WalkState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    waiting: Vec<Folder>,
+struct WalkState {
+    waiting: Vec<PendingFolder>,
     threads: usize,
     /// Number of threads without a folder.
     idle: usize,
@@ -81,13 +81,18 @@ struct State {
 }
 
 impl Folders {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, WalkState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a folder and starts a thread if that helps.
-    fn add<'scope>(&'scope self, folder: Folder, scope: &'scope Scope<'scope, '_>, sender: &Sender<Vec<Listed>>) {
-        let mut state = self.lock();
+    fn add_folder<'scope>(
+        &'scope self,
+        folder: PendingFolder,
+        scope: &'scope Scope<'scope, '_>,
+        sender: &Sender<Vec<Listed>>,
+    ) {
+        let mut state = self.lock_state();
         state.waiting.push(folder);
         if state.waiting.len() <= state.idle || state.threads == THREADS {
             self.changed.notify_one();
@@ -98,16 +103,16 @@ impl Folders {
         let sender = sender.clone();
         scope.spawn(move || {
             while let Some(folder) = self.next() {
-                if folder.list(&mut |folder| self.add(folder, scope, &sender), &sender).is_err() {
-                    self.end();
+                if folder.list_entries(&mut |folder| self.add_folder(folder, scope, &sender), &sender).is_err() {
+                    self.end_walk();
                 }
             }
         });
     }
 
     /// Returns the folder added last, which keeps the queue short; `None` when all are listed.
-    fn next(&self) -> Option<Folder> {
-        let mut state = self.lock();
+    fn next(&self) -> Option<PendingFolder> {
+        let mut state = self.lock_state();
         state.idle += 1;
         loop {
             if state.closed {
@@ -126,15 +131,15 @@ impl Folders {
         }
     }
 
-    fn end(&self) {
-        self.lock().closed = true;
+    fn end_walk(&self) {
+        self.lock_state().closed = true;
         self.changed.notify_all();
     }
 }
 
 /// A folder to be listed.
 #[derive(Debug)]
-struct Folder {
+struct PendingFolder {
     at: PathBuf,
     /// Path in the store; empty at the root.
     path: String,
@@ -143,25 +148,29 @@ struct Folder {
 /// The visitor needs no further entries.
 struct Unwanted;
 
-impl Folder {
+impl PendingFolder {
     /// Lists the folder and passes its subfolders to `below`.
-    fn list(self, below: &mut dyn FnMut(Self), sender: &Sender<Vec<Listed>>) -> std::result::Result<(), Unwanted> {
+    fn list_entries(
+        self,
+        below: &mut dyn FnMut(Self),
+        sender: &Sender<Vec<Listed>>,
+    ) -> std::result::Result<(), Unwanted> {
         let skip = if self.path.is_empty() { 0 } else { self.path.len() + 1 };
         let send = |mut batch: Vec<Listed>| {
-            sort(&mut batch, skip);
+            sort_batch(&mut batch, skip);
             sender.send(batch).map_err(|_| Unwanted)
         };
         let entries = match fs::read_dir(&self.at) {
             Ok(entries) => entries,
             // The folder need not exist, and may vanish while its parent is listed.
-            Err(e) if absent(&e) => return Ok(()),
-            Err(e) => return send(vec![self.fault("listing the folder failed", e)]),
+            Err(e) if is_absent(&e) => return Ok(()),
+            Err(e) => return send(vec![self.listing_fault("listing the folder failed", e)]),
         };
         let mut batch = Vec::new();
         for entry in entries {
             let listed = match entry {
-                Ok(entry) => self.entry(&entry, below),
-                Err(e) => Some(self.fault("listing the folder failed", e)),
+                Ok(entry) => self.listed_entry(&entry, below),
+                Err(e) => Some(self.listing_fault("listing the folder failed", e)),
             };
             batch.extend(listed);
             if batch.len() == BATCH {
@@ -172,12 +181,12 @@ impl Folder {
     }
 
     /// Returns the listed item of an entry; `None` for entries that are not objects.
-    fn entry(&self, entry: &DirEntry, below: &mut dyn FnMut(Self)) -> Option<Listed> {
+    fn listed_entry(&self, entry: &DirEntry, below: &mut dyn FnMut(Self)) -> Option<Listed> {
         let name = entry.file_name();
         let Some(name) = name.to_str() else {
             let place = entry.path().display().to_string();
             let fault = Error::input("expected a file name in UTF-8, found other bytes");
-            return Some(Listed::Fault(fault.at(place).hint("rename it, or its folder")));
+            return Some(Listed::Fault(fault.at_location(place).with_hint("rename it, or its folder")));
         };
         let mut path = String::with_capacity(self.path.len() + 1 + name.len());
         if !self.path.is_empty() {
@@ -187,33 +196,33 @@ impl Folder {
         path.push_str(name);
         let kind = match entry.file_type() {
             Ok(kind) => kind,
-            Err(e) if absent(&e) => return None,
-            Err(e) => return Some(self.fault("looking up an entry failed", e)),
+            Err(e) if is_absent(&e) => return None,
+            Err(e) => return Some(self.listing_fault("looking up an entry failed", e)),
         };
         if kind.is_dir() {
             below(Self { at: entry.path(), path });
             return None;
         }
         if kind.is_symlink() {
-            return link(entry, path);
+            return resolve_link(entry, path);
         }
         match entry.metadata() {
-            Ok(meta) if kind.is_file() => Some(Listed::Object(facts(path, &meta))),
+            Ok(meta) if kind.is_file() => Some(Listed::Object(object_facts(path, &meta))),
             Ok(_) => None,
-            Err(e) if absent(&e) => None,
-            Err(e) => Some(self.fault("looking up a file failed", e)),
+            Err(e) if is_absent(&e) => None,
+            Err(e) => Some(self.listing_fault("looking up a file failed", e)),
         }
     }
 
-    fn fault(&self, doing: &str, cause: io::Error) -> Listed {
-        let error = Error::storage(doing).at(self.at.display().to_string()).cause(cause);
-        Listed::Fault(error.hint("check the permissions of the folder"))
+    fn listing_fault(&self, doing: &str, cause: io::Error) -> Listed {
+        let error = Error::storage(doing).at_location(self.at.display().to_string()).with_cause(cause);
+        Listed::Fault(error.with_hint("check the permissions of the folder"))
     }
 }
 
 /// Sorts entries by path; the first `skip` bytes of most paths are the same. Numbers are compared first, because paths
 /// are all over the memory.
-fn sort(batch: &mut [Listed], skip: usize) {
+fn sort_batch(batch: &mut [Listed], skip: usize) {
     let head = |one: &Listed| {
         let name = one.path().as_bytes().get(skip..).unwrap_or_default();
         let mut head = [0; 8];
@@ -226,9 +235,9 @@ fn sort(batch: &mut [Listed], skip: usize) {
     ties.for_each(|ties| ties.sort_unstable_by(|a, b| a.path().cmp(b.path())));
 }
 
-fn link(entry: &DirEntry, path: String) -> Option<Listed> {
+fn resolve_link(entry: &DirEntry, path: String) -> Option<Listed> {
     match fs::metadata(entry.path()) {
-        Ok(target) if target.is_file() => Some(Listed::Object(facts(path, &target))),
+        Ok(target) if target.is_file() => Some(Listed::Object(object_facts(path, &target))),
         Ok(target) if target.is_dir() => Some(Listed::FolderLink(path)),
         Ok(_) => None,
         Err(_) => {
@@ -246,7 +255,7 @@ mod tests {
 
     fn listed(top: &Path) -> Vec<String> {
         let mut out = Vec::new();
-        walk(top, "", &mut |listed| {
+        walk_folder(top, "", &mut |listed| {
             out.push(match listed {
                 Listed::Object(facts) => format!("{} {}", facts.path, facts.bytes),
                 Listed::FolderLink(path) => format!("link {path}"),
@@ -282,7 +291,7 @@ mod tests {
             let mut batch: Vec<Listed> = names.iter().map(|name| object(format!("{folder}{name}"))).collect();
             let mut expected: Vec<String> = batch.iter().map(|one| one.path().to_owned()).collect();
             expected.sort();
-            sort(&mut batch, folder.len());
+            sort_batch(&mut batch, folder.len());
             assert!(batch.iter().map(Listed::path).eq(expected.iter().map(String::as_str)), "{batch:?}");
         }
     }
@@ -304,7 +313,7 @@ mod tests {
             (0..200).for_each(|j| fs::write(below.join(format!("{j}")), "").unwrap());
         }
         let mut seen = 0;
-        let result = walk(folder.path(), "", &mut |_| {
+        let result = walk_folder(folder.path(), "", &mut |_| {
             seen += 1;
             if seen == 700 { Err(Error::interrupted()) } else { Ok(ControlFlow::Continue(())) }
         });

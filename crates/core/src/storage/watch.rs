@@ -35,19 +35,19 @@ pub struct Watch(Arc<Mutex<Option<Error>>>);
 
 impl Watch {
     /// Returns the first failure, if there was one.
-    pub fn fault(&self) -> Option<Error> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Error::repeated)
+    pub fn first_fault(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Error::flatten_causes)
     }
 
-    fn note(&self, error: &Error) {
+    fn note_failure(&self, error: &Error) {
         // An error about bytes, such as an object that ends before a range does, is not a failure of the store.
         if error.kind() == Kind::Storage {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.repeated());
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| error.flatten_causes());
         }
     }
 
-    fn look<T>(&self, result: Result<T>) -> Result<T> {
-        result.inspect_err(|error| self.note(error))
+    fn observe_result<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| self.note_failure(error))
     }
 }
 
@@ -62,17 +62,17 @@ pub fn capture_fault<T>(work: impl FnOnce() -> T) -> (T, Option<Error>) {
     let out = work();
     let fault = FIRST_FAULT.replace(outer).flatten();
     if let Some(fault) = &fault {
-        report(fault);
+        report_fault(fault);
     }
     (out, fault)
 }
 
 /// Reports a store failure to an active [`capture_fault`] in this thread.
-pub(super) fn report(error: &Error) {
+pub(super) fn report_fault(error: &Error) {
     if error.kind() == Kind::Storage {
         FIRST_FAULT.with_borrow_mut(|fault| {
             if let Some(fault) = fault {
-                fault.get_or_insert_with(|| error.repeated());
+                fault.get_or_insert_with(|| error.flatten_causes());
             }
         });
     }
@@ -83,25 +83,25 @@ pub(super) struct ReportingReader(pub(super) Box<dyn Read + Send>, pub(super) St
 
 impl Read for ReportingReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer).map_err(|error| named(error, &self.1, report))
+        self.0.read(buffer).map_err(|error| locate_error(error, &self.1, report_fault))
     }
 }
 
 /// Converts a failed read into an [`Error`] and passes it to `report`.
-fn named(error: io::Error, place: &str, report: impl FnOnce(&Error)) -> io::Error {
+fn locate_error(error: io::Error, place: &str, report: impl FnOnce(&Error)) -> io::Error {
     if error.kind() == io::ErrorKind::Interrupted {
         return error;
     }
     let error = match error.downcast::<Error>() {
         Ok(ours) => ours,
-        Err(error) => Error::storage("reading failed").at(place).cause(error),
+        Err(error) => Error::storage("reading failed").at_location(place).with_cause(error),
     };
     report(&error);
     error.into()
 }
 
 /// Wraps a store so that its first failure is recorded.
-pub fn watched(store: Arc<dyn Store>) -> (Arc<dyn Store>, Watch) {
+pub fn watch_store(store: Arc<dyn Store>) -> (Arc<dyn Store>, Watch) {
     let watch = Watch::default();
     (Arc::new(Watched { inner: store, watch: watch.clone() }), watch)
 }
@@ -120,7 +120,9 @@ struct WatchedReader {
 
 impl Read for WatchedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.inner.read(buffer).map_err(|error| named(error, &self.place, |error| self.watch.note(error)))
+        self.inner
+            .read(buffer)
+            .map_err(|error| locate_error(error, &self.place, |error| self.watch.note_failure(error)))
     }
 }
 
@@ -133,28 +135,28 @@ impl Store for Watched {
         self.inner.endpoint()
     }
 
-    fn local(&self) -> Option<&dyn Local> {
-        self.inner.local()
+    fn as_local(&self) -> Option<&dyn Local> {
+        self.inner.as_local()
     }
 
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
-        self.watch.look(self.inner.head(path))
+        self.watch.observe_result(self.inner.head(path))
     }
 
-    fn fetch(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
-        self.watch.look(self.inner.fetch(path, bytes, into))
+    fn read_into(&self, path: &str, bytes: Option<u64>, into: &mut Vec<u8>) -> Result<bool> {
+        self.watch.observe_result(self.inner.read_into(path, bytes, into))
     }
 
-    fn ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
-        self.watch.look(self.inner.ranges(path, ranges, pin))
+    fn get_ranges(&self, path: &str, ranges: &[Range<u64>], pin: &Pin) -> Result<Vec<Bytes>> {
+        self.watch.observe_result(self.inner.get_ranges(path, ranges, pin))
     }
 
-    fn tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
-        self.watch.look(self.inner.tail(path, bytes))
+    fn read_tail(&self, path: &str, bytes: u64) -> Result<Option<(Bytes, u64)>> {
+        self.watch.observe_result(self.inner.read_tail(path, bytes))
     }
 
-    fn open(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
-        let inner = self.watch.look(self.inner.open(path, reading))?;
+    fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
+        let inner = self.watch.observe_result(self.inner.open_reader(path, reading))?;
         let place = self.inner.location().join(path).to_string();
         Ok(Box::new(WatchedReader { inner, place, watch: self.watch.clone() }))
     }
@@ -171,8 +173,8 @@ impl Store for Watched {
         self.inner.delete_all(paths)
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Sink>> {
-        self.inner.create(path)
+    fn create_sink(&self, path: &str) -> Result<Box<dyn Sink>> {
+        self.inner.create_sink(path)
     }
 
     fn name_staged(&self, staged: Vec<Staged>, existing: Existing) -> Result<()> {
@@ -188,28 +190,28 @@ mod tests {
 
     #[test]
     fn the_first_store_failure_is_recorded_and_short_objects_are_not() {
-        let (store, watch) = watched(Arc::new(RemoteStore::memory().unwrap()));
+        let (store, watch) = watch_store(Arc::new(RemoteStore::in_memory().unwrap()));
         store.put("a", "12345".into()).unwrap();
         let object = Object::new(Arc::clone(&store), "a", 5);
-        assert_eq!(object.range(1..3).unwrap(), "23");
-        assert_eq!(object.range(3..9).unwrap_err().kind(), Kind::Input, "a damaged footer may ask for that");
+        assert_eq!(object.get_range(1..3).unwrap(), "23");
+        assert_eq!(object.get_range(3..9).unwrap_err().kind(), Kind::Input, "a damaged footer may ask for that");
         assert_eq!(store.get_range("a", 3..9).unwrap_err().kind(), Kind::Input);
         assert!(store.get("none").unwrap().is_none());
-        assert!(watch.fault().is_none());
+        assert!(watch.first_fault().is_none());
         assert_eq!(store.read("gone").map(drop).unwrap_err().kind(), Kind::Storage);
         let _ = store.read("gone too").map(drop);
-        assert_eq!(watch.fault().unwrap().place().source.as_deref(), Some("memory:///gone"));
+        assert_eq!(watch.first_fault().unwrap().place().source.as_deref(), Some("memory:///gone"));
     }
 
     #[test]
     fn capture_fault_returns_the_failure_of_this_thread() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let gone = Object::new(Arc::clone(&store), "gone", 100);
-        let (inner, outer) = capture_fault(|| capture_fault(|| gone.range(0..5).ok()).1);
+        let (inner, outer) = capture_fault(|| capture_fault(|| gone.get_range(0..5).ok()).1);
         assert!(inner.is_some() && outer.is_some_and(|fault| fault.kind() == Kind::Storage));
-        let (_, fault) = capture_fault(|| gone.range(90..200).ok());
+        let (_, fault) = capture_fault(|| gone.get_range(90..200).ok());
         assert!(fault.is_none(), "an error about bytes is not a store failure");
-        let _ = gone.range(0..5);
+        let _ = gone.get_range(0..5);
         assert!(capture_fault(|| ()).1.is_none(), "no failure was reported");
     }
 
@@ -225,7 +227,7 @@ mod tests {
         let mut reader = WatchedReader { inner, place: "x.csv".to_owned(), watch: watch.clone() };
         let error = Error::from(reader.read(&mut [0; 8]).unwrap_err());
         assert_eq!((error.kind(), error.place().source.as_deref()), (Kind::Storage, Some("x.csv")));
-        let noted = watch.fault().unwrap();
+        let noted = watch.first_fault().unwrap();
         assert_eq!((noted.kind(), noted.place().source.as_deref()), (Kind::Storage, Some("x.csv")));
         assert!(std::error::Error::source(&noted).unwrap().to_string().contains("os error 5"));
     }

@@ -135,7 +135,7 @@ pub struct Remove {
 
 impl Remove {
     /// Creates the action that removes what `add` has added.
-    pub fn of(add: &Add, deletion_timestamp: i64, data_change: bool) -> Self {
+    pub fn for_add(add: &Add, deletion_timestamp: i64, data_change: bool) -> Self {
         Self {
             path: add.path.clone(),
             deletion_timestamp: Some(deletion_timestamp),
@@ -167,7 +167,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Returns the text that identifies the vector among those of its data file.
-    pub(super) fn id(&self) -> String {
+    pub(super) fn unique_id(&self) -> String {
         format!("{}{}@{}", self.storage_type, self.path_or_inline_dv, self.offset.unwrap_or_default())
     }
 }
@@ -302,11 +302,11 @@ pub struct Sidecar {
 ///
 /// # Errors
 /// Never in practice: all actions can be written as JSON.
-pub fn encode(actions: &[Action]) -> Result<Vec<u8>> {
+pub fn encode_commit(actions: &[Action]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     for action in actions {
         serde_json::to_writer(&mut out, action)
-            .map_err(|e| Error::internal("encoding an action of a Delta log failed").cause(e))?;
+            .map_err(|e| Error::internal("encoding an action of a Delta log failed").with_cause(e))?;
         out.push(b'\n');
     }
     Ok(out)
@@ -348,15 +348,16 @@ fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Values, D::Error> {
 /// [`Kind::Input`](crate::error::Kind::Input) if the path is absolute, is none, or contains `.` or `..`.
 pub fn data_path(path: &str) -> Result<String> {
     if path.starts_with('/') || has_scheme(path) {
-        return Err(Error::input(format!("expected a path below the table, found the absolute path `{path}`")).hint(
-            "the table is a shallow clone, or its files lie elsewhere; copy it as a whole (e.g. a deep clone), \
+        return Err(Error::input(format!("expected a path below the table, found the absolute path `{path}`"))
+            .with_hint(
+                "the table is a shallow clone, or its files lie elsewhere; copy it as a whole (e.g. a deep clone), \
              and convert that",
-        ));
+            ));
     }
     let decoded = percent_decode_str(path).decode_utf8().ok().filter(|path| checked_path(path).is_ok());
     decoded.map(std::borrow::Cow::into_owned).ok_or_else(|| {
         Error::input(format!("expected a path below the table, found `{path}`"))
-            .hint("the log is damaged or hostile; nothing was read there")
+            .with_hint("the log is damaged or hostile; nothing was read there")
     })
 }
 
@@ -422,7 +423,7 @@ mod tests {
             r#"{"remove":{"path":"a","deletionTimestamp":1,"dataChange":true,"partitionValues":{}}}"#,
         ] {
             let action: Action = serde_json::from_str(line).unwrap();
-            assert_eq!(String::from_utf8(encode(&[action]).unwrap()).unwrap(), format!("{line}\n"));
+            assert_eq!(String::from_utf8(encode_commit(&[action]).unwrap()).unwrap(), format!("{line}\n"));
         }
     }
 }

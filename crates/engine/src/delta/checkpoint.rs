@@ -89,7 +89,7 @@ const BATCHES_AT_ONCE: usize = 16;
 ///
 /// # Errors
 /// [`Kind::Input`] if a file is damaged or missing; those of `visit`; if the store fails.
-pub fn each(
+pub fn each_checkpoint_action(
     store: &Arc<dyn Store>,
     files: &[String],
     columns: Columns,
@@ -120,15 +120,17 @@ fn each_row(
     visit: &mut dyn FnMut(Action) -> Result<()>,
 ) -> Result<()> {
     let place = store.location().join(path).to_string();
-    let at = |e: Error| if e.kind() == Kind::Storage || e.place().source.is_some() { e } else { e.at(place.clone()) };
+    let at = |e: Error| {
+        if e.kind() == Kind::Storage || e.place().source.is_some() { e } else { e.at_location(place.clone()) }
+    };
     let facts = store.head(path)?.ok_or_else(|| {
         Error::input("expected a part of a checkpoint, found none")
-            .at(place.clone())
-            .hint("the log is damaged: restore the file from a copy")
+            .at_location(place.clone())
+            .with_hint("the log is damaged: restore the file from a copy")
     })?;
     let input = RangedInput::Object(Object::new(Arc::clone(store), path, facts.bytes));
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-    let mut batches = parquet::open(input, &place)?.with_columns(&names).batches(BATCH_ROWS);
+    let mut batches = parquet::open(input, &place)?.with_columns(&names).into_batches(BATCH_ROWS);
     loop {
         let some: Vec<RecordBatch> = batches.by_ref().take(BATCHES_AT_ONCE).collect::<Result<_>>()?;
         if some.is_empty() {
@@ -145,21 +147,21 @@ fn rows_of(batch: &RecordBatch, columns: Columns) -> Result<Vec<Action>> {
     let (mut text, mut out) = (Vec::new(), Vec::new());
     for (name, wanted) in columns {
         let Some(column) = batch.column_by_name(name) else { continue };
-        let DataType::Struct(_) = column.data_type() else { return Err(damaged().column(*name)) };
-        let column = only(column.as_struct(), wanted)?;
+        let DataType::Struct(_) = column.data_type() else { return Err(damaged().in_column(*name)) };
+        let column = select_fields(column.as_struct(), wanted)?;
         for row in (0..column.len()).filter(|row| column.is_valid(*row)) {
             text.clear();
             text.extend_from_slice(format!("{{\"{name}\":").as_bytes());
             write_value(&column, row, &mut text);
             text.push(b'}');
-            out.push(serde_json::from_slice(&text).map_err(|e| damaged().column(*name).cause(e))?);
+            out.push(serde_json::from_slice(&text).map_err(|e| damaged().in_column(*name).with_cause(e))?);
         }
     }
     Ok(out)
 }
 
 /// Returns a struct with the wanted fields alone.
-fn only(array: &StructArray, wanted: &[&str]) -> Result<StructArray> {
+fn select_fields(array: &StructArray, wanted: &[&str]) -> Result<StructArray> {
     let kept: Vec<usize> =
         (0..array.num_columns()).filter(|at| wanted.contains(&array.fields()[*at].name().as_str())).collect();
     let fields: Fields = kept.iter().map(|at| Arc::clone(&array.fields()[*at])).collect();

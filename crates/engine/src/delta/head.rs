@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     LiveTable,
-    actions::{Action, CommitInfo, encode},
+    actions::{Action, CommitInfo, encode_commit},
     log::{LogFiles, commit_path, each_action},
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 pub(super) const RACES: usize = 100;
 
 /// The newest known version of a table.
-pub(super) struct Head<'a> {
+pub(super) struct TableHead<'a> {
     pub(super) table: &'a LiveTable,
     pub(super) version: u64,
     /// The time that its commit states.
@@ -42,14 +42,14 @@ pub(super) struct Remarks<'a> {
     pub(super) id: &'a str,
 }
 
-impl<'a> Head<'a> {
+impl<'a> TableHead<'a> {
     pub(super) fn new(table: &'a LiveTable, advice: &'static str) -> Self {
         Self { table, version: table.version(), stated_time: table.stated_time, advice }
     }
 
     /// Returns the error for a run that other programs have overtaken.
-    pub(super) fn conflict(&self, message: &str) -> Error {
-        Error::conflict(message).hint(self.advice)
+    pub(super) fn conflict_error(&self, message: &str) -> Error {
+        Error::conflict(message).with_hint(self.advice)
     }
 
     fn store(&self) -> &dyn Store {
@@ -57,12 +57,12 @@ impl<'a> Head<'a> {
     }
 
     /// Returns the place of the next commit.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn next_commit_location(&self) -> String {
         self.store().location().join(&commit_path(self.version + 1)).to_string()
     }
 
     /// Returns the first action of the next commit, and its time; `now` is in milliseconds since 1970.
-    pub(super) fn info(&self, remarks: Remarks<'_>, now: i64) -> (Action, i64) {
+    pub(super) fn commit_info(&self, remarks: Remarks<'_>, now: i64) -> (Action, i64) {
         let in_commit_timestamp = self.stated_time.map(|last| now.max(last.saturating_add(1)));
         let now = in_commit_timestamp.unwrap_or(now);
         let info = CommitInfo {
@@ -84,9 +84,9 @@ impl<'a> Head<'a> {
     ///
     /// # Errors
     /// When the store fails; [`Error::effect`] says whether the commit may exist.
-    pub(super) fn create(&mut self, actions: &[Action]) -> Result<bool> {
+    pub(super) fn create_commit(&mut self, actions: &[Action]) -> Result<bool> {
         let version = self.version + 1;
-        let created = create(self.store(), version, encode(actions)?.into())?;
+        let created = create_commit_file(self.store(), version, encode_commit(actions)?.into())?;
         if created {
             self.version = version;
             let time = actions.first().and_then(|action| action.commit_info.as_ref()?.in_commit_timestamp);
@@ -102,7 +102,7 @@ impl<'a> Head<'a> {
     /// protocol; those of `visit`; when the log is damaged, or the store fails.
     pub(super) fn read_winners(&mut self, at_least: u64, visit: &mut dyn FnMut(&Action) -> Result<()>) -> Result<()> {
         // A listing of some stores is older than what was just created.
-        let newest = LogFiles::list(self.store())?.newest().unwrap_or_default().max(at_least);
+        let newest = LogFiles::list(self.store())?.newest_version().unwrap_or_default().max(at_least);
         for version in self.version + 1..=newest {
             let path = commit_path(version);
             let mut changes = None;
@@ -121,7 +121,7 @@ impl<'a> Head<'a> {
             })?;
             if let Some(what) = changes {
                 let message = format!("another program changed the table meanwhile: {what}");
-                return Err(self.conflict(&message).at(self.store().location().join(&path).to_string()));
+                return Err(self.conflict_error(&message).at_location(self.store().location().join(&path).to_string()));
             }
             (self.version, self.stated_time) = (version, stated_time);
         }
@@ -130,7 +130,7 @@ impl<'a> Head<'a> {
 }
 
 /// Creates a commit; returns false if another program's exists.
-fn create(store: &dyn Store, version: u64, bytes: Bytes) -> Result<bool> {
+fn create_commit_file(store: &dyn Store, version: u64, bytes: Bytes) -> Result<bool> {
     let path = commit_path(version);
     let new = NewEntry {
         path: &path,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 
 use super::{
-    AsOf, DataFile, State, Table, TableInfo,
+    AsOf, DataFile, ReplayState, Table, TableInfo,
     actions::{Add, Metadata, Protocol},
     checkpoint, protocol,
     stats::Types,
@@ -43,7 +43,7 @@ pub struct LiveFile {
 
 impl LiveFile {
     /// Returns the size in bytes that the log states.
-    pub fn bytes(&self) -> u64 {
+    pub fn stated_bytes(&self) -> u64 {
         self.add.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default()
     }
 
@@ -51,19 +51,19 @@ impl LiveFile {
     pub fn stated_rows(&self) -> Option<u64> {
         #[derive(serde::Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Rows {
+        struct StatedRows {
             num_records: Option<u64>,
         }
-        serde_json::from_str::<Rows>(self.add.stats.as_deref()?).ok()?.num_records
+        serde_json::from_str::<StatedRows>(self.add.stats.as_deref()?).ok()?.num_records
     }
 
     /// Returns how many rows its deletion vector deletes; `None` if it has none.
-    pub fn deleted(&self) -> Option<u64> {
+    pub fn deleted_row_count(&self) -> Option<u64> {
         self.add.deletion_vector.as_ref().map(|vector| vector.cardinality)
     }
 
     /// Returns its folder below the table, with a slash behind it, or nothing.
-    pub fn folder(&self) -> &str {
+    pub fn folder_prefix(&self) -> &str {
         self.path.rfind('/').map_or("", |end| &self.path[..=end])
     }
 }
@@ -71,26 +71,26 @@ impl LiveFile {
 impl Table {
     /// Whether there is a log.
     pub fn exists(&self) -> bool {
-        self.files.newest().is_some()
+        self.files.newest_version().is_some()
     }
 
     /// Reads the newest version for a program that replaces files. Statistics of files of at least `stats_below` bytes
     /// are dropped.
     ///
     /// # Errors
-    /// Those of [`Self::snapshot`].
-    pub fn live(&self, stats_below: u64) -> Result<LiveTable> {
+    /// Those of [`Self::read_snapshot`].
+    pub fn live_table(&self, stats_below: u64) -> Result<LiveTable> {
         let version = self.version_of(None::<AsOf>)?;
         let (info, state) =
-            self.described(version, State { stats_below, ..State::default() }, checkpoint::REPLACING)?;
-        let State { protocol: Some(protocol), metadata: Some(metadata), live, .. } = state else {
+            self.read_state(version, ReplayState { stats_below, ..ReplayState::default() }, checkpoint::REPLACING)?;
+        let ReplayState { protocol: Some(protocol), metadata: Some(metadata), live, .. } = state else {
             return Err(Error::internal("the state of a table lost its protocol"));
         };
         let stated_time = match metadata.property("delta.enableInCommitTimestamps") {
             Some("true") => Some(self.newest_time(version)?),
             _ => None,
         };
-        let file = |(path, add): (String, Add)| LiveFile { path, data: DataFile::of(&info, &add), add };
+        let file = |(path, add): (String, Add)| LiveFile { path, data: DataFile::from_add(&info, &add), add };
         let files = live.into_iter().map(file).collect();
         Ok(LiveTable { info, protocol, metadata, files, stated_time })
     }
@@ -99,10 +99,10 @@ impl Table {
     fn newest_time(&self, version: u64) -> Result<i64> {
         let missing = || {
             Error::input("expected the time of the newest commit, which the table's properties demand, found none")
-                .at(self.place())
-                .hint("the log is damaged, or its newest commit was deleted: restore it from a copy")
+                .at_location(self.root_location())
+                .with_hint("the log is damaged, or its newest commit was deleted: restore it from a copy")
         };
-        if self.files.missing(version..=version).is_some() {
+        if self.files.missing_commit(version..=version).is_some() {
             return Err(missing());
         }
         self.stated_time(version)?.ok_or_else(missing)
@@ -115,7 +115,8 @@ impl LiveTable {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage), naming the features of the table that prevent it.
     pub fn check_rewritable(&self) -> Result<()> {
-        protocol::check_rewrite(&self.protocol, &self.metadata).map_err(|e| e.at(self.store().location().to_string()))
+        protocol::check_rewrite(&self.protocol, &self.metadata)
+            .map_err(|e| e.at_location(self.store().location().to_string()))
     }
 
     /// Returns the version.
@@ -165,8 +166,8 @@ impl LiveTable {
         Err(Error::usage(format!(
             "expected columns of data files to order rows by, found the partition column `{name}`"
         ))
-        .at(self.store().location().to_string())
-        .hint("leave it out: all rows of a file have one value in it"))
+        .at_location(self.store().location().to_string())
+        .with_hint("leave it out: all rows of a file have one value in it"))
     }
 
     /// Returns the paths of the columns that new files should have statistics of: those that the table's properties
@@ -190,7 +191,7 @@ impl LiveTable {
     }
 
     /// Returns the types of the columns that statistics may have.
-    pub fn types(&self) -> Types {
+    pub fn leaf_types(&self) -> Types {
         self.info.schema.leaf_types()
     }
 

@@ -40,7 +40,7 @@ const DIGITS: usize = 20;
 
 /// What a file of the log is.
 #[derive(Debug, PartialEq, Eq)]
-enum Name {
+enum LogFileName {
     Commit(u64),
     Checkpoint(u64),
     /// Version, number of the part, number of parts.
@@ -71,22 +71,22 @@ impl LogFiles {
     pub fn list(store: &dyn Store) -> Result<Self> {
         let mut out = Self::default();
         let mut parts: BTreeMap<(u64, u32), BTreeMap<u32, String>> = BTreeMap::new();
-        store.walk(FOLDER, &mut |listed| {
+        store.walk_folder(FOLDER, &mut |listed| {
             let facts = match listed {
                 Listed::Object(facts) => facts,
                 Listed::FolderLink(_) => return Ok(()),
                 Listed::Fault(error) => return Err(error),
             };
             match facts.path.strip_prefix(FOLDER).and_then(|path| name_of(path.trim_start_matches('/'))) {
-                Some(Name::Commit(version)) => {
+                Some(LogFileName::Commit(version)) => {
                     let modified = facts.modified.as_millisecond();
                     out.commits.insert(version, CommitFile { modified, bytes: facts.bytes });
                 }
-                Some(Name::Checkpoint(version)) => {
+                Some(LogFileName::Checkpoint(version)) => {
                     // Checkpoints of one version have the same content.
                     out.checkpoints.insert(version, vec![facts.path]);
                 }
-                Some(Name::Part(version, part, of)) => {
+                Some(LogFileName::Part(version, part, of)) => {
                     parts.entry((version, of)).or_default().insert(part, facts.path);
                 }
                 None => {}
@@ -102,28 +102,28 @@ impl LogFiles {
     }
 
     /// Returns the newest version; `None` if the log has none.
-    pub fn newest(&self) -> Option<u64> {
+    pub fn newest_version(&self) -> Option<u64> {
         self.commits.keys().chain(self.checkpoints.keys()).max().copied()
     }
 
     /// Returns the newest complete checkpoint of at most a version, and its files.
-    pub fn checkpoint(&self, version: u64) -> Option<(u64, &[String])> {
+    pub fn newest_checkpoint(&self, version: u64) -> Option<(u64, &[String])> {
         self.checkpoints.range(..=version).next_back().map(|(version, files)| (*version, files.as_slice()))
     }
 
     /// Returns the first version of the range whose commit is missing.
-    pub fn missing(&self, mut versions: RangeInclusive<u64>) -> Option<u64> {
+    pub fn missing_commit(&self, mut versions: RangeInclusive<u64>) -> Option<u64> {
         versions.find(|version| !self.commits.contains_key(version))
     }
 
     /// Returns the oldest version that can be read.
-    pub(super) fn oldest(&self) -> Option<u64> {
+    pub(super) fn oldest_version(&self) -> Option<u64> {
         let checkpoint = self.checkpoints.keys().next().copied();
         if self.commits.contains_key(&0) { Some(0) } else { checkpoint }
     }
 
     /// Returns the commits in ascending order, each with the time of its file in milliseconds since 1970.
-    pub(super) fn commits(&self) -> impl DoubleEndedIterator<Item = (u64, i64)> + '_ {
+    pub(super) fn commit_times(&self) -> impl DoubleEndedIterator<Item = (u64, i64)> + '_ {
         self.commits.iter().map(|(version, file)| (*version, file.modified))
     }
 
@@ -137,8 +137,8 @@ impl LogFiles {
         versions: RangeInclusive<u64>,
         visit: &mut dyn FnMut(Action) -> Result<()>,
     ) -> Result<()> {
-        let batches = self.batches(versions);
-        let pool = if batches.iter().any(|batch| batch.len() > 1) { Some(pool()?) } else { None };
+        let batches = self.read_batches(versions);
+        let pool = if batches.iter().any(|batch| batch.len() > 1) { Some(request_pool()?) } else { None };
         for batch in batches {
             let (Some(pool), [_, _, ..]) = (&pool, batch.as_slice()) else {
                 for version in batch {
@@ -146,8 +146,8 @@ impl LogFiles {
                 }
                 continue;
             };
-            let read: Vec<Result<Vec<(u64, Action)>>> =
-                pool.install(|| batch.par_iter().map(|version| numbered(store, &commit_path(*version))).collect());
+            let read: Vec<Result<Vec<(u64, Action)>>> = pool
+                .install(|| batch.par_iter().map(|version| numbered_actions(store, &commit_path(*version))).collect());
             for (version, actions) in batch.into_iter().zip(read) {
                 for (line, action) in actions? {
                     visit(action).map_err(|e| at_line(e, store, &commit_path(version), line))?;
@@ -158,7 +158,7 @@ impl LogFiles {
     }
 
     /// Returns versions in groups that are read at once.
-    fn batches(&self, versions: RangeInclusive<u64>) -> Vec<Vec<u64>> {
+    fn read_batches(&self, versions: RangeInclusive<u64>) -> Vec<Vec<u64>> {
         let (mut out, mut bytes): (Vec<Vec<u64>>, u64) = (Vec::new(), 0);
         for version in versions {
             let more = self.commits.get(&version).map_or(0, |file| file.bytes);
@@ -176,19 +176,19 @@ impl LogFiles {
 }
 
 /// Returns what a file name in the log means; `None` if it is of no use here.
-fn name_of(name: &str) -> Option<Name> {
+fn name_of(name: &str) -> Option<LogFileName> {
     let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
     let (digits, rest) = name.split_once('.').filter(|(digits, _)| digits.len() == DIGITS)?;
     let version = number(digits)?;
     let parts: Vec<&str> = rest.split('.').collect();
     Some(match parts.as_slice() {
-        ["json"] => Name::Commit(version),
-        ["checkpoint", "parquet"] => Name::Checkpoint(version),
+        ["json"] => LogFileName::Commit(version),
+        ["checkpoint", "parquet"] => LogFileName::Checkpoint(version),
         ["checkpoint", part, of, "parquet"] => {
             let (part, of) = (u32::try_from(number(part)?).ok()?, u32::try_from(number(of)?).ok()?);
-            (1..=of).contains(&part).then_some(Name::Part(version, part, of))?
+            (1..=of).contains(&part).then_some(LogFileName::Part(version, part, of))?
         }
-        ["checkpoint", id, "parquet" | "json"] if id.len() == 36 => Name::Checkpoint(version),
+        ["checkpoint", id, "parquet" | "json"] if id.len() == 36 => LogFileName::Checkpoint(version),
         _ => return None,
     })
 }
@@ -211,11 +211,11 @@ pub fn version_of(path: &str) -> Option<u64> {
 }
 
 /// Returns threads that wait for requests.
-pub(super) fn pool() -> Result<rayon::ThreadPool> {
+pub(super) fn request_pool() -> Result<rayon::ThreadPool> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(READS_AT_ONCE)
         .build()
-        .map_err(|e| Error::internal("starting threads failed").cause(e))
+        .map_err(|e| Error::internal("starting threads failed").with_cause(e))
 }
 
 /// Returns an error with its place, unless it has one or the store failed.
@@ -223,11 +223,11 @@ fn at_line(error: Error, store: &dyn Store, path: &str, line: u64) -> Error {
     if error.kind() == Kind::Storage || error.place().line.is_some() {
         return error;
     }
-    error.at(store.location().join(path).to_string()).line(line)
+    error.at_location(store.location().join(path).to_string()).at_line(line)
 }
 
 /// Returns the actions of a file of JSON lines, with the numbers of their lines.
-fn numbered(store: &dyn Store, path: &str) -> Result<Vec<(u64, Action)>> {
+fn numbered_actions(store: &dyn Store, path: &str) -> Result<Vec<(u64, Action)>> {
     let mut out = Vec::new();
     each_line(store, path, &mut |number, action| {
         out.push((number, action));
@@ -250,8 +250,11 @@ fn each_line(store: &dyn Store, path: &str, visit: &mut dyn FnMut(u64, Action) -
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let read =
-            input.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line).map_err(|e| Error::from(e).at(place()))?;
+        let read = input
+            .by_ref()
+            .take(MAX_LINE + 1)
+            .read_until(b'\n', &mut line)
+            .map_err(|e| Error::from(e).at_location(place()))?;
         if read == 0 {
             break;
         }
@@ -265,9 +268,9 @@ fn each_line(store: &dyn Store, path: &str, visit: &mut dyn FnMut(u64, Action) -
             continue;
         }
         let action = serde_json::from_slice(&line).map_err(|e| {
-            Error::input("expected an action of a Delta log, found other or incomplete JSON")
-                .cause(e)
-                .hint("the log is damaged: restore the file from a copy, or convert an older version with --read as-of")
+            Error::input("expected an action of a Delta log, found other or incomplete JSON").with_cause(e).with_hint(
+                "the log is damaged: restore the file from a copy, or convert an older version with --read as-of",
+            )
         });
         action.and_then(|action| visit(number, action)).map_err(at)?;
     }
@@ -287,10 +290,10 @@ mod tests {
         };
         let mib = |mib: u64| mib << 20;
         assert_eq!(
-            files(&[mib(3), mib(5), mib(1), mib(90), 1]).batches(0..=4),
+            files(&[mib(3), mib(5), mib(1), mib(90), 1]).read_batches(0..=4),
             [vec![0, 1], vec![2], vec![3], vec![4]]
         );
-        let many = files(&[1; 40]).batches(3..=39);
+        let many = files(&[1; 40]).read_batches(3..=39);
         assert_eq!(many.iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 5]);
         assert_eq!((many[0][0], many[2][4]), (3, 39));
     }
@@ -299,12 +302,12 @@ mod tests {
     fn names_of_logs() {
         let zeros = "0".repeat(18);
         for (name, expected) in [
-            (".json", Some(Name::Commit(12))),
-            (".checkpoint.parquet", Some(Name::Checkpoint(12))),
-            (".checkpoint.0000000002.0000000003.parquet", Some(Name::Part(12, 2, 3))),
+            (".json", Some(LogFileName::Commit(12))),
+            (".checkpoint.parquet", Some(LogFileName::Checkpoint(12))),
+            (".checkpoint.0000000002.0000000003.parquet", Some(LogFileName::Part(12, 2, 3))),
             (".checkpoint.0000000004.0000000003.parquet", None),
-            (".checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", Some(Name::Checkpoint(12))),
-            (".checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet", Some(Name::Checkpoint(12))),
+            (".checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json", Some(LogFileName::Checkpoint(12))),
+            (".checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet", Some(LogFileName::Checkpoint(12))),
             (".crc", None),
             (".json.tmp", None),
             (".00000000000000000013.compacted.json", None),

@@ -38,7 +38,7 @@ use self::{
 pub use self::{
     live::{LiveFile, LiveTable},
     reader::TableReader,
-    replace::{Arranged, Replaced, Replacement, gone, replace},
+    replace::{Arranged, Replaced, Replacement, changed_files, commit_replacements},
     schema::arrow_type,
     vacuum::{FileRole, Removals, Removed, Terms, Vacuuming, is_left_alone},
 };
@@ -168,7 +168,7 @@ impl DataFile {
     }
 
     /// Returns the table's place, without secrets.
-    pub fn place(&self) -> String {
+    pub fn table_location(&self) -> String {
         self.info.store.location().to_string()
     }
 }
@@ -184,7 +184,7 @@ pub struct Changes {
 
 /// The state of a table while its log is replayed.
 #[derive(Default)]
-struct State {
+struct ReplayState {
     protocol: Option<Protocol>,
     metadata: Option<Metadata>,
     live: BTreeMap<String, Add>,
@@ -192,11 +192,11 @@ struct State {
     stats_below: u64,
 }
 
-impl State {
-    fn apply(&mut self, action: Action) -> Result<()> {
+impl ReplayState {
+    fn apply_action(&mut self, action: Action) -> Result<()> {
         if let Some(remove) = action.remove {
             let path = data_path(&remove.path)?;
-            let id = |vector: &Option<Descriptor>| vector.as_ref().map(Descriptor::id);
+            let id = |vector: &Option<Descriptor>| vector.as_ref().map(Descriptor::unique_id);
             // A file is removed and added again when its vector changes, in any order.
             if self.live.get(&path).is_some_and(|add| id(&add.deletion_vector) == id(&remove.deletion_vector)) {
                 self.live.remove(&path);
@@ -225,7 +225,7 @@ impl Table {
         Ok(Self { files: LogFiles::list(store.as_ref())?, store })
     }
 
-    fn place(&self) -> String {
+    fn root_location(&self) -> String {
         self.store.location().to_string()
     }
 
@@ -234,75 +234,77 @@ impl Table {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if there is no such version or the table has features that are not
     /// supported, [`Kind::Input`](crate::error::Kind::Input) if the log is damaged; if the store fails.
-    pub fn snapshot(&self, as_of: Option<AsOf>) -> Result<Snapshot> {
+    pub fn read_snapshot(&self, as_of: Option<AsOf>) -> Result<Snapshot> {
         let version = self.version_of(as_of)?;
-        let (info, state) = self.described(version, State::default(), checkpoint::READ)?;
+        let (info, state) = self.read_state(version, ReplayState::default(), checkpoint::READ)?;
         let files = state.live.into_iter().map(|(path, add)| (path, DataFile::new(&info, add))).collect();
         Ok(Snapshot { info, files })
     }
 
     /// Returns the number of a version, by default of the newest.
     fn version_of(&self, as_of: Option<AsOf>) -> Result<u64> {
-        let newest = self.files.newest().ok_or_else(|| {
-            Error::input("expected the log of a Delta table, found no version in it").at(self.place())
+        let newest = self.files.newest_version().ok_or_else(|| {
+            Error::input("expected the log of a Delta table, found no version in it").at_location(self.root_location())
         })?;
         match as_of {
             None => Ok(newest),
             Some(AsOf::Version(version)) if version <= newest => Ok(version),
             Some(AsOf::Version(version)) => {
                 Err(Error::usage(format!("expected at most the newest version v{newest}, found v{version}"))
-                    .at(self.place()))
+                    .at_location(self.root_location()))
             }
             Some(AsOf::Instant(instant)) => self.version_at(instant, newest),
         }
     }
 
     /// Returns the state at a version, and what its files share.
-    fn described(&self, version: u64, empty: State, columns: Columns) -> Result<(Arc<TableInfo>, State)> {
-        let state = self.replay(version, empty, columns)?;
+    fn read_state(&self, version: u64, empty: ReplayState, columns: Columns) -> Result<(Arc<TableInfo>, ReplayState)> {
+        let state = self.replay_log(version, empty, columns)?;
         let (Some(protocol), Some(metadata)) = (&state.protocol, &state.metadata) else {
             return Err(Error::input(
                 "expected the log of a Delta table to state protocol and schema, found neither or one",
             )
-            .at(self.place())
-            .hint("the log is damaged: restore it from a copy"));
+            .at_location(self.root_location())
+            .with_hint("the log is damaged: restore it from a copy"));
         };
-        let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.place()) };
-        let mapping = protocol::check(protocol, metadata).map_err(at)?;
+        let at = |e: Error| if e.place().source.is_some() { e } else { e.at_location(self.root_location()) };
+        let mapping = protocol::check_features(protocol, metadata).map_err(at)?;
         let schema = TableSchema::read(metadata, mapping).map_err(at)?;
         let (store, id) = (Arc::clone(&self.store), metadata.id.clone());
         Ok((Arc::new(TableInfo { store, schema, id, version }), state))
     }
 
-    fn replay(&self, version: u64, mut state: State, columns: Columns) -> Result<State> {
-        let checkpoint = self.files.checkpoint(version);
+    fn replay_log(&self, version: u64, mut state: ReplayState, columns: Columns) -> Result<ReplayState> {
+        let checkpoint = self.files.newest_checkpoint(version);
         let first = checkpoint.map_or(0, |(version, _)| version + 1);
-        if let Some(missing) = self.files.missing(first..=version) {
-            return Err(self.missing(missing, version));
+        if let Some(missing) = self.files.missing_commit(first..=version) {
+            return Err(self.missing_commit_error(missing, version));
         }
         if let Some((_, files)) = checkpoint {
-            checkpoint::each(&self.store, files, columns, &mut |action| state.apply(action))?;
+            checkpoint::each_checkpoint_action(&self.store, files, columns, &mut |action| state.apply_action(action))?;
         }
-        self.files.each_action(self.store.as_ref(), first..=version, &mut |action| state.apply(action))?;
+        self.files.each_action(self.store.as_ref(), first..=version, &mut |action| state.apply_action(action))?;
         Ok(state)
     }
 
-    fn missing(&self, missing: u64, wanted: u64) -> Error {
+    fn missing_commit_error(&self, missing: u64, wanted: u64) -> Error {
         let place = self.store.location().join(&commit_path(missing)).to_string();
-        match self.files.oldest() {
+        match self.files.oldest_version() {
             Some(oldest) if wanted < oldest => Error::usage(format!(
                 "expected a version that the log still has, found v{wanted}; the oldest is v{oldest}"
             ))
-            .at(place),
+            .at_location(place),
             _ => Error::input(format!("expected version {missing} in the log of a Delta table, found none"))
-                .at(place)
-                .hint("the log is damaged, or was copied in part: restore the file, or copy the whole table again"),
+                .at_location(place)
+                .with_hint(
+                    "the log is damaged, or was copied in part: restore the file, or copy the whole table again",
+                ),
         }
     }
 
     /// Returns the newest version at an instant.
     fn version_at(&self, instant: Timestamp, newest: u64) -> Result<u64> {
-        let metadata = self.replay(newest, State::default(), checkpoint::READ)?.metadata;
+        let metadata = self.replay_log(newest, ReplayState::default(), checkpoint::READ)?.metadata;
         let property = |key| metadata.as_ref().and_then(|metadata| metadata.property(key));
         let stated_from = match property("delta.enableInCommitTimestamps") {
             Some("true") => property("delta.inCommitTimestampEnablementVersion").map_or(0, |v| v.parse().unwrap_or(0)),
@@ -311,7 +313,7 @@ impl Table {
         let wanted = instant.as_millisecond();
         let mut found = None;
         let mut last = i64::MIN;
-        for (version, modified) in self.files.commits() {
+        for (version, modified) in self.files.commit_times() {
             let stated = if version >= stated_from { self.stated_time(version)? } else { None };
             // Times of files may run backwards; those of versions do not.
             last = stated.unwrap_or(modified.max(last.saturating_add(1)));
@@ -325,7 +327,7 @@ impl Table {
             Error::usage(format!(
                 "expected an instant of which the log has a version, found {instant}; the oldest is of {oldest}"
             ))
-            .at(self.place())
+            .at_location(self.root_location())
         })
     }
 
@@ -346,10 +348,10 @@ impl Table {
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if the log is damaged; if the store fails.
-    pub fn changes(&self, since: u64, snapshot: &Snapshot) -> Result<Option<Changes>> {
+    pub fn changes_since(&self, since: u64, snapshot: &Snapshot) -> Result<Option<Changes>> {
         let mut changes = Changes::default();
         for version in since + 1..=snapshot.version() {
-            if self.files.missing(version..=version).is_some() {
+            if self.files.missing_commit(version..=version).is_some() {
                 return Ok(None);
             }
             let (mut adds, mut removes) = (BTreeMap::new(), Vec::new());
@@ -385,7 +387,7 @@ impl DataFile {
         Self { info: Arc::clone(info), partition_values, deletion_vector }
     }
 
-    fn of(info: &Arc<TableInfo>, add: &Add) -> Self {
+    fn from_add(info: &Arc<TableInfo>, add: &Add) -> Self {
         let (partition_values, deletion_vector) = (add.partition_values.clone(), add.deletion_vector.clone());
         Self { info: Arc::clone(info), partition_values, deletion_vector }
     }

@@ -43,8 +43,8 @@ const REWRITABLE: &[&str] = &[
     "vacuumProtocolCheck",
 ];
 
-/// Checks that files of the table can be replaced by others with the same rows; [`check`] says whether they can be
-/// read.
+/// Checks that files of the table can be replaced by others with the same rows; [`check_features`] says whether they
+/// can be read.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the features that prevent it.
@@ -54,7 +54,7 @@ pub(super) fn check_rewrite(protocol: &Protocol, metadata: &Metadata) -> Result<
         return Err(Error::usage(format!(
             "expected a Delta table for writers of at most version {NEWEST_WRITER}, found version {version}"
         ))
-        .hint(OPTIMIZE));
+        .with_hint(OPTIMIZE));
     }
     let features = protocol.writer_features.as_deref().unwrap_or_default();
     let mut refused: Vec<&str> =
@@ -79,14 +79,14 @@ pub(super) fn check_rewrite(protocol: &Protocol, metadata: &Metadata) -> Result<
         "expected a Delta table whose files may be merged, found one with {}",
         refused.join(", ")
     ))
-    .hint(why)
-    .hint(OPTIMIZE))
+    .with_hint(why)
+    .with_hint(OPTIMIZE))
 }
 
 /// Features that say nothing about which files may be deleted, beyond those that files may be merged with.
 const VACUUMABLE: &[&str] = &["clustering", "materializePartitionColumns", "rowTracking"];
 
-/// Checks that files which the log has removed may be deleted; [`check`] says whether the table can be read.
+/// Checks that files which the log has removed may be deleted; [`check_features`] says whether the table can be read.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the features that prevent it.
@@ -96,7 +96,7 @@ pub(super) fn check_vacuum(protocol: &Protocol, metadata: &Metadata) -> Result<(
         return Err(Error::usage(format!(
             "expected a Delta table for writers of at most version {NEWEST_WRITER}, found version {version}"
         ))
-        .hint(VACUUM));
+        .with_hint(VACUUM));
     }
     let features = protocol.writer_features.iter().flatten().map(String::as_str);
     let mut refused: Vec<&str> =
@@ -109,8 +109,8 @@ pub(super) fn check_vacuum(protocol: &Protocol, metadata: &Metadata) -> Result<(
         "expected a Delta table whose files may be deleted, found one with {}",
         refused.join(", ")
     ))
-    .hint("the table asks something of writers that shardify does not do; nothing was deleted")
-    .hint(VACUUM))
+    .with_hint("the table asks something of writers that shardify does not do; nothing was deleted")
+    .with_hint(VACUUM))
 }
 
 /// Whether a property says that a catalog decides which commits of the table count.
@@ -139,13 +139,13 @@ pub(super) enum Mapping {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the features that are not.
-pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<Mapping> {
+pub(super) fn check_features(protocol: &Protocol, metadata: &Metadata) -> Result<Mapping> {
     let version = protocol.min_reader_version;
     if version > NEWEST_READER {
         return Err(Error::usage(format!(
             "expected a Delta table for readers of at most version {NEWEST_READER}, found version {version}"
         ))
-        .hint(EXPORT));
+        .with_hint(EXPORT));
     }
     let features = protocol.reader_features.as_deref().unwrap_or_default();
     let unknown: Vec<&str> =
@@ -156,13 +156,13 @@ pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<Mapping>
             unknown.join(", ")
         ));
         return Err(match *first {
-            "catalogManaged" | "catalogOwned-preview" => error.hint(
+            "catalogManaged" | "catalogOwned-preview" => error.with_hint(
                 "the table's catalog decides which commits count; export the table with a program that \
                  asks the catalog",
             ),
             _ => error
-                .hint(format!("if the table does not use it, drop it: ALTER TABLE ... DROP FEATURE {first}"))
-                .hint(EXPORT),
+                .with_hint(format!("if the table does not use it, drop it: ALTER TABLE ... DROP FEATURE {first}"))
+                .with_hint(EXPORT),
         });
     }
     match metadata.property("delta.columnMapping.mode") {
@@ -170,7 +170,7 @@ pub(super) fn check(protocol: &Protocol, metadata: &Metadata) -> Result<Mapping>
         Some("name") if version >= 2 => Ok(Mapping::Name),
         Some("id") if version >= 2 => Ok(Mapping::Id),
         Some(other) if version >= 2 && other != "none" => {
-            Err(Error::usage(format!("expected a column mapping by name or id, found `{other}`")).hint(EXPORT))
+            Err(Error::usage(format!("expected a column mapping by name or id, found `{other}`")).with_hint(EXPORT))
         }
         _ => Ok(Mapping::None),
     }

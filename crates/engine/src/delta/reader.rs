@@ -54,12 +54,12 @@ enum Origin {
     /// A partition value, as an array of one.
     Constant(ArrayRef),
     /// A column of the file.
-    Column(usize, Part),
+    Column(usize, ValueConversion),
 }
 
 /// How a value of the file becomes one of the table.
 #[derive(Debug)]
-enum Part {
+enum ValueConversion {
     /// As it is, but for its type.
     Same,
     /// A timestamp of which the file does not say, as the table does, whether it is an instant.
@@ -71,7 +71,7 @@ enum Part {
 }
 
 impl TableReader {
-    /// Opens a data file; `inner` reads it as it is.
+    /// Opens a data file; `inner` reads it is.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if its columns do not fit those of the table, or its deletion vector
@@ -85,13 +85,15 @@ impl TableReader {
                 let text = file.partition_values.get(&column.physical).and_then(Option::as_deref);
                 return table.partition_value(at, text).map(Origin::Constant);
             }
-            let found = find(given, column, table.mapping);
+            let found = find_column(given, column, table.mapping);
             Ok(
-                match found.map(|at| part(&given[at], &column.shape, table.mapping).map(|part| (at, part))).transpose()
+                match found
+                    .map(|at| value_conversion(&given[at], &column.shape, table.mapping).map(|part| (at, part)))
+                    .transpose()
                 {
                     Ok(Some((at, part))) => Origin::Column(at, part),
                     Ok(None) => Origin::Null,
-                    Err(e) => return Err(e.column(column.name.clone())),
+                    Err(e) => return Err(e.in_column(column.name.clone())),
                 },
             )
         };
@@ -131,8 +133,8 @@ impl TableReader {
     /// [`Kind::Input`](crate::error::Kind::Input) if the file is damaged or does not fit the table; if the store fails.
     pub fn file_rows_of(&self, split: &Split, schema: &SchemaRef) -> Result<RecordBatch> {
         let (rows, _) = self.inner.read_rows(split)?;
-        let stored = || self.stored(&self.kept(self.logical(&rows)?, split.offset)?.0, schema);
-        stored().map_err(|e| if e.place().source.is_some() { e } else { e.at(self.inner.name()) })
+        let stored = || self.stored_rows(&self.drop_deleted(self.table_rows(&rows)?, split.offset)?.0, schema);
+        stored().map_err(|e| if e.place().source.is_some() { e } else { e.at_location(self.inner.name()) })
     }
 
     /// Returns the rows that are not deleted, in batches of about `split_bytes`; see [`Self::file_rows_of`].
@@ -146,7 +148,7 @@ impl TableReader {
     }
 
     /// Returns rows of the table under the names that its files have.
-    fn stored(&self, rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    fn stored_rows(&self, rows: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         let of_files = |origin: &Origin, field: &Field| {
             !matches!(origin, Origin::Constant(_)) && *field.data_type() != DataType::Null
         };
@@ -154,13 +156,13 @@ impl TableReader {
         let given = given.filter(|((origin, field), _)| of_files(origin, field)).map(|(_, array)| array);
         let columns = given
             .zip(schema.fields())
-            .map(|(array, field)| renamed(array.to_data(), field.data_type()).map(make_array));
+            .map(|(array, field)| rename_fields(array.to_data(), field.data_type()).map(make_array));
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns.collect::<Result<_>>()?, &options)?)
     }
 
     /// Returns rows of the file as rows of the table, deleted ones included.
-    fn logical(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+    fn table_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let count = rows.num_rows();
         let column = |(origin, field): (&Origin, &Arc<Field>)| -> Result<ArrayRef> {
             Ok(match origin {
@@ -179,12 +181,12 @@ impl TableReader {
     }
 
     /// Returns the rows that are not deleted, and their numbers; `first` is the number of the first row in the file.
-    fn kept(&self, rows: RecordBatch, first: u64) -> Result<(RecordBatch, Vec<u32>)> {
+    fn drop_deleted(&self, rows: RecordBatch, first: u64) -> Result<(RecordBatch, Vec<u32>)> {
         let count = rows.num_rows();
         let numbers = (0..).take(count);
         let Some(deleted) = &self.deleted else { return Ok((rows, numbers.collect())) };
         let mut keep = vec![true; count];
-        for row in vectors::deleted(deleted, first, count as u64) {
+        for row in vectors::deleted_rows_in(deleted, first, count as u64) {
             if let Some(keep) = usize::try_from(row).ok().and_then(|row| keep.get_mut(row)) {
                 *keep = false;
             }
@@ -195,7 +197,7 @@ impl TableReader {
 }
 
 /// Returns values with other names of the fields within them.
-fn renamed(data: ArrayData, to: &DataType) -> Result<ArrayData> {
+fn rename_fields(data: ArrayData, to: &DataType) -> Result<ArrayData> {
     if data.data_type() == to {
         return Ok(data);
     }
@@ -208,12 +210,12 @@ fn renamed(data: ArrayData, to: &DataType) -> Result<ArrayData> {
         }
     };
     let children = data.child_data().iter().cloned().zip(types);
-    let children = children.map(|(child, to)| renamed(child, to)).collect::<Result<Vec<_>>>()?;
+    let children = children.map(|(child, to)| rename_fields(child, to)).collect::<Result<Vec<_>>>()?;
     Ok(data.into_builder().data_type(to.clone()).child_data(children).build()?)
 }
 
 /// Returns the index of a column among the fields of a file or of a struct in it.
-fn find(given: &Fields, column: &Column, mapping: Mapping) -> Option<usize> {
+fn find_column(given: &Fields, column: &Column, mapping: Mapping) -> Option<usize> {
     let id = column.id.map(|id| id.to_string()).filter(|_| mapping == Mapping::Id);
     let has_ids = given.iter().any(|field| field.metadata().contains_key(FIELD_ID));
     match id {
@@ -222,29 +224,33 @@ fn find(given: &Fields, column: &Column, mapping: Mapping) -> Option<usize> {
     }
 }
 
-fn part(given: &Field, shape: &Shape, mapping: Mapping) -> Result<Part> {
+fn value_conversion(given: &Field, shape: &Shape, mapping: Mapping) -> Result<ValueConversion> {
     let wrong = || {
         Error::input(format!("expected a column of the type that the Delta table states, found {}", given.data_type()))
-            .hint("the file is not the one that the log means, or the log is damaged")
+            .with_hint("the file is not the one that the log means, or the log is damaged")
     };
     Ok(match (shape, given.data_type()) {
         (Shape::Leaf(DataType::Timestamp(_, to)), DataType::Timestamp(_, from)) if to.is_some() != from.is_some() => {
-            Part::Zone(to.clone())
+            ValueConversion::Zone(to.clone())
         }
-        (Shape::Leaf(to), from) if holds(from, to) => Part::Same,
+        (Shape::Leaf(to), from) if can_widen(from, to) => ValueConversion::Same,
         (Shape::Struct(columns), DataType::Struct(fields)) => {
             let field = |column: &Column| {
-                let found = find(fields, column, mapping);
-                let found = found.map(|at| Ok::<_, Error>((at, part(&fields[at], &column.shape, mapping)?)));
+                let found = find_column(fields, column, mapping);
+                let found =
+                    found.map(|at| Ok::<_, Error>((at, value_conversion(&fields[at], &column.shape, mapping)?)));
                 Ok((column.name.clone(), found.transpose()?))
             };
-            Part::Struct(columns.iter().map(field).collect::<Result<_>>()?)
+            ValueConversion::Struct(columns.iter().map(field).collect::<Result<_>>()?)
         }
-        (Shape::List(item), DataType::List(field)) => Part::List(Box::new(part(field, item, mapping)?)),
+        (Shape::List(item), DataType::List(field)) => {
+            ValueConversion::List(Box::new(value_conversion(field, item, mapping)?))
+        }
         (Shape::Map(key, value), DataType::Map(entries, _)) => match entries.data_type() {
-            DataType::Struct(pair) if pair.len() == 2 => {
-                Part::Map(Box::new(part(&pair[0], key, mapping)?), Box::new(part(&pair[1], value, mapping)?))
-            }
+            DataType::Struct(pair) if pair.len() == 2 => ValueConversion::Map(
+                Box::new(value_conversion(&pair[0], key, mapping)?),
+                Box::new(value_conversion(&pair[1], value, mapping)?),
+            ),
             _ => return Err(wrong()),
         },
         _ => return Err(wrong()),
@@ -252,7 +258,7 @@ fn part(given: &Field, shape: &Shape, mapping: Mapping) -> Result<Part> {
 }
 
 /// Whether a type of Delta's may be stored as `from` in a file that was written before its column was widened.
-fn holds(from: &DataType, to: &DataType) -> bool {
+fn can_widen(from: &DataType, to: &DataType) -> bool {
     let width = |data_type: &DataType| match data_type {
         DataType::Int8 => Some(1),
         DataType::Int16 => Some(2),
@@ -277,7 +283,7 @@ fn holds(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-impl Part {
+impl ValueConversion {
     fn apply(&self, array: &ArrayRef) -> Result<ArrayRef> {
         let field = |name: &str, array: &ArrayRef| Field::new(name, array.data_type().clone(), true);
         Ok(match self {
@@ -337,13 +343,16 @@ impl RecordReader for TableReader {
                 match self.origins.get(at).filter(|_| self.schema.field(at).data_type() == data_type)? {
                     Origin::Null => Some(ColumnBounds::of_value(&new_null_array(data_type, 1), group.rows)),
                     Origin::Constant(value) => Some(ColumnBounds::of_value(value, group.rows)),
-                    Origin::Column(at, Part::Same) => (group.of_column)(self.inner.column_name(*at)?, data_type),
+                    Origin::Column(at, ValueConversion::Same) => {
+                        (group.of_column)(self.inner.column_name(*at)?, data_type)
+                    }
                     Origin::Column(..) => None,
                 }
             }),
         };
-        let count = split.rows()?;
-        let deleted = self.deleted.iter().map(|rows| vectors::deleted(rows, split.offset, count).count() as u64);
+        let count = split.row_count()?;
+        let deleted =
+            self.deleted.iter().map(|rows| vectors::deleted_rows_in(rows, split.offset, count).count() as u64);
         Some(SplitBounds { groups: inner.groups.into_iter().map(of_table).collect(), deleted: deleted.sum() })
     }
 
@@ -354,10 +363,10 @@ impl RecordReader for TableReader {
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let (rows, bytes) = self.inner.read_rows(split)?;
         let count = rows.num_rows() as u64;
-        let at = |e: Error| if e.place().source.is_some() { e } else { e.at(self.inner.name()) };
-        let rows = self.logical(&rows).map_err(at)?;
-        let (rows, numbers) = self.kept(rows, split.offset)?;
-        let hashes = split.hashes(rows.num_rows(), || row_hashes(&rows));
+        let at = |e: Error| if e.place().source.is_some() { e } else { e.at_location(self.inner.name()) };
+        let rows = self.table_rows(&rows).map_err(at)?;
+        let (rows, numbers) = self.drop_deleted(rows, split.offset)?;
+        let hashes = split.hashes_if_needed(rows.num_rows(), || row_hashes(&rows));
         Ok(match try_cast_to(&rows, schema).map_err(at)? {
             Err(ValueMismatch { column, row, value, expected, .. }) => {
                 Parsed::Mismatch(TypeMismatch { column, line: row as u64, byte: 0, value, expected })

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     LiveTable,
     actions::{Action, Add, Remove, data_path},
-    head::{Head, RACES, Remarks},
+    head::{RACES, Remarks, TableHead},
     log::{LogFiles, commit_path, each_action},
 };
 use crate::{
@@ -55,33 +55,41 @@ pub struct Replaced {
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if none of the old files is live, or the table has changed in other
 /// ways; when the store fails. If [`Error::effect`] is not none, the new files may be live.
-pub fn replace(table: &LiveTable, replacements: &[Replacement], arranged: Arranged<'_>, now: i64) -> Result<Replaced> {
+pub fn commit_replacements(
+    table: &LiveTable,
+    replacements: &[Replacement],
+    arranged: Arranged<'_>,
+    now: i64,
+) -> Result<Replaced> {
     let mut race = Race::new(table, replacements)?;
     for _ in 0..RACES {
         if race.left.is_empty() {
-            let error = race.head.conflict("other programs have removed or changed the same files meanwhile");
-            return Err(error.at(race.head.place()));
+            let error = race.head.conflict_error("other programs have removed or changed the same files meanwhile");
+            return Err(error.at_location(race.head.next_commit_location()));
         }
-        let actions = race.actions(replacements, arranged, now)?;
-        if race.head.create(&actions)? {
+        let actions = race.commit_actions(replacements, arranged, now)?;
+        if race.head.create_commit(&actions)? {
             return Ok(Replaced { version: race.head.version, replacements: race.left });
         }
         race.read_winners()?;
     }
-    Err(race.head.conflict("other programs keep writing to the table").at(race.head.place()))
+    Err(race
+        .head
+        .conflict_error("other programs keep writing to the table")
+        .at_location(race.head.next_commit_location()))
 }
 
 /// Returns the live files of a table that other programs have removed or changed since it was read.
 ///
 /// # Errors
 /// When the log is damaged, or the store fails.
-pub fn gone(table: &LiveTable) -> Result<BTreeSet<String>> {
+pub fn changed_files(table: &LiveTable) -> Result<BTreeSet<String>> {
     let newest = table.info.store.as_ref();
     let mut out = BTreeSet::new();
     let files = LogFiles::list(newest)?;
-    for version in table.version() + 1..=files.newest().unwrap_or_default() {
+    for version in table.version() + 1..=files.newest_version().unwrap_or_default() {
         each_action(newest, &commit_path(version), &mut |action| {
-            out.extend(touched(&action)?);
+            out.extend(touched_path(&action)?);
             Ok(())
         })?;
     }
@@ -89,14 +97,14 @@ pub fn gone(table: &LiveTable) -> Result<BTreeSet<String>> {
 }
 
 /// Returns the path of the file that an action concerns.
-fn touched(action: &Action) -> Result<Option<String>> {
+fn touched_path(action: &Action) -> Result<Option<String>> {
     let removed = action.remove.as_ref().map(|remove| &remove.path);
     removed.or(action.add.as_ref().map(|add| &add.path)).map(|path| data_path(path)).transpose()
 }
 
 /// An attempt to write the next commit.
 struct Race<'a> {
-    head: Head<'a>,
+    head: TableHead<'a>,
     /// For each old file, the number of its replacement.
     inputs: BTreeMap<String, usize>,
     /// Replacements whose old files are live.
@@ -113,7 +121,7 @@ impl<'a> Race<'a> {
             }
         }
         let left = (0..replacements.len()).collect();
-        let head = Head::new(table, "nothing was committed; run the command again");
+        let head = TableHead::new(table, "nothing was committed; run the command again");
         Ok(Self { head, inputs, left, id: run_uuid() })
     }
 
@@ -121,7 +129,7 @@ impl<'a> Race<'a> {
     fn read_winners(&mut self) -> Result<()> {
         let (inputs, left) = (&self.inputs, &mut self.left);
         self.head.read_winners(self.head.version + 1, &mut |action| {
-            if let Some(number) = touched(action)?.and_then(|path| inputs.get(&path)) {
+            if let Some(number) = touched_path(action)?.and_then(|path| inputs.get(&path)) {
                 left.remove(number);
             }
             Ok(())
@@ -129,10 +137,11 @@ impl<'a> Race<'a> {
     }
 
     /// Returns the actions of the next commit.
-    fn actions(&self, replacements: &[Replacement], arranged: Arranged<'_>, now: i64) -> Result<Vec<Action>> {
+    fn commit_actions(&self, replacements: &[Replacement], arranged: Arranged<'_>, now: i64) -> Result<Vec<Action>> {
         let left: Vec<&Replacement> = self.left.iter().filter_map(|number| replacements.get(*number)).collect();
         let list = |columns: &[String]| {
-            serde_json::to_string(columns).map_err(|e| Error::internal("encoding the names of columns failed").cause(e))
+            serde_json::to_string(columns)
+                .map_err(|e| Error::internal("encoding the names of columns failed").with_cause(e))
         };
         let zorder_by = list(arranged.zorder_by)?;
         let mut parameters = json!({"predicate": "[]", "auto": "false", "clusterBy": "[]", "zOrderBy": zorder_by});
@@ -142,15 +151,15 @@ impl<'a> Race<'a> {
         let remarks = Remarks {
             operation: "OPTIMIZE",
             parameters,
-            metrics: metrics(&left),
+            metrics: optimize_metrics(&left),
             isolation: "SnapshotIsolation",
             id: &self.id,
         };
         // The time of a commit must be in its first action.
-        let (info, now) = self.head.info(remarks, now);
+        let (info, now) = self.head.commit_info(remarks, now);
         let mut out = vec![info];
         for replacement in left {
-            let removes = replacement.removes.iter().map(|add| Remove::of(add, now, false));
+            let removes = replacement.removes.iter().map(|add| Remove::for_add(add, now, false));
             out.extend(removes.map(|remove| Action { remove: Some(remove), ..Action::default() }));
             out.extend(replacement.adds.iter().map(|add| {
                 let add = Add { data_change: false, ..add.clone() };
@@ -162,7 +171,7 @@ impl<'a> Race<'a> {
 }
 
 /// Returns the counts that Spark states for an OPTIMIZE.
-fn metrics(replacements: &[&Replacement]) -> Value {
+fn optimize_metrics(replacements: &[&Replacement]) -> Value {
     let size = |add: &Add| add.size.unwrap_or_default();
     let mut added: Vec<i64> = replacements.iter().flat_map(|one| &one.adds).map(size).collect();
     added.sort_unstable();
@@ -212,7 +221,7 @@ mod tests {
     }
 
     fn store() -> Arc<dyn Store> {
-        Arc::new(RemoteStore::memory().unwrap())
+        Arc::new(RemoteStore::in_memory().unwrap())
     }
 
     fn put(store: &Arc<dyn Store>, version: u64, lines: &[String]) {
@@ -225,7 +234,7 @@ mod tests {
         let mut lines = vec![info, PROTOCOL.to_owned(), metadata(properties)];
         lines.extend(["a", "b", "c", "d%20e"].map(add));
         put(store, 0, &lines);
-        let live = Table::open(Arc::clone(store)).unwrap().live(u64::MAX).unwrap();
+        let live = Table::open(Arc::clone(store)).unwrap().live_table(u64::MAX).unwrap();
         live.check_rewritable().unwrap();
         let adds: Vec<Add> = live.files().iter().map(|file| file.add.clone()).collect();
         let replacement = |at: usize| Replacement {
@@ -236,7 +245,7 @@ mod tests {
     }
 
     fn live_paths(store: &Arc<dyn Store>) -> Vec<String> {
-        let live = Table::open(Arc::clone(store)).unwrap().live(0).unwrap();
+        let live = Table::open(Arc::clone(store)).unwrap().live_table(0).unwrap();
         live.files().iter().map(|file| file.path.clone()).collect()
     }
 
@@ -244,7 +253,7 @@ mod tests {
     fn files_are_replaced_without_a_change_of_data() {
         let store = store();
         let (live, replacements) = table(&store, "");
-        let done = replace(&live, &replacements, Arranged::default(), 1000).unwrap();
+        let done = commit_replacements(&live, &replacements, Arranged::default(), 1000).unwrap();
         assert_eq!((done.version, done.replacements.len()), (1, 2));
         assert_eq!(live_paths(&store), ["new 0", "new 2"]);
         let text = String::from_utf8(store.get(&commit_path(1)).unwrap().unwrap().to_vec()).unwrap();
@@ -268,12 +277,12 @@ mod tests {
         let (live, replacements) = table(&store, "");
         put(&store, 1, &[add("later")]);
         put(&store, 2, &[r#"{"remove":{"path":"d%20e","dataChange":true}}"#.to_owned()]);
-        assert_eq!(gone(&live).unwrap().len(), 2);
-        let done = replace(&live, &replacements, Arranged::default(), 1000).unwrap();
+        assert_eq!(changed_files(&live).unwrap().len(), 2);
+        let done = commit_replacements(&live, &replacements, Arranged::default(), 1000).unwrap();
         assert_eq!((done.version, done.replacements.into_iter().collect::<Vec<_>>()), (3, vec![0]));
         assert_eq!(live_paths(&store), ["c", "later", "new 0"]);
         // The same once more: now all files are gone.
-        let error = replace(&live, &replacements, Arranged::default(), 1000).unwrap_err();
+        let error = commit_replacements(&live, &replacements, Arranged::default(), 1000).unwrap_err();
         assert_eq!((error.kind(), error.effect()), (Kind::Conflict, Effect::None));
     }
 
@@ -287,7 +296,7 @@ mod tests {
             let store = store();
             let (live, replacements) = table(&store, "");
             put(&store, 1, &[winner]);
-            let error = replace(&live, &replacements, Arranged::default(), 1000).unwrap_err();
+            let error = commit_replacements(&live, &replacements, Arranged::default(), 1000).unwrap_err();
             assert_eq!((error.kind(), error.effect()), (kind, Effect::None), "{error}");
             assert!(store.get(&commit_path(2)).unwrap().is_none());
         }
@@ -298,7 +307,7 @@ mod tests {
         let store = store();
         let (live, replacements) = table(&store, r#""delta.enableInCommitTimestamps":"true""#);
         put(&store, 1, &[r#"{"commitInfo":{"inCommitTimestamp":9000}}"#.to_owned()]);
-        assert_eq!(replace(&live, &replacements, Arranged::default(), 1000).unwrap().version, 2);
+        assert_eq!(commit_replacements(&live, &replacements, Arranged::default(), 1000).unwrap().version, 2);
         let text = store.get(&commit_path(2)).unwrap().unwrap();
         let first: Value = serde_json::from_slice(text.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
         assert_eq!(first["commitInfo"]["inCommitTimestamp"], 9001);
@@ -310,7 +319,7 @@ mod tests {
         let (live, replacements) = table(&store, "");
         let won = std::thread::scope(|scope| {
             let racing: Vec<_> = (0..2)
-                .map(|_| scope.spawn(|| replace(&live, &replacements, Arranged::default(), 1000).is_ok()))
+                .map(|_| scope.spawn(|| commit_replacements(&live, &replacements, Arranged::default(), 1000).is_ok()))
                 .collect();
             racing.into_iter().filter_map(|one| one.join().ok()).filter(|won| *won).count()
         });

@@ -65,13 +65,13 @@ impl TableSchema {
     /// has a type that cannot be read.
     pub(super) fn read(metadata: &Metadata, mapping: Mapping) -> Result<Self> {
         let damaged =
-            |e: serde_json::Error| Error::input("expected the schema of a Delta table, found other JSON").cause(e);
+            |e: serde_json::Error| Error::input("expected the schema of a Delta table, found other JSON").with_cause(e);
         let text = metadata.schema_string.as_deref().ok_or_else(|| {
             Error::input("expected a version of the Delta table that has a schema, found one without")
         })?;
         let root: StructType = serde_json::from_str(text).map_err(damaged)?;
         let columns = columns_of(root, mapping)?;
-        let fields: Fields = columns.iter().map(Column::field).collect();
+        let fields: Fields = columns.iter().map(Column::to_field).collect();
         let mut names = HashSet::new();
         if let Some(twice) = columns.iter().find(|column| !names.insert(column.name.as_str())) {
             return Err(Error::input(format!("expected distinct columns, found `{}` twice", twice.name)));
@@ -80,9 +80,8 @@ impl TableSchema {
         for name in &metadata.partition_columns {
             let column = columns.iter().find(|column| column.name == *name);
             if !column.is_some_and(|column| matches!(column.shape, Shape::Leaf(_))) {
-                return Err(
-                    Error::input("expected partition columns that the schema has, found another").column(name.clone())
-                );
+                return Err(Error::input("expected partition columns that the schema has, found another")
+                    .in_column(name.clone()));
             }
         }
         let is_partition = columns.iter().map(|column| metadata.partition_columns.contains(&column.name)).collect();
@@ -94,7 +93,7 @@ impl TableSchema {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for a nested field without a known type, which no file can have.
     pub(super) fn file_fields(&self) -> Result<Fields> {
-        self.stored().map(|column| file_field(column, self.mapping)).collect()
+        self.stored_columns().map(|column| file_field(column, self.mapping)).collect()
     }
 
     /// Returns the same fields by their logical names.
@@ -102,11 +101,11 @@ impl TableSchema {
     /// # Errors
     /// As [`Self::file_fields`].
     pub(super) fn named_file_fields(&self) -> Result<Fields> {
-        self.stored().map(|column| Ok(file_field(column, self.mapping)?.with_name(&column.name))).collect()
+        self.stored_columns().map(|column| Ok(file_field(column, self.mapping)?.with_name(&column.name))).collect()
     }
 
     /// Returns the columns of data files.
-    fn stored(&self) -> impl Iterator<Item = &Column> {
+    fn stored_columns(&self) -> impl Iterator<Item = &Column> {
         let is_void = |column: &Column| matches!(column.shape, Shape::Leaf(DataType::Null));
         let columns = self.columns.iter().zip(&self.is_partition);
         columns.filter(move |(column, is_partition)| !**is_partition && !is_void(column)).map(|(column, _)| column)
@@ -116,7 +115,7 @@ impl TableSchema {
     /// these names, or the first ones.
     pub(super) fn stats_columns(&self, names: Option<&[String]>, first: usize) -> Vec<Vec<String>> {
         let mut all = Vec::new();
-        for column in self.stored() {
+        for column in self.stored_columns() {
             leaf_paths(column, &mut Vec::new(), &mut Vec::new(), &mut all);
         }
         let is_within = |logical: &str, name: &String| {
@@ -149,7 +148,7 @@ impl TableSchema {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(new_null_array(field.data_type(), 1)) };
         let wrong = || {
             Error::input(format!("expected a partition value of type {}, found `{text}`", field.data_type()))
-                .column(column.name.clone())
+                .in_column(column.name.clone())
         };
         let texts = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
         let value = match field.data_type() {
@@ -159,7 +158,7 @@ impl TableSchema {
         };
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let cast =
-            |value: &ArrayRef, to: &DataType| cast_with_options(value, to, &options).map_err(|e| wrong().cause(e));
+            |value: &ArrayRef, to: &DataType| cast_with_options(value, to, &options).map_err(|e| wrong().with_cause(e));
         match field.data_type() {
             // Without a zone in the text, it is in UTC. The cast of text knows zones only as offsets.
             DataType::Timestamp(unit, Some(_)) => {
@@ -171,7 +170,7 @@ impl TableSchema {
 }
 
 fn file_field(column: &Column, mapping: Mapping) -> Result<Field> {
-    let data_type = file_type(&column.shape, mapping).map_err(|e| e.column(column.name.clone()))?;
+    let data_type = file_type(&column.shape, mapping).map_err(|e| e.in_column(column.name.clone()))?;
     let field = Field::new(&column.physical, data_type, true);
     Ok(match column.id.filter(|_| mapping != Mapping::None) {
         Some(id) => field.with_metadata(HashMap::from([(FIELD_ID.to_owned(), id.to_string())])),
@@ -181,7 +180,7 @@ fn file_field(column: &Column, mapping: Mapping) -> Result<Field> {
 
 fn file_type(shape: &Shape, mapping: Mapping) -> Result<DataType> {
     Ok(match shape {
-        Shape::Leaf(DataType::Null) => return Err(unsupported("void")),
+        Shape::Leaf(DataType::Null) => return Err(unsupported_type_error("void")),
         Shape::Leaf(data_type) => data_type.clone(),
         Shape::Struct(columns) => {
             DataType::Struct(columns.iter().map(|column| file_field(column, mapping)).collect::<Result<_>>()?)
@@ -225,14 +224,14 @@ fn columns_of(root: StructType, mapping: Mapping) -> Result<Vec<Column>> {
     let column = |field: StructField| {
         let StructField { name, data_type, metadata, .. } = field;
         let shape = shape_of(data_type, mapping)
-            .map_err(|e| if e.place().column.is_some() { e } else { e.column(name.clone()) })?;
+            .map_err(|e| if e.place().column.is_some() { e } else { e.in_column(name.clone()) })?;
         let id = metadata.get("delta.columnMapping.id").and_then(Value::as_i64);
         let physical = metadata.get("delta.columnMapping.physicalName").and_then(Value::as_str);
         let physical = match (mapping, physical) {
             (Mapping::None, _) => name.clone(),
             (_, Some(physical)) => physical.to_owned(),
             (_, None) => {
-                return Err(Error::input("expected the physical name of a mapped column, found none").column(name));
+                return Err(Error::input("expected the physical name of a mapped column, found none").in_column(name));
             }
         };
         Ok(Column { name, physical, id, shape })
@@ -243,7 +242,7 @@ fn columns_of(root: StructType, mapping: Mapping) -> Result<Vec<Column>> {
 fn shape_of(data_type: Value, mapping: Mapping) -> Result<Shape> {
     let mut object = match data_type {
         Value::String(name) => {
-            return arrow_of_name(&name).map(Shape::Leaf).ok_or_else(|| unsupported(&name));
+            return arrow_of_name(&name).map(Shape::Leaf).ok_or_else(|| unsupported_type_error(&name));
         }
         Value::Object(object) => object,
         other => return Err(Error::input(format!("expected a type, found {other}"))),
@@ -252,7 +251,7 @@ fn shape_of(data_type: Value, mapping: Mapping) -> Result<Shape> {
     match part("type").as_str() {
         Some("struct") => {
             let fields = serde_json::from_value(part("fields"))
-                .map_err(|e| Error::input("expected the fields of a struct, found other JSON").cause(e))?;
+                .map_err(|e| Error::input("expected the fields of a struct, found other JSON").with_cause(e))?;
             Ok(Shape::Struct(columns_of(StructType::new(fields), mapping)?))
         }
         Some("array") => Ok(Shape::List(Box::new(shape_of(part("elementType"), mapping)?))),
@@ -260,12 +259,12 @@ fn shape_of(data_type: Value, mapping: Mapping) -> Result<Shape> {
             let (key, value) = (shape_of(part("keyType"), mapping)?, shape_of(part("valueType"), mapping)?);
             Ok(Shape::Map(Box::new(key), Box::new(value)))
         }
-        other => Err(unsupported(other.unwrap_or("none"))),
+        other => Err(unsupported_type_error(other.unwrap_or("none"))),
     }
 }
 
-fn unsupported(name: &str) -> Error {
-    Error::usage(format!("expected a column of a supported type, found `{name}`")).hint(EXPORT)
+fn unsupported_type_error(name: &str) -> Error {
+    Error::usage(format!("expected a column of a supported type, found `{name}`")).with_hint(EXPORT)
 }
 
 /// Returns the Arrow type of values of a type.
@@ -278,7 +277,7 @@ pub fn arrow_type(data_type: &Value) -> Result<DataType> {
 }
 
 impl Column {
-    fn field(&self) -> Field {
+    fn to_field(&self) -> Field {
         Field::new(&self.name, self.shape.data_type(), true)
     }
 }
@@ -287,7 +286,7 @@ impl Shape {
     fn data_type(&self) -> DataType {
         match self {
             Self::Leaf(data_type) => data_type.clone(),
-            Self::Struct(columns) => DataType::Struct(columns.iter().map(Column::field).collect()),
+            Self::Struct(columns) => DataType::Struct(columns.iter().map(Column::to_field).collect()),
             Self::List(item) => DataType::List(Arc::new(Field::new("item", item.data_type(), true))),
             Self::Map(key, value) => map_of(key.data_type(), value.data_type()),
         }

@@ -52,7 +52,7 @@ pub struct Stats {
 /// The form of statistics in a log.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Stated {
+struct StatsJson {
     min_values: Option<Box<RawValue>>,
     max_values: Option<Box<RawValue>>,
     null_count: Option<Box<RawValue>>,
@@ -63,11 +63,11 @@ impl Stats {
     /// Reads the statistics of a file of `records` rows, none of which is deleted. Damaged ones are as good as none.
     pub fn read(text: Option<&str>, records: u64) -> Self {
         let none = Self { records, ..Self::default() };
-        let Some(Ok(stated)) = text.map(serde_json::from_str::<Stated>) else { return none };
+        let Some(Ok(stated)) = text.map(serde_json::from_str::<StatsJson>) else { return none };
         let leaves = |tree: &Option<Box<RawValue>>| {
             let mut out = BTreeMap::new();
             if let Some(tree) = tree {
-                flatten(tree.get(), &mut Vec::new(), &mut out);
+                flatten_json(tree.get(), &mut Vec::new(), &mut out);
             }
             out
         };
@@ -83,23 +83,23 @@ impl Stats {
     }
 
     /// Creates statistics of all columns of these paths, whose values do not matter; for [`Self::of_rows`].
-    pub fn wanted(paths: Vec<Path>) -> Self {
+    pub fn for_columns(paths: Vec<Path>) -> Self {
         Self { least: paths.into_iter().map(|path| (path, String::new())).collect(), ..Self::default() }
     }
 
     /// Returns the least and the greatest value of a column, as text without quotes; `None` if they are not known.
-    pub fn bounds(&self, path: &Path) -> Option<(String, String)> {
+    pub fn column_bounds(&self, path: &Path) -> Option<(String, String)> {
         let text = |json: &String| serde_json::from_str::<String>(json).unwrap_or_else(|_| json.clone());
         Some((text(self.least.get(path)?), text(self.greatest.get(path)?)))
     }
 
     /// Returns the number of nulls of a column; `None` if it is not known.
-    pub fn nulls(&self, path: &Path) -> Option<u64> {
+    pub fn null_count(&self, path: &Path) -> Option<u64> {
         self.nulls.get(path).copied().filter(|_| !self.is_wide)
     }
 
     /// Returns the number of rows.
-    pub fn records(&self) -> u64 {
+    pub fn record_count(&self) -> u64 {
         self.records
     }
 
@@ -114,7 +114,7 @@ impl Stats {
             if out.nulls.contains_key(path) {
                 continue;
             }
-            let columns: Option<Vec<ArrayRef>> = batches.iter().map(|batch| column(batch, path)).collect();
+            let columns: Option<Vec<ArrayRef>> = batches.iter().map(|batch| nested_column(batch, path)).collect();
             let Some(columns) = columns else { continue };
             out.nulls.insert(path.clone(), columns.iter().map(|column| column.logical_null_count() as u64).sum());
             if !like.least.contains_key(path) && !like.greatest.contains_key(path) {
@@ -127,8 +127,8 @@ impl Stats {
                     out.greatest.remove(path);
                     break;
                 };
-                keep(&mut out.least, path, least, data_type, Ordering::Less);
-                keep(&mut out.greatest, path, greatest, data_type, Ordering::Greater);
+                update_bound(&mut out.least, path, least, data_type, Ordering::Less);
+                update_bound(&mut out.greatest, path, greatest, data_type, Ordering::Greater);
             }
         }
         Ok(out)
@@ -136,7 +136,7 @@ impl Stats {
 
     /// Returns the statistics of two files together.
     #[must_use]
-    pub fn united(&self, other: &Self, types: &Types) -> Self {
+    pub fn merged_with(&self, other: &Self, types: &Types) -> Self {
         if self.records == 0 || other.records == 0 {
             return if self.records == 0 { other.clone() } else { self.clone() };
         }
@@ -148,7 +148,7 @@ impl Stats {
                 let another = of(other).get(path).filter(|_| !other.is_null(path));
                 let united = match (one, another) {
                     (Some(one), Some(another)) => types.get(path).and_then(|data_type| {
-                        let order = compare(data_type, one, another)?;
+                        let order = compare_bounds(data_type, one, another)?;
                         Some(if order == wanted { one } else { another })
                     }),
                     (Some(one), None) if other.is_null(path) => Some(one),
@@ -156,7 +156,8 @@ impl Stats {
                     _ => None,
                 };
                 // Bounds that are no values of the type are left out.
-                let is_value = |bound: &&String| types.get(path).is_some_and(|of| compare(of, bound, bound).is_some());
+                let is_value =
+                    |bound: &&String| types.get(path).is_some_and(|of| compare_bounds(of, bound, bound).is_some());
                 let united = united.filter(is_value);
                 out.extend(united.map(|bound| (path.clone(), bound.clone())));
             }
@@ -182,7 +183,7 @@ impl Stats {
     /// # Errors
     /// Never in practice: they came from JSON.
     pub fn to_json(&self) -> Result<String> {
-        let failed = |e: serde_json::Error| Error::internal("encoding statistics failed").cause(e);
+        let failed = |e: serde_json::Error| Error::internal("encoding statistics failed").with_cause(e);
         let bound = |text: &String| RawValue::from_string(text.clone());
         let tree = |leaves: &BTreeMap<Path, String>| -> Result<Box<RawValue>> {
             let mut root = Tree::default();
@@ -234,7 +235,7 @@ impl Tree {
     }
 }
 
-fn flatten(text: &str, above: &mut Path, out: &mut BTreeMap<Path, String>) {
+fn flatten_json(text: &str, above: &mut Path, out: &mut BTreeMap<Path, String>) {
     /// Deeper than any schema.
     const MAX_DEPTH: usize = 64;
     let Ok(tree) = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(text) else { return };
@@ -242,7 +243,7 @@ fn flatten(text: &str, above: &mut Path, out: &mut BTreeMap<Path, String>) {
         above.push(name);
         match value.get() {
             "null" => {}
-            text if text.starts_with('{') && above.len() < MAX_DEPTH => flatten(text, above, out),
+            text if text.starts_with('{') && above.len() < MAX_DEPTH => flatten_json(text, above, out),
             text => _ = out.insert(above.clone(), text.to_owned()),
         }
         above.pop();
@@ -250,7 +251,7 @@ fn flatten(text: &str, above: &mut Path, out: &mut BTreeMap<Path, String>) {
 }
 
 /// Returns a column, in which values within null structs are null.
-fn column(batch: &RecordBatch, path: &[String]) -> Option<ArrayRef> {
+fn nested_column(batch: &RecordBatch, path: &[String]) -> Option<ArrayRef> {
     let (first, rest) = path.split_first()?;
     let mut array = ArrayRef::clone(batch.column_by_name(first)?);
     for name in rest {
@@ -287,9 +288,9 @@ fn bounds_of(column: &ArrayRef) -> Result<Option<(String, String)>> {
                 let found = if is_greatest { compute::max(values) } else { compute::min(values) };
                 found.map(Bound::Float)
             }
-            _ => whole(column, is_greatest)?,
+            _ => integer_bound(column, is_greatest)?,
         };
-        Ok(bound.and_then(|bound| print(data_type, bound, is_greatest)).map(|value| value.to_string()))
+        Ok(bound.and_then(|bound| print_bound(data_type, bound, is_greatest)).map(|value| value.to_string()))
     };
     Ok(number(false)?.zip(number(true)?))
 }
@@ -304,13 +305,13 @@ fn decimal_text(value: i128, scale: i8) -> String {
 }
 
 /// Returns a bound of whole numbers, or of what is stored as such.
-fn whole(column: &ArrayRef, is_greatest: bool) -> Result<Option<Bound>> {
+fn integer_bound(column: &ArrayRef, is_greatest: bool) -> Result<Option<Bound>> {
     use arrow::datatypes::Int64Type;
     match column.data_type() {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Timestamp(..) => {}
         DataType::Date32 => {
             let days = compute::cast(column, &DataType::Int32)?;
-            return whole(&days, is_greatest);
+            return integer_bound(&days, is_greatest);
         }
         _ => return Ok(None),
     }
@@ -337,8 +338,8 @@ fn text_bounds(texts: &StringArray) -> Option<(String, String)> {
 }
 
 /// Keeps the lesser or the greater of two bounds.
-fn keep(bounds: &mut BTreeMap<Path, String>, path: &Path, new: String, data_type: &DataType, wanted: Ordering) {
-    match bounds.get(path).map(|old| compare(data_type, &new, old)) {
+fn update_bound(bounds: &mut BTreeMap<Path, String>, path: &Path, new: String, data_type: &DataType, wanted: Ordering) {
+    match bounds.get(path).map(|old| compare_bounds(data_type, &new, old)) {
         None => _ = bounds.insert(path.clone(), new),
         Some(Some(order)) if order == wanted => _ = bounds.insert(path.clone(), new),
         Some(Some(_)) => {}
@@ -347,7 +348,7 @@ fn keep(bounds: &mut BTreeMap<Path, String>, path: &Path, new: String, data_type
 }
 
 /// Compares two bounds of a type, given as JSON; `None` if they cannot be compared.
-fn compare(data_type: &DataType, one: &str, other: &str) -> Option<Ordering> {
+fn compare_bounds(data_type: &DataType, one: &str, other: &str) -> Option<Ordering> {
     let text = |json: &str| serde_json::from_str::<String>(json).ok();
     Some(match data_type {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
@@ -411,16 +412,16 @@ impl<'a> Decimal<'a> {
 }
 
 /// Prints a bound; `None` for types without bounds in the log.
-pub fn print(data_type: &DataType, bound: Bound, is_greatest: bool) -> Option<Value> {
+pub fn print_bound(data_type: &DataType, bound: Bound, is_greatest: bool) -> Option<Value> {
     Some(match (data_type, bound) {
         (DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64, Bound::Whole(number)) => number.into(),
         (DataType::Float32 | DataType::Float64, Bound::Float(number)) => {
             // Infinity is no number in JSON.
             serde_json::Number::from_f64(number).map(Value::Number)?
         }
-        (DataType::Date32, Bound::Whole(days)) => date(days)?.into(),
+        (DataType::Date32, Bound::Whole(days)) => print_date(days)?.into(),
         (DataType::Timestamp(unit, zone), Bound::Whole(ticks)) => {
-            time(ticks, *unit, is_greatest, zone.is_some())?.into()
+            print_time(ticks, *unit, is_greatest, zone.is_some())?.into()
         }
         _ => return None,
     })
@@ -431,13 +432,13 @@ fn is_plain(year: i16) -> bool {
     (1..=9999).contains(&year)
 }
 
-fn date(days: i64) -> Option<String> {
+fn print_date(days: i64) -> Option<String> {
     let date = Date::constant(1970, 1, 1).checked_add(jiff::Span::new().try_days(days).ok()?).ok()?;
     is_plain(date.year()).then(|| date.to_string())
 }
 
 /// Prints a time in milliseconds, the unit of times in a log: least ones are rounded down, greatest ones up.
-fn time(ticks: i64, unit: TimeUnit, is_greatest: bool, has_zone: bool) -> Option<String> {
+fn print_time(ticks: i64, unit: TimeUnit, is_greatest: bool, has_zone: bool) -> Option<String> {
     let millis = match unit {
         // Parquet has no seconds: they are stored as milliseconds.
         TimeUnit::Second | TimeUnit::Millisecond => ticks,
@@ -479,7 +480,7 @@ mod tests {
             "maxValues":{"n":7,"d":99999999999999999999.5,"t":"c","at":"2026-01-01T00:00:00.9Z","s":{"day":"2026-02-01"},"x":2},"nullCount":{"n":0,"d":1,"t":0,"s":{"day":2}}}"#;
         let two = r#"{"numRecords":2,"minValues":{"n":10,"d":12345678901234567890.1233,"t":"\u00fc","at":"2026-01-01T01:00:00.1+01:00","s":{"day":"2025-12-31"}},
             "maxValues":{"n":11,"d":-1,"t":"z","at":"2026-01-01T00:00:00.95Z","s":{"day":"2026-01-01"}},"nullCount":{"n":1,"d":0,"t":0,"s":{"day":0}}}"#;
-        let united = Stats::read(Some(one), 3).united(&Stats::read(Some(two), 2), &types());
+        let united = Stats::read(Some(one), 3).merged_with(&Stats::read(Some(two), 2), &types());
         assert_eq!(
             united.to_json().unwrap(),
             r#"{"maxValues":{"at":"2026-01-01T00:00:00.95Z","d":99999999999999999999.5,"n":11,"s":{"day":"2026-02-01"},"t":"z"},"#.to_owned()
@@ -497,11 +498,11 @@ mod tests {
         let all_null = Stats::read(Some(r#"{"nullCount":{"n":2,"t":0}}"#), 2);
         let json = |stats: Stats| stats.to_json().unwrap();
         assert_eq!(
-            json(known.united(&all_null, &types())),
+            json(known.merged_with(&all_null, &types())),
             r#"{"maxValues":{"n":2},"minValues":{"n":1},"nullCount":{"n":2,"t":0},"numRecords":6}"#
         );
         for damaged in [None, Some("{"), Some("[]"), Some(r#"{"nullCount":{"n":9}}"#)] {
-            let united = known.united(&Stats::read(damaged, 2), &types());
+            let united = known.merged_with(&Stats::read(damaged, 2), &types());
             assert_eq!(json(united), r#"{"maxValues":{},"minValues":{},"nullCount":{},"numRecords":6}"#, "{damaged:?}");
         }
         let wide = Stats::read(
@@ -509,13 +510,13 @@ mod tests {
             2,
         );
         assert_eq!(
-            json(known.united(&wide, &types())),
+            json(known.merged_with(&wide, &types())),
             r#"{"maxValues":{"n":9},"minValues":{"n":0},"nullCount":{},"numRecords":6,"tightBounds":false}"#
         );
         // No statistics, but text in place of a number.
         let text = Stats::read(Some(r#"{"minValues":{"n":"1"},"maxValues":{"n":"2"},"nullCount":{"n":0}}"#), 4);
         assert_eq!(
-            json(text.united(&all_null, &types())),
+            json(text.merged_with(&all_null, &types())),
             r#"{"maxValues":{},"minValues":{},"nullCount":{"n":2},"numRecords":6}"#
         );
     }
@@ -532,10 +533,10 @@ mod tests {
             ("123456789012345678901234567890.1234", "123456789012345678901234567890.1235", Ordering::Less),
         ] {
             let of = DataType::Decimal128(38, 4);
-            assert_eq!(compare(&of, one, other), Some(order), "{one} {other}");
-            assert_eq!(compare(&of, other, one), Some(order.reverse()), "{one} {other}");
+            assert_eq!(compare_bounds(&of, one, other), Some(order), "{one} {other}");
+            assert_eq!(compare_bounds(&of, other, one), Some(order.reverse()), "{one} {other}");
         }
-        assert_eq!(compare(&DataType::Decimal128(38, 4), "1e3", "1"), None);
+        assert_eq!(compare_bounds(&DataType::Decimal128(38, 4), "1e3", "1"), None);
     }
 
     #[test]
@@ -578,7 +579,7 @@ mod tests {
             (&utc, Bound::Whole(2000), true, json!("1970-01-01T00:00:00.002Z")),
             (&local, Bound::Whole(1_700_000_000_123), true, json!("2023-11-14T22:13:20.123")),
         ] {
-            assert_eq!(print(data_type, bound, is_greatest), Some(expected));
+            assert_eq!(print_bound(data_type, bound, is_greatest), Some(expected));
         }
         for (data_type, bound) in [
             (DataType::Utf8, Bound::Whole(1)),
@@ -587,7 +588,7 @@ mod tests {
             (DataType::Date32, Bound::Whole(i64::from(i32::MAX))),
             (utc, Bound::Whole(i64::MIN)),
         ] {
-            assert_eq!(print(&data_type, bound, false), None);
+            assert_eq!(print_bound(&data_type, bound, false), None);
         }
     }
 }

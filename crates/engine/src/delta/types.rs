@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, TimeUnit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::schema::{TIMESTAMP, instant};
+use crate::schema::{TIMESTAMP, instant_type};
 
 /// Maximum digits of a decimal.
 const MAX_PRECISION: u8 = 38;
@@ -71,17 +71,17 @@ pub fn arrow_of_name(name: &str) -> Option<DataType> {
         "boolean" => DataType::Boolean,
         "binary" => DataType::Binary,
         "date" => DataType::Date32,
-        "timestamp" => instant(),
+        "timestamp" => instant_type(),
         "timestamp_ntz" => TIMESTAMP,
         // A column of which nothing but nulls is known; data files do not contain it.
         "void" => DataType::Null,
         // The default of both numbers is that of Hive.
         "decimal" => DataType::Decimal128(10, 0),
-        _ => return decimal(name),
+        _ => return parse_decimal_type(name),
     })
 }
 
-fn decimal(name: &str) -> Option<DataType> {
+fn parse_decimal_type(name: &str) -> Option<DataType> {
     let (precision, scale) = name.strip_prefix("decimal(")?.strip_suffix(')')?.split_once(',')?;
     let (precision, scale): (u8, i8) = (precision.trim().parse().ok()?, scale.trim().parse().ok()?);
     (1..=MAX_PRECISION).contains(&precision).then_some(())?;

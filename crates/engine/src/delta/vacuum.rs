@@ -25,8 +25,8 @@ use super::{
     LiveTable, Table,
     actions::{Action, Add, data_path},
     checkpoint::{self, Columns},
-    head::{Head, RACES, Remarks},
-    log::{FOLDER, commit_path, each_action, pool},
+    head::{RACES, Remarks, TableHead},
+    log::{FOLDER, commit_path, each_action, request_pool},
     protocol, vectors,
 };
 use crate::{
@@ -105,13 +105,14 @@ impl Table {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if the log is damaged or names files outside of the table; if the
     /// store fails.
-    pub fn removals(&self, live: &LiveTable) -> Result<Removals> {
-        let mut out = Removals { oldest: self.files.oldest().unwrap_or_default(), ..Removals::default() };
+    pub fn read_removals(&self, live: &LiveTable) -> Result<Removals> {
+        let mut out = Removals { oldest: self.files.oldest_version().unwrap_or_default(), ..Removals::default() };
         for file in live.files() {
             out.needed.extend(named_by(&file.add)?);
         }
-        let commits: Vec<(u64, i64)> = self.files.commits().filter(|(version, _)| *version <= live.version()).collect();
-        let read: Vec<OfCommit> = pool()?
+        let commits: Vec<(u64, i64)> =
+            self.files.commit_times().filter(|(version, _)| *version <= live.version()).collect();
+        let read: Vec<OfCommit> = request_pool()?
             .install(|| commits.par_iter().map(|(version, _)| self.of_commit(*version)).collect::<Result<_>>())?;
         let mut last = i64::MIN;
         for ((version, modified), commit) in commits.into_iter().zip(read) {
@@ -119,13 +120,13 @@ impl Table {
             last = modified.max(commit.stated_time.unwrap_or(i64::MIN)).max(last.saturating_add(1));
             out.versions.push((version, last));
             for (path, removed) in commit.removed {
-                out.add(path, Removed { at: removed.at.max(last), ..removed });
+                out.add_file(path, Removed { at: removed.at.max(last), ..removed });
             }
         }
-        if let Some((version, files)) = self.files.checkpoint(live.version()) {
+        if let Some((version, files)) = self.files.newest_checkpoint(live.version()) {
             let latest = out.versions.iter().find(|(of, _)| *of >= version).map_or(i64::MAX, |(_, time)| *time);
-            checkpoint::each(&self.store, files, TOMBSTONES, &mut |action| {
-                removed_by(&action, latest)?.into_iter().for_each(|(path, removed)| out.add(path, removed));
+            checkpoint::each_checkpoint_action(&self.store, files, TOMBSTONES, &mut |action| {
+                removed_by(&action, latest)?.into_iter().for_each(|(path, removed)| out.add_file(path, removed));
                 Ok(())
             })?;
         }
@@ -167,13 +168,13 @@ fn removed_by(action: &Action, latest: i64) -> Result<Vec<(String, Removed)>> {
 }
 
 impl Removals {
-    fn add(&mut self, path: String, removed: Removed) {
+    fn add_file(&mut self, path: String, removed: Removed) {
         let known = self.files.entry(path).or_insert(removed);
         known.at = known.at.max(removed.at);
     }
 
     /// Returns what a file is if no version needs it that was current after `cutoff`, in milliseconds since 1970.
-    pub fn expired(&self, path: &str, cutoff: i64) -> Option<FileRole> {
+    pub fn expired_role(&self, path: &str, cutoff: i64) -> Option<FileRole> {
         let removed = self.files.get(path).filter(|removed| removed.at <= cutoff && !self.needed.contains(path))?;
         is_deletable(path, removed.role).then_some(removed.role)
     }
@@ -232,25 +233,26 @@ impl LiveTable {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage), naming the features of the table that prevent it.
     pub fn check_vacuum(&self) -> Result<()> {
-        protocol::check_vacuum(&self.protocol, &self.metadata).map_err(|e| e.at(self.store().location().to_string()))
+        protocol::check_vacuum(&self.protocol, &self.metadata)
+            .map_err(|e| e.at_location(self.store().location().to_string()))
     }
 
     /// Returns the time for which removed files are kept.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the table states it in a way that is not known.
-    pub fn retention(&self) -> Result<Duration> {
+    pub fn retention_period(&self) -> Result<Duration> {
         let Some(text) = self.property(RETENTION_PROPERTY) else { return Ok(DEFAULT_RETENTION) };
-        interval(text).ok_or_else(|| {
+        parse_interval(text).ok_or_else(|| {
             let message =
                 format!("expected a duration such as `interval 7 days` in {RETENTION_PROPERTY}, found `{text}`");
-            Error::usage(message).at(self.store().location().to_string())
+            Error::usage(message).at_location(self.store().location().to_string())
         })
     }
 }
 
 /// Reads an interval as properties of tables have it: `interval 1 week`, `interval 2 days 12 hours`.
-fn interval(text: &str) -> Option<Duration> {
+fn parse_interval(text: &str) -> Option<Duration> {
     let text = text.trim().to_ascii_lowercase();
     let words: Vec<&str> = text.strip_prefix("interval").unwrap_or(&text).split_whitespace().collect();
     let mut sum = Duration::ZERO;
@@ -287,7 +289,7 @@ pub struct Terms {
 
 /// Deletions of files of a table, which the log tells of before and after.
 pub struct Vacuuming<'a> {
-    head: Head<'a>,
+    head: TableHead<'a>,
     id: String,
     /// Files that other programs have added since the table was read.
     added: BTreeSet<String>,
@@ -301,7 +303,8 @@ impl<'a> Vacuuming<'a> {
     /// [`Kind::Conflict`](crate::error::Kind::Conflict) if the schema, properties or protocol have changed; when the
     /// log is damaged, or the store fails.
     pub fn start(table: &'a LiveTable, terms: Terms, (files, bytes): (u64, u64), now: i64) -> Result<Self> {
-        let head = Head::new(table, "files that were deleted are needed by no retained version; run the command again");
+        let head =
+            TableHead::new(table, "files that were deleted are needed by no retained version; run the command again");
         let mut out = Self { head, id: run_uuid(), added: BTreeSet::new() };
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let parameters = json!({
@@ -310,7 +313,7 @@ impl<'a> Vacuuming<'a> {
             "specifiedRetentionMillis": millis(terms.retain),
         });
         let metrics = json!({"numFilesToDelete": files, "sizeOfDataToDelete": bytes});
-        out.commit("VACUUM START", parameters, metrics, now)?;
+        out.commit_operation("VACUUM START", parameters, metrics, now)?;
         Ok(out)
     }
 
@@ -318,7 +321,7 @@ impl<'a> Vacuuming<'a> {
     ///
     /// # Errors
     /// As [`Self::start`].
-    pub fn refresh(&mut self) -> Result<&BTreeSet<String>> {
+    pub fn read_added_files(&mut self) -> Result<&BTreeSet<String>> {
         self.read_winners(0)?;
         Ok(&self.added)
     }
@@ -331,21 +334,24 @@ impl<'a> Vacuuming<'a> {
     pub fn end(mut self, deleted: u64, is_completed: bool, now: i64) -> Result<(u64, BTreeSet<String>)> {
         let parameters = json!({"status": if is_completed { "COMPLETED" } else { "FAILED" }});
         let metrics = json!({"numDeletedFiles": deleted, "numVacuumedDirectories": 0});
-        self.commit("VACUUM END", parameters, metrics, now)?;
+        self.commit_operation("VACUUM END", parameters, metrics, now)?;
         Ok((self.head.version, self.added))
     }
 
-    fn commit(&mut self, operation: &str, parameters: Value, metrics: Value, now: i64) -> Result<()> {
+    fn commit_operation(&mut self, operation: &str, parameters: Value, metrics: Value, now: i64) -> Result<()> {
         for _ in 0..RACES {
             let (parameters, metrics) = (parameters.clone(), metrics.clone());
             let remarks = Remarks { operation, parameters, metrics, isolation: "SnapshotIsolation", id: &self.id };
-            let (info, _) = self.head.info(remarks, now);
-            if self.head.create(&[info])? {
+            let (info, _) = self.head.commit_info(remarks, now);
+            if self.head.create_commit(&[info])? {
                 return Ok(());
             }
             self.read_winners(self.head.version + 1)?;
         }
-        Err(self.head.conflict("other programs keep writing to the table").at(self.head.place()))
+        Err(self
+            .head
+            .conflict_error("other programs keep writing to the table")
+            .at_location(self.head.next_commit_location()))
     }
 
     fn read_winners(&mut self, at_least: u64) -> Result<()> {
@@ -385,15 +391,15 @@ mod tests {
 
     fn removals(store: &Arc<dyn Store>) -> Result<(LiveTable, Removals)> {
         let table = Table::open(Arc::clone(store))?;
-        let live = table.live(0)?;
+        let live = table.live_table(0)?;
         live.check_vacuum()?;
-        let removals = table.removals(&live)?;
+        let removals = table.read_removals(&live)?;
         Ok((live, removals))
     }
 
     /// A table whose second version removes a file that the log dates a day ahead, and gives another a new vector.
     fn table() -> Arc<dyn Store> {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let vector = |id: &str| {
             format!(
                 r#""deletionVector":{{"storageType":"u","pathOrInlineDv":"{id}","offset":1,"sizeInBytes":34,"cardinality":1}}"#
@@ -430,13 +436,13 @@ mod tests {
         let vector = "/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin";
         let all = |cutoff| {
             let paths = ["a b", "c", &format!("ab{vector}"), &format!("cd{vector}"), "_change_data/x.parquet", "other"];
-            paths.map(|path| removals.expired(path, cutoff))
+            paths.map(|path| removals.expired_role(path, cutoff))
         };
         // The writer's time of the vector is in 1970; that of the commit counts.
         assert_eq!(all(now - 5000), [None; 6]);
         let of_commit = [None, None, Some(FileRole::DeletionVector), None, Some(FileRole::ChangeData), None];
         assert_eq!(all(now), of_commit);
-        assert_eq!(removals.expired("a b", now + DAY), Some(FileRole::Data));
+        assert_eq!(removals.expired_role("a b", now + DAY), Some(FileRole::Data));
         assert_eq!((removals.dated_after(now), removals.retained_from(now), removals.retained_from(0)), (1, 1, 0));
     }
 
@@ -448,12 +454,12 @@ mod tests {
         store.put(&checkpoint, rows.into()).unwrap();
         let now = Timestamp::now().as_millisecond() + 1000;
         let (_, found) = removals(&store).unwrap();
-        assert_eq!(found.expired("old", now - 5000), None);
-        assert_eq!(found.expired("old", now), Some(FileRole::Data));
+        assert_eq!(found.expired_role("old", now - 5000), None);
+        assert_eq!(found.expired_role("old", now), Some(FileRole::Data));
         // Without that commit, nothing is known.
         store.delete(&commit_path(1)).unwrap();
         let (_, found) = removals(&store).unwrap();
-        assert_eq!(found.expired("old", i64::MAX - 1), None);
+        assert_eq!(found.expired_role("old", i64::MAX - 1), None);
     }
 
     #[test]
@@ -462,7 +468,7 @@ mod tests {
         put(&store, 2, "{\"add\":{\"path\":\"x%20y\",\"size\":1,\"dataChange\":true}}\n");
         put(&store, 3, "{\"remove\":{\"path\":\"x%2520y\",\"deletionTimestamp\":5,\"dataChange\":true}}\n");
         let (_, found) = removals(&store).unwrap();
-        assert_eq!(found.expired("x%20y", i64::MAX), None);
+        assert_eq!(found.expired_role("x%20y", i64::MAX), None);
         assert!(found.is_live("x%20y") && found.is_live("x y"));
     }
 
@@ -501,7 +507,7 @@ mod tests {
         let terms = Terms { retain: Duration::ZERO, stated: DEFAULT_RETENTION, is_checked: false };
         put(&store, 2, "{\"add\":{\"path\":\"a%20b\",\"size\":1,\"dataChange\":true}}\n");
         let mut vacuuming = Vacuuming::start(&live, terms, (3, 30), 1000).unwrap();
-        assert_eq!(vacuuming.refresh().unwrap().iter().collect::<Vec<_>>(), ["a b", "a%20b"]);
+        assert_eq!(vacuuming.read_added_files().unwrap().iter().collect::<Vec<_>>(), ["a b", "a%20b"]);
         put(&store, 4, "{\"add\":{\"path\":\"later\",\"size\":1,\"dataChange\":true}}\n");
         let (version, added) = vacuuming.end(3, true, 2000).unwrap();
         assert_eq!((version, added.len()), (5, 3));
@@ -532,7 +538,7 @@ mod tests {
             ("interval 3", None),
             ("interval -1 days", None),
         ] {
-            assert_eq!(interval(text), expected, "{text}");
+            assert_eq!(parse_interval(text), expected, "{text}");
         }
     }
 }

@@ -32,15 +32,15 @@ pub(super) fn read(store: &dyn Store, descriptor: &Descriptor) -> Result<Roaring
         return Err(wrong(format!("one of {} bytes", descriptor.size_in_bytes)));
     }
     let rows = match descriptor.storage_type.as_str() {
-        "i" => decode(&inline(&descriptor.path_or_inline_dv)?)?,
+        "i" => decode_bitmap(&decode_inline(&descriptor.path_or_inline_dv)?)?,
         "u" => {
             let path = path_of(&descriptor.path_or_inline_dv)?;
-            let at = |e: Error| e.at(store.location().join(&path).to_string());
-            decode(&stored(store, &path, descriptor).map_err(at)?).map_err(at)?
+            let at = |e: Error| e.at_location(store.location().join(&path).to_string());
+            decode_bitmap(&read_stored(store, &path, descriptor).map_err(at)?).map_err(at)?
         }
         "p" => {
             return Err(wrong("one at an absolute path".to_owned())
-                .hint("copy the table as a whole (e.g. a deep clone), and convert that"));
+                .with_hint("copy the table as a whole (e.g. a deep clone), and convert that"));
         }
         other => return Err(wrong(format!("one stored as `{other}`"))),
     };
@@ -63,16 +63,16 @@ pub(super) fn file_of(descriptor: &Descriptor) -> Result<Option<String>> {
     }
 }
 
-fn inline(text: &str) -> Result<Vec<u8>> {
+fn decode_inline(text: &str) -> Result<Vec<u8>> {
     z85::decode(text.as_bytes())
-        .map_err(|e| Error::input("expected a deletion vector in Z85, found other text").cause(e))
+        .map_err(|e| Error::input("expected a deletion vector in Z85, found other text").with_cause(e))
 }
 
 /// Returns the path of the file that `folder` and id name.
 fn path_of(place: &str) -> Result<String> {
     let wrong = || Error::input(format!("expected the id of a deletion vector, found `{place}`"));
     let start = place.len().checked_sub(ID_CHARS).filter(|start| place.is_char_boundary(*start)).ok_or_else(wrong)?;
-    let id: [u8; 16] = inline(&place[start..])?.try_into().map_err(|_| wrong())?;
+    let id: [u8; 16] = decode_inline(&place[start..])?.try_into().map_err(|_| wrong())?;
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let id = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]].map(hex).join("-");
     let folder = if start == 0 { String::new() } else { format!("{}/", &place[..start]) };
@@ -80,14 +80,14 @@ fn path_of(place: &str) -> Result<String> {
     data_path(&format!("{folder}deletion_vector_{id}.bin").replace('%', "%25"))
 }
 
-fn stored(store: &dyn Store, path: &str, descriptor: &Descriptor) -> Result<Vec<u8>> {
+fn read_stored(store: &dyn Store, path: &str, descriptor: &Descriptor) -> Result<Vec<u8>> {
     let offset = descriptor.offset.unwrap_or(1);
     let end = offset.saturating_add(descriptor.size_in_bytes).saturating_add(8);
     match store.head(path)? {
         Some(facts) if facts.bytes >= end => {}
         Some(facts) => {
             let message = format!("expected a deletion vector up to byte {end}, found {} bytes", facts.bytes);
-            return Err(Error::input(message).byte(offset));
+            return Err(Error::input(message).at_byte(offset));
         }
         None => return Err(Error::input("expected the file of a deletion vector, found none")),
     }
@@ -99,22 +99,24 @@ fn stored(store: &dyn Store, path: &str, descriptor: &Descriptor) -> Result<Vec<
             "expected a deletion vector of {} bytes, found another",
             descriptor.size_in_bytes
         ))
-        .byte(offset));
+        .at_byte(offset));
     }
     if word(bytes.len().saturating_sub(4)) != Some(crc32fast::hash(data)) {
-        return Err(Error::input("expected a deletion vector with the checksum behind it, found another").byte(offset));
+        return Err(
+            Error::input("expected a deletion vector with the checksum behind it, found another").at_byte(offset)
+        );
     }
     Ok(data.to_vec())
 }
 
-fn decode(data: &[u8]) -> Result<RoaringTreemap> {
+fn decode_bitmap(data: &[u8]) -> Result<RoaringTreemap> {
     let damaged = || Error::input("expected a bitmap of deleted rows, found other bytes");
     let bitmap = data.strip_prefix(&MAGIC).ok_or_else(damaged)?;
-    RoaringTreemap::deserialize_from(bitmap).map_err(|e| damaged().cause(e))
+    RoaringTreemap::deserialize_from(bitmap).map_err(|e| damaged().with_cause(e))
 }
 
 /// Returns which of `count` rows from `first` on are deleted, as their numbers from 0.
-pub(super) fn deleted(rows: &RoaringTreemap, first: u64, count: u64) -> impl Iterator<Item = u64> {
+pub(super) fn deleted_rows_in(rows: &RoaringTreemap, first: u64, count: u64) -> impl Iterator<Item = u64> {
     let mut rows = rows.iter();
     rows.advance_to(first);
     rows.map(move |row| row - first).take_while(move |row| *row < count)
@@ -141,17 +143,17 @@ mod tests {
 
     #[test]
     fn inline_vectors_are_those_of_the_protocol() {
-        let rows = decode(&inline(VECTOR).unwrap()).unwrap();
+        let rows = decode_bitmap(&decode_inline(VECTOR).unwrap()).unwrap();
         assert_eq!(rows.iter().collect::<Vec<_>>(), [3, 4, 7, 11, 18, 29]);
-        assert_eq!(deleted(&rows, 4, 8).collect::<Vec<_>>(), [0, 3, 7]);
-        assert_eq!(deleted(&rows, 30, 100).count(), 0);
+        assert_eq!(deleted_rows_in(&rows, 4, 8).collect::<Vec<_>>(), [0, 3, 7]);
+        assert_eq!(deleted_rows_in(&rows, 30, 100).count(), 0);
     }
 
     #[test]
     fn damage_is_an_error() {
-        let data = inline(VECTOR).unwrap();
+        let data = decode_inline(VECTOR).unwrap();
         for length in 0..data.len() {
-            assert!(decode(&data[..length]).is_err(), "{length}");
+            assert!(decode_bitmap(&data[..length]).is_err(), "{length}");
         }
     }
 }

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::encode::framing;
+use super::encode::framing_for;
 use crate::{
     codec::Codec,
     dataset::{
@@ -78,7 +78,7 @@ pub struct Adopter<'a> {
 
 /// A file to be adopted.
 #[derive(Debug, Clone)]
-pub struct Candidate {
+pub struct AdoptCandidate {
     /// The file.
     pub file: SourceFile,
     /// Compression of the whole file; none for Parquet.
@@ -120,23 +120,23 @@ impl Adopter<'_> {
     /// # Errors
     /// Fails if the file is damaged or has another format, an id column is missing, or a store fails; the error names
     /// the file.
-    pub fn adopt(&self, candidate: &Candidate) -> Result<Adopted> {
+    pub fn adopt_file(&self, candidate: &AdoptCandidate) -> Result<Adopted> {
         self.cancel.check()?;
         let uri = &candidate.file.uri();
         let (mut staged, copy) = self.link_or_copy(candidate)?;
         let copied = copy.is_some();
-        let stored = Arc::new(Mutex::new(Stored::new(copy, indexes::any(self.indexes, |about| about.needs_md5))));
+        let stored = Arc::new(Mutex::new(Stored::new(copy, indexes::any_kind(self.indexes, |about| about.needs_md5))));
         let mut indexes = self.start_indexes(candidate)?;
-        let mut rows = Rows::new(self.store.as_ref(), candidate, self.pseudonymizer.clone(), self.suppress)?;
+        let mut rows = AdoptedRows::new(self.store.as_ref(), candidate, self.pseudonymizer.clone(), self.suppress)?;
         let found = match self.format {
-            OutputFormat::Parquet => self.parquet(candidate, &stored, &mut rows),
-            OutputFormat::Tar => self.tar(candidate, &stored, &mut rows, indexes.as_mut()),
-            OutputFormat::TfRecord => self.tfrecord(candidate, &stored, &mut rows, indexes.as_mut()),
+            OutputFormat::Parquet => self.read_parquet(candidate, &stored, &mut rows),
+            OutputFormat::Tar => self.read_tar(candidate, &stored, &mut rows, indexes.as_mut()),
+            OutputFormat::TfRecord => self.read_tfrecord(candidate, &stored, &mut rows, indexes.as_mut()),
         }
-        .map_err(|e| if e.place().source.is_none() { e.at(uri.clone()) } else { e })?;
+        .map_err(|e| if e.place().source.is_none() { e.at_location(uri.clone()) } else { e })?;
         rows.flush()?;
         let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
-        let checksum = stored.finish(candidate.file.bytes()).map_err(|e| e.at(uri.clone()))?;
+        let checksum = stored.finish(candidate.file.bytes()).map_err(|e| e.at_location(uri.clone()))?;
         if let Some(copy) = stored.copy.take() {
             staged.push(copy.finish()?);
         }
@@ -144,10 +144,10 @@ impl Adopter<'_> {
         let source_hash = stored.xxh3.digest();
         let md5 = stored.md5.take().map(|md5| md5.finalize().into());
         let sidecar = rows.sidecar.finish()?;
-        let beside = Arc::new(Beside::new(Sealed::of(&sidecar)?));
+        let beside = Arc::new(Beside::new(Sealed::from_staged(&sidecar)?));
         let mut before = vec![sidecar];
         if let Some(indexes) = indexes {
-            before.extend(indexes.finish(records, rows.end).map_err(|e| e.at(uri.clone()))?);
+            before.extend(indexes.finish(records, rows.end).map_err(|e| e.at_location(uri.clone()))?);
         }
         staged.splice(0..0, before);
         let meta = ShardMeta {
@@ -183,25 +183,30 @@ impl Adopter<'_> {
     }
 
     /// Creates the indexes of a shard; `None` if the dataset has none.
-    fn start_indexes(&self, candidate: &Candidate) -> Result<Option<ShardIndexes>> {
+    fn start_indexes(&self, candidate: &AdoptCandidate) -> Result<Option<ShardIndexes>> {
         if self.indexes.is_empty() {
             return Ok(None);
         }
-        let Candidate { path, sidecar, .. } = candidate;
+        let AdoptCandidate { path, sidecar, .. } = candidate;
         let shard = StartedShard { store: self.store.as_ref(), path, sidecar, format: self.format };
         ShardIndexes::create(&shard, self.indexes).map(Some)
     }
 
     /// Links a file that is outside the dataset, or starts a copy of it.
-    fn link_or_copy(&self, candidate: &Candidate) -> Result<LinkOrCopy> {
+    fn link_or_copy(&self, candidate: &AdoptCandidate) -> Result<LinkOrCopy> {
         let Some(from) = &candidate.source_location else { return Ok((Vec::new(), None)) };
-        Ok(match self.store.link(from, &candidate.path)? {
+        Ok(match self.store.link_object(from, &candidate.path)? {
             Some(linked) => (vec![linked], None),
-            None => (Vec::new(), Some(self.store.create(&candidate.path)?)),
+            None => (Vec::new(), Some(self.store.create_sink(&candidate.path)?)),
         })
     }
 
-    fn parquet(&self, candidate: &Candidate, stored: &Arc<Mutex<Stored>>, rows: &mut Rows<'_>) -> Result<Found> {
+    fn read_parquet(
+        &self,
+        candidate: &AdoptCandidate,
+        stored: &Arc<Mutex<Stored>>,
+        rows: &mut AdoptedRows<'_>,
+    ) -> Result<FileProperties> {
         let mut input = candidate.file.object().read()?;
         let mut buffer = vec![0; READ_BYTES];
         loop {
@@ -215,17 +220,20 @@ impl Adopter<'_> {
         let file = parquet::open(candidate.file.object(), &candidate.file.uri())?;
         let ids = self.id_columns(&file, candidate)?;
         let raw: u64 = file.row_groups().iter().map(|g| g.uncompressed_bytes).sum();
-        let found = Found::new(file.codec(), Extent { body: 0, raw });
-        let row_bytes = (raw / file.rows().max(1)).max(1);
+        let found = FileProperties::new(file.codec(), Extent { body: 0, raw });
+        let row_bytes = (raw / file.row_count().max(1)).max(1);
         let batch_rows = usize::try_from(BATCH_BYTES / row_bytes).unwrap_or(BATCH_ROWS).clamp(1, BATCH_ROWS);
-        for batch in file.batches(batch_rows) {
+        for batch in file.into_batches(batch_rows) {
             self.cancel.check()?;
             let batch = batch?;
             let text = |columns: &[String]| -> Result<Option<StringArray>> {
                 if columns.is_empty() { Ok(None) } else { id_column(&batch, columns).map(Some) }
             };
-            let hashes =
-                if self.hash_records { Numbers::Each(row_hashes(&batch)) } else { Numbers::same(0, batch.num_rows()) };
+            let hashes = if self.hash_records {
+                Numbers::Each(row_hashes(&batch))
+            } else {
+                Numbers::repeat_number(0, batch.num_rows())
+            };
             rows.write(text(&ids)?, text(self.subject.map_or(&[], std::slice::from_ref))?, None, hashes)?;
         }
         if self.hash_records {
@@ -238,53 +246,53 @@ impl Adopter<'_> {
     fn id_columns(
         &self,
         file: &parquet::ParquetFile<crate::storage::Object>,
-        candidate: &Candidate,
+        candidate: &AdoptCandidate,
     ) -> Result<Vec<String>> {
         let has = |column: &str| file.schema().column_with_name(column).is_some();
         if let Some(missing) = self.id.iter().chain(self.subject).find(|column| !has(column)) {
             let columns: Vec<&str> = file.schema().fields().iter().map(|f| f.name().as_str()).collect();
             let error = Error::input("expected an id column, found no column of this name")
-                .at(candidate.file.uri())
-                .column(missing.clone());
+                .at_location(candidate.file.uri())
+                .in_column(missing.clone());
             return Err(schema::hint_columns(error, missing, &columns)
-                .hint("a column that exists only in a folder name (key=value) cannot be an id"));
+                .with_hint("a column that exists only in a folder name (key=value) cannot be an id"));
         }
         if self.id.is_empty() && has(KEY_COLUMN) { Ok(vec![KEY_COLUMN.to_owned()]) } else { Ok(self.id.to_vec()) }
     }
 
-    fn tar(
+    fn read_tar(
         &self,
-        candidate: &Candidate,
+        candidate: &AdoptCandidate,
         stored: &Arc<Mutex<Stored>>,
-        rows: &mut Rows<'_>,
+        rows: &mut AdoptedRows<'_>,
         indexes: Option<&mut ShardIndexes>,
-    ) -> Result<Found> {
-        let framing = framing(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
-        let mut input = open(candidate, stored)?;
+    ) -> Result<FileProperties> {
+        let framing = framing_for(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        let mut input = open_hashed(candidate, stored)?;
         let mut visit = |found: Scanned, key: Option<&str>| {
             self.check_cancel(rows)?;
-            rows.append(&found, key.map(str::to_owned), None)
+            rows.append_row(&found, key.map(str::to_owned), None)
         };
         let extent = match indexes {
             None => framing.scan_foreign(&mut input, &mut visit)?,
-            Some(indexes) => scan_foreign_files(&mut input, &mut |place| indexes.member(&place), &mut visit)?,
+            Some(indexes) => scan_foreign_files(&mut input, &mut |place| indexes.add_member(&place), &mut visit)?,
         };
         rows.flush()?;
-        if let Some(note) = separated(&rows.record_ids) {
+        if let Some(note) = separated_note(&rows.record_ids) {
             self.observer.event(Event::Note(format!("{}: {note}", candidate.file.name())));
         }
-        Ok(Found::new(candidate.codec, extent))
+        Ok(FileProperties::new(candidate.codec, extent))
     }
 
-    fn tfrecord(
+    fn read_tfrecord(
         &self,
-        candidate: &Candidate,
+        candidate: &AdoptCandidate,
         stored: &Arc<Mutex<Stored>>,
-        rows: &mut Rows<'_>,
+        rows: &mut AdoptedRows<'_>,
         mut indexes: Option<&mut ShardIndexes>,
-    ) -> Result<Found> {
+    ) -> Result<FileProperties> {
         let features = IdFeatures::new(self.id, self.subject);
-        let mut absent: Vec<Option<&String>> = features.named().map(Some).collect();
+        let mut absent: Vec<Option<&String>> = features.requested_features().map(Some).collect();
         let mut columns = Vec::new();
         let mut first = true;
         let read = |data: Option<&[u8]>| {
@@ -294,34 +302,34 @@ impl Adopter<'_> {
             }
             features.read(data, |at| absent[at] = None)
         };
-        let mut input = open(candidate, stored)?;
+        let mut input = open_hashed(candidate, stored)?;
         let extent = scan_with(&mut input, self.max_record.0, read, |found, ids| {
             self.check_cancel(rows)?;
-            let ids = ids.map_err(|e| e.byte(found.offset))?;
+            let ids = ids.map_err(|e| e.at_byte(found.offset))?;
             if let Some(indexes) = &mut indexes {
-                indexes.record(found.offset, found.length)?;
+                indexes.add_record(found.offset, found.length)?;
             }
-            rows.append(&found, ids.record, ids.subject)
+            rows.append_row(&found, ids.record, ids.subject)
         })
-        .map_err(|e| e.at(candidate.file.uri()))?;
+        .map_err(|e| e.at_location(candidate.file.uri()))?;
         let absent = absent.into_iter().flatten().cloned().collect();
-        Ok(Found { absent, columns, ..Found::new(candidate.codec, extent) })
+        Ok(FileProperties { absent, columns, ..FileProperties::new(candidate.codec, extent) })
     }
 
     /// Checks for cancellation once per batch of records.
-    fn check_cancel(&self, rows: &Rows<'_>) -> Result<()> {
+    fn check_cancel(&self, rows: &AdoptedRows<'_>) -> Result<()> {
         if rows.pending.hashes.is_empty() { self.cancel.check() } else { Ok(()) }
     }
 
     fn too_large(&self) -> Error {
         let limit = self.max_record.0;
         Error::input(format!("expected a record of at most {limit} bytes, to read its ids, found a larger one"))
-            .hint("if the record is valid, raise --memory; a record may take an eighth of it")
+            .with_hint("if the record is valid, raise --memory; a record may take an eighth of it")
     }
 }
 
 /// Returns a note that samples of an archive have the key of an earlier one, given the hashes and ordinals of all.
-fn separated(ids: &[(IdHash, u64)]) -> Option<String> {
+fn separated_note(ids: &[(IdHash, u64)]) -> Option<String> {
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
     let again = sorted.windows(2).filter(|pair| pair[0].0 == pair[1].0);
@@ -339,7 +347,7 @@ fn separated(ids: &[(IdHash, u64)]) -> Option<String> {
 }
 
 /// Opens a file as uncompressed bytes; `stored` observes the stored bytes as they are read.
-fn open(candidate: &Candidate, stored: &Arc<Mutex<Stored>>) -> Result<impl std::io::Read> {
+fn open_hashed(candidate: &AdoptCandidate, stored: &Arc<Mutex<Stored>>) -> Result<impl std::io::Read> {
     let stored = Arc::clone(stored);
     let tap = move |bytes: &[u8]| stored.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
     Ok(BufReader::with_capacity(READ_BYTES, candidate.file.open(tap)?))
@@ -349,14 +357,14 @@ fn open(candidate: &Candidate, stored: &Arc<Mutex<Stored>>) -> Result<impl std::
 type LinkOrCopy = (Vec<Staged>, Option<Box<dyn Sink>>);
 
 /// Properties of a file that are known after it was read.
-struct Found {
+struct FileProperties {
     codec: Codec,
     extent: Extent,
     absent: Vec<String>,
     columns: Vec<String>,
 }
 
-impl Found {
+impl FileProperties {
     fn new(codec: Codec, extent: Extent) -> Self {
         Self { codec, extent, absent: Vec::new(), columns: Vec::new() }
     }
@@ -404,14 +412,14 @@ impl Stored {
         }
         if self.bytes != expected {
             return Err(Error::input(format!("expected {expected} bytes, found {}", self.bytes))
-                .hint("the file changed while it was read; wait until its writer is done"));
+                .with_hint("the file changed while it was read; wait until its writer is done"));
         }
         Ok(*self.blake3.finalize().as_bytes())
     }
 }
 
 /// Collects rows for the sidecar.
-struct Rows<'a> {
+struct AdoptedRows<'a> {
     suppress: Option<&'a SuppressList>,
     sidecar: SidecarWriter,
     /// Name of the source as users know it.
@@ -421,14 +429,14 @@ struct Rows<'a> {
     ordinal: u64,
     /// Byte at which the last framed record ends.
     end: u64,
-    pending: Pending,
+    pending: PendingRows,
     record_ids: Vec<(IdHash, u64)>,
     subject_ids: Vec<(IdHash, u64)>,
     pseudonymizer: Option<Pseudonymizer>,
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingRows {
     record_ids: Vec<Option<String>>,
     subject_ids: Vec<Option<String>>,
     offsets: Vec<u64>,
@@ -436,15 +444,16 @@ struct Pending {
     hashes: Vec<u64>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> AdoptedRows<'a> {
     fn new(
         store: &dyn Store,
-        candidate: &Candidate,
+        candidate: &AdoptCandidate,
         pseudonymizer: Option<Pseudonymizer>,
         suppress: Option<&'a SuppressList>,
     ) -> Result<Self> {
-        let source =
-            pseudonymizer.as_ref().map_or(Cow::Borrowed(candidate.file.name()), |h| h.source(candidate.file.name()));
+        let source = pseudonymizer
+            .as_ref()
+            .map_or(Cow::Borrowed(candidate.file.name()), |h| h.stored_source(candidate.file.name()));
         Ok(Self {
             suppress,
             sidecar: SidecarWriter::create_at(store, &candidate.sidecar, false)?,
@@ -453,14 +462,14 @@ impl<'a> Rows<'a> {
             pseudonymizer,
             ordinal: 0,
             end: 0,
-            pending: Pending::default(),
+            pending: PendingRows::default(),
             record_ids: Vec::new(),
             subject_ids: Vec::new(),
         })
     }
 
     /// Adds a framed record.
-    fn append(&mut self, found: &Scanned, record_id: Option<String>, subject_id: Option<String>) -> Result<()> {
+    fn append_row(&mut self, found: &Scanned, record_id: Option<String>, subject_id: Option<String>) -> Result<()> {
         self.end = found.offset + found.length;
         self.pending.record_ids.push(record_id);
         self.pending.subject_ids.push(subject_id);
@@ -472,7 +481,7 @@ impl<'a> Rows<'a> {
 
     /// Writes the pending framed records.
     fn flush(&mut self) -> Result<()> {
-        let Pending { record_ids, subject_ids, offsets, lengths, hashes } = std::mem::take(&mut self.pending);
+        let PendingRows { record_ids, subject_ids, offsets, lengths, hashes } = std::mem::take(&mut self.pending);
         let text = |ids: Vec<Option<String>>| ids.iter().any(Option::is_some).then(|| StringArray::from(ids));
         self.write(text(record_ids), text(subject_ids), Some((offsets, lengths)), hashes.into())
     }
@@ -491,7 +500,7 @@ impl<'a> Rows<'a> {
                 return Err(Error::input(format!(
                     "expected no record that was erased from this dataset, found one: record {number}"
                 ))
-                .hint("import the file with `shardify convert`, which skips erased records"));
+                .with_hint("import the file with `shardify convert`, which skips erased records"));
             }
         }
         Ok(())
@@ -511,27 +520,27 @@ impl<'a> Rows<'a> {
         }
         self.refuse_erased([record_ids.as_ref(), subject_ids.as_ref()], rows)?;
         let column = |ids: Option<StringArray>| -> Result<Option<IdColumn>> {
-            let ids = ids.map(|ids| IdColumn::join(&[ids])).transpose()?;
+            let ids = ids.map(|ids| IdColumn::join_parts(&[ids])).transpose()?;
             match (&self.pseudonymizer, ids) {
-                (Some(pseudonymizer), Some(ids)) => ids.pseudonymized(pseudonymizer).map(Some),
+                (Some(pseudonymizer), Some(ids)) => ids.to_pseudonymized(pseudonymizer).map(Some),
                 (_, ids) => Ok(ids),
             }
         };
         let (record_ids, subject_ids) = (column(record_ids)?, column(subject_ids)?);
         for (ids, known) in [(&record_ids, &mut self.record_ids), (&subject_ids, &mut self.subject_ids)] {
             let Some(ids) = ids else { continue };
-            known.extend(ids.hashes().iter().map(|(row, hash)| (hash, self.ordinal + row as u64)));
+            known.extend(ids.to_hashes().iter().map(|(row, hash)| (hash, self.ordinal + row as u64)));
         }
         let first = self.ordinal + 1;
         self.ordinal += rows as u64;
-        self.sidecar.append(SidecarColumns {
+        self.sidecar.append_rows(SidecarColumns {
             record_ids,
             subject_ids,
             extents: extents.map(|(offsets, lengths)| (offsets.into(), lengths.into())),
-            sources: SourceRuns::one(&self.source, rows),
-            rows: Some(RowNumbers::Known(Numbers::counting(first, rows))),
+            sources: SourceRuns::for_source(&self.source, rows),
+            rows: Some(RowNumbers::Known(Numbers::counting_from(first, rows))),
             hashes: match &self.pseudonymizer {
-                Some(pseudonymizer) => pseudonymizer.contents(hashes),
+                Some(pseudonymizer) => pseudonymizer.content_hashes(hashes),
                 None => hashes,
             },
             fingerprints: None,

@@ -19,12 +19,12 @@ use rayon::prelude::*;
 
 use super::{
     encode::sorted_parquet_encoder,
-    optimize::{DataFileWriter, FileMerger, Footers, NewFile, Rewritten},
-    ordered::{grouped, ordered},
+    optimize::{DataFileWriter, FileMerger, FooterSummary, NewFile, Rewritten},
+    ordered::{group_by_bytes, run_ordered},
     sort::{
         Sum,
         keys::{self, Keys, Ranks, SAMPLE_ROWS, columns_of, curve_keys},
-        runs::{Batches, Merged, Run, reduce},
+        runs::{Batches, MergedRuns, SortRun, reduce_runs},
     },
     splice::{TakesRowGroups as _, prove_staged},
 };
@@ -73,7 +73,7 @@ impl Arranging {
         let columns = columns_of(&table.named_file_schema()?, order)?;
         let schema = table.file_schema()?;
         let names = columns.iter().map(|column| schema.field(*column).name().clone()).collect::<Vec<_>>();
-        let wanted = Stats::wanted(table.stats_columns(&names));
+        let wanted = Stats::for_columns(table.stats_columns(&names));
         Ok(Self { order: Order { by: order.by, columns: names }, columns, target, memory, jobs, wanted })
     }
 }
@@ -83,15 +83,17 @@ impl Arranging {
 ///
 /// # Errors
 /// Never in practice: the types of the columns can be ordered.
-pub fn ranges(table: &LiveTable, files: &[&LiveFile], arranging: &Arranging) -> Result<Vec<Option<Range>>> {
+pub fn key_ranges(table: &LiveTable, files: &[&LiveFile], arranging: &Arranging) -> Result<Vec<Option<Range>>> {
     let schema = table.file_schema()?;
     let Some(column) = arranging.columns.first() else { return Ok(vec![None; files.len()]) };
     let field = schema.field(*column);
-    let converter = keys::converter(std::iter::once(field.data_type()))?;
+    let converter = keys::row_converter(std::iter::once(field.data_type()))?;
     let range = |file: &&LiveFile| -> Result<Option<Range>> {
         let stats = Stats::read(file.add.stats.as_deref(), file.stated_rows().unwrap_or_default());
         let path = vec![field.name().clone()];
-        let (Some((least, greatest)), Some(nulls)) = (stats.bounds(&path), stats.nulls(&path)) else { return Ok(None) };
+        let (Some((least, greatest)), Some(nulls)) = (stats.column_bounds(&path), stats.null_count(&path)) else {
+            return Ok(None);
+        };
         let texts: ArrayRef = Arc::new(StringArray::from(vec![least, greatest]));
         let Ok(values) = cast_with_options(&texts, field.data_type(), &CastOptions::default()) else { return Ok(None) };
         if values.null_count() > 0 {
@@ -110,13 +112,13 @@ pub fn ranges(table: &LiveTable, files: &[&LiveFile], arranging: &Arranging) -> 
 }
 
 /// A data file that was opened, and what it is divided into.
-struct Opened {
+struct OpenedFile {
     reader: TableReader,
     splits: Vec<Split>,
 }
 
 /// Columns of a row while it is sorted: those of data files, its place on the curve of a Z-order, and its number.
-struct Layout<'a> {
+struct ArrangeLayout<'a> {
     data: SchemaRef,
     all: SchemaRef,
     /// Columns of the order.
@@ -124,7 +126,7 @@ struct Layout<'a> {
     curve: Option<Vec<Ranks>>,
 }
 
-impl<'a> Layout<'a> {
+impl<'a> ArrangeLayout<'a> {
     fn new(data: &SchemaRef, columns: &'a [usize], curve: Option<Vec<Ranks>>) -> Self {
         let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
         let more = curve.iter().map(|_| number("place")).chain([number("row")]);
@@ -133,7 +135,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns the keys of rows.
-    fn keys(&self) -> Result<Keys> {
+    fn sort_keys(&self) -> Result<Keys> {
         let after = self.data.fields().len();
         match &self.curve {
             None => Keys::new(&self.all, self.columns, after, None),
@@ -143,12 +145,12 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns rows with their places on the curve, if there is one.
-    fn placed(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<ArrayRef>)> {
+    fn with_curve_places(&self, batch: RecordBatch) -> Result<(RecordBatch, Option<ArrayRef>)> {
         let places = self.curve.as_ref().map(|curve| curve_keys(curve, self.columns, &batch)).transpose()?;
         Ok((batch, places.map(|places| Arc::new(places) as ArrayRef)))
     }
 
-    fn numbered(&self, (batch, places): &(RecordBatch, Option<ArrayRef>), first: u64) -> Result<RecordBatch> {
+    fn with_row_numbers(&self, (batch, places): &(RecordBatch, Option<ArrayRef>), first: u64) -> Result<RecordBatch> {
         let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(first..first + batch.num_rows() as u64));
         let columns = batch.columns().iter().chain(places).cloned().chain([numbers]).collect();
         Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
@@ -165,27 +167,27 @@ impl FileMerger<'_> {
     /// none.
     ///
     /// # Errors
-    /// As [`Self::merge`].
-    pub fn arrange(&self, files: &[&LiveFile], folder: &str, number: usize, by: &Arranging) -> Result<Rewritten> {
+    /// As [`Self::merge_files`].
+    pub fn arrange_files(&self, files: &[&LiveFile], folder: &str, number: usize, by: &Arranging) -> Result<Rewritten> {
         let _reserved = self.concurrent_merges.reserve(1);
-        let Footers { survey, codec, rows, .. } = self.footers(files)?;
+        let FooterSummary { survey, codec, rows, .. } = self.read_footers(files)?;
         let expected = self.live_rows(files, rows)?;
         let codec = self.codec.or(codec).unwrap_or(Codec::Snappy);
         let curve = match by.order.by {
             Arrangement::Sort | Arrangement::Shuffle => None,
-            Arrangement::ZOrder => Some(self.ranks(files, rows, by)?),
+            Arrangement::ZOrder => Some(self.sample_ranks(files, rows, by)?),
         };
-        let layout = Layout::new(&self.schema, &by.columns, curve);
-        let keys = layout.keys()?;
+        let layout = ArrangeLayout::new(&self.schema, &by.columns, curve);
+        let keys = layout.sort_keys()?;
         let (read, written) = (Sum::default(), Sum::default());
-        let runs = self.spill(files, &layout, &keys, by, &read)?;
+        let runs = self.spill_runs(files, &layout, &keys, by, &read)?;
         if read.get().0 != expected {
             let found = read.get().0;
             return Err(Error::inconsistent_output(format!("expected to read {expected} rows, found {found}")));
         }
         let location = self.table.store().location();
-        let runs = reduce(runs, by.memory.fan_in, location, &layout.all, &keys, &|| self.cancel.check())?;
-        let merged = Merged::new(&keys, runs, Vec::new())?;
+        let runs = reduce_runs(runs, by.memory.fan_in, location, &layout.all, &keys, &|| self.cancel.check())?;
+        let merged = MergedRuns::new(&keys, runs, Vec::new())?;
         let parquet = sorted_parquet_encoder(codec, &self.schema, &by.order, survey.marks_of_spark())?;
         let mut out = NewFiles {
             merger: self,
@@ -196,8 +198,8 @@ impl FileMerger<'_> {
             open: None,
             files: Vec::new(),
         };
-        let bytes: u64 = files.iter().map(|file| file.bytes()).sum();
-        let limit = self.group_bytes(by.target, read.bytes(), bytes);
+        let bytes: u64 = files.iter().map(|file| file.stated_bytes()).sum();
+        let limit = self.group_bytes(by.target, read.memory_bytes(), bytes);
         self.write(merged, &layout, by, limit, &written, &mut out)?;
         if read.get() != written.get() {
             return Err(Error::inconsistent_output(format!(
@@ -216,12 +218,12 @@ impl FileMerger<'_> {
     }
 
     /// Computes quantiles of the columns of a Z-order from a sample of rows at equal distances, deleted ones included.
-    fn ranks(&self, files: &[&LiveFile], rows: u64, by: &Arranging) -> Result<Vec<Ranks>> {
+    fn sample_ranks(&self, files: &[&LiveFile], rows: u64, by: &Arranging) -> Result<Vec<Ranks>> {
         let every = rows.div_ceil(SAMPLE_ROWS).max(1);
         let fields: Fields = by.columns.iter().map(|column| Arc::clone(&self.schema.fields()[*column])).collect();
         let schema = schema_of(&fields);
         let samples: Vec<Vec<RecordBatch>> =
-            files.par_iter().map(|file| self.sample(file, &schema, every)).collect::<Result<_>>()?;
+            files.par_iter().map(|file| self.sample_rows(file, &schema, every)).collect::<Result<_>>()?;
         let column = |number: usize| samples.iter().flatten().map(move |batch| Arc::clone(batch.column(number)));
         let of =
             |(number, field): (usize, &FieldRef)| Ranks::new(&column(number).collect::<Vec<_>>(), field.data_type());
@@ -229,15 +231,15 @@ impl FileMerger<'_> {
     }
 
     /// Returns every so many rows of a file, with some of its columns.
-    fn sample(&self, file: &LiveFile, schema: &SchemaRef, every: u64) -> Result<Vec<RecordBatch>> {
+    fn sample_rows(&self, file: &LiveFile, schema: &SchemaRef, every: u64) -> Result<Vec<RecordBatch>> {
         self.cancel.check()?;
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let object = Object::new(Arc::clone(self.table.store()), file.path.as_str(), self.bytes_of(file)?);
         let input = RangedInput::Object(object);
-        let found = parquet::open(input, &self.place(file))?.with_columns(&names);
+        let found = parquet::open(input, &self.file_location(file))?.with_columns(&names);
         let mut out = Vec::new();
         let mut next = 0;
-        for batch in found.batches(BATCH_ROWS) {
+        for batch in found.into_batches(BATCH_ROWS) {
             let batch = batch?;
             let rows = batch.num_rows() as u64;
             let wanted =
@@ -256,18 +258,19 @@ impl FileMerger<'_> {
     }
 
     /// Sorts the rows of files into runs that fit into memory.
-    fn spill(
+    fn spill_runs(
         &self,
         files: &[&LiveFile],
-        layout: &Layout<'_>,
+        layout: &ArrangeLayout<'_>,
         keys: &Keys,
         by: &Arranging,
         read: &Sum,
-    ) -> Result<Vec<Run>> {
+    ) -> Result<Vec<SortRun>> {
         let location = self.table.store().location();
         std::thread::scope(|scope| {
-            let open = move |file: &LiveFile| self.open(file);
-            let opened = ordered(scope, files.iter().map(|file| Ok(*file)), by.jobs, by.jobs + 1, self.cancel, open);
+            let open = move |file: &LiveFile| self.open_file(file);
+            let opened =
+                run_ordered(scope, files.iter().map(|file| Ok(*file)), by.jobs, by.jobs + 1, self.cancel, open);
             let splits = opened.flat_map(|opened| match opened {
                 Err(e) => vec![Err(e)],
                 Ok(mut opened) => {
@@ -276,40 +279,41 @@ impl FileMerger<'_> {
                     splits.into_iter().map(|split| Ok((Arc::clone(&opened), split))).collect()
                 }
             });
-            let decode = move |(opened, split): (Arc<Opened>, Split)| -> Result<_> {
+            let decode = move |(opened, split): (Arc<OpenedFile>, Split)| -> Result<_> {
                 let batch = opened.reader.file_rows_of(&split, &self.schema)?;
-                read.add(&batch);
-                layout.placed(batch)
+                read.add_batch(&batch);
+                layout.with_curve_places(batch)
             };
             let mut first = 0;
-            let batches = ordered(scope, splits, by.jobs, by.jobs + 1, self.cancel, decode).map(move |batch| {
-                let batch = layout.numbered(&batch?, first)?;
+            let batches = run_ordered(scope, splits, by.jobs, by.jobs + 1, self.cancel, decode).map(move |batch| {
+                let batch = layout.with_row_numbers(&batch?, first)?;
                 first += batch.num_rows() as u64;
                 Ok(batch)
             });
-            let sort =
-                move |chunk: Vec<RecordBatch>| Run::sort(location, &layout.all, keys, &chunk, by.memory.batch_bytes);
-            let chunks = grouped(batches, by.memory.run_bytes, logical_bytes);
-            let runs = ordered(scope, chunks, by.jobs.min(2), 2, self.cancel, sort);
+            let sort = move |chunk: Vec<RecordBatch>| {
+                SortRun::sort_batches(location, &layout.all, keys, &chunk, by.memory.batch_bytes)
+            };
+            let chunks = group_by_bytes(batches, by.memory.run_bytes, logical_bytes);
+            let runs = run_ordered(scope, chunks, by.jobs.min(2), 2, self.cancel, sort);
             Ok(runs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
         })
     }
 
-    fn open(&self, file: &LiveFile) -> Result<Opened> {
-        let place = self.place(file);
-        let input = self.load(file)?;
+    fn open_file(&self, file: &LiveFile) -> Result<OpenedFile> {
+        let place = self.file_location(file);
+        let input = self.load_file(file)?;
         let reader = TableReader::open(ParquetReader::open_as_stored(input, &place)?, &file.data)
-            .map_err(|e| if e.place().source.is_some() { e } else { e.at(place.as_str()) })?;
+            .map_err(|e| if e.place().source.is_some() { e } else { e.at_location(place.as_str()) })?;
         let splits = reader.splits_of_rows(self.split_bytes, self.max_record_bytes).collect::<Result<Vec<_>>>()?;
-        self.observer.event(Event::Read { bytes: file.bytes(), records: reader.live_rows() });
-        Ok(Opened { reader, splits })
+        self.observer.event(Event::Read { bytes: file.stated_bytes(), records: reader.live_rows() });
+        Ok(OpenedFile { reader, splits })
     }
 
     /// Encodes sorted rows and appends them to files.
     fn write(
         &self,
-        merged: Merged<'_>,
-        layout: &Layout<'_>,
+        merged: MergedRuns<'_>,
+        layout: &ArrangeLayout<'_>,
         by: &Arranging,
         limit: u64,
         written: &Sum,
@@ -320,19 +324,19 @@ impl FileMerger<'_> {
         let encode = move |group: Vec<RecordBatch>| -> Result<(RowGroup, Stats)> {
             let data: Vec<RecordBatch> = group.iter().map(|batch| layout.data_of(batch)).collect::<Result<_>>()?;
             drop(group);
-            data.iter().for_each(|batch| written.add(batch));
+            data.iter().for_each(|batch| written.add_batch(batch));
             let stats = Stats::of_rows(&data, &by.wanted, types)?;
             Ok((parquet.encode(&data)?, stats))
         };
         std::thread::scope(|scope| {
             let merged: Batches<'_> = Box::new(merged);
-            let groups = grouped(merged, limit, logical_bytes);
+            let groups = group_by_bytes(merged, limit, logical_bytes);
             // One thread encodes, by columns on all processors, while another merges.
-            for unit in ordered(scope, groups, 1, 2, self.cancel, encode) {
+            for unit in run_ordered(scope, groups, 1, 2, self.cancel, encode) {
                 let (group, stats) = unit?;
-                out.append(group, &stats)?;
+                out.append_group(group, &stats)?;
             }
-            out.roll()
+            out.roll_file()
         })
     }
 }
@@ -344,12 +348,12 @@ struct NewFiles<'a> {
     folder: &'a str,
     number: usize,
     target: u64,
-    open: Option<Open>,
+    open: Option<OpenFile>,
     files: Vec<NewFile>,
 }
 
 /// A file that is being written.
-struct Open {
+struct OpenFile {
     writer: DataFileWriter,
     bytes: u64,
     proving: Proving,
@@ -357,30 +361,30 @@ struct Open {
 }
 
 impl NewFiles<'_> {
-    fn append(&mut self, group: RowGroup, stats: &Stats) -> Result<()> {
+    fn append_group(&mut self, group: RowGroup, stats: &Stats) -> Result<()> {
         let size = self.open.as_ref().map_or(0, |open| open.bytes);
         if rolls_before(size, group.encoded_bytes, self.target) {
-            self.roll()?;
+            self.roll_file()?;
         }
         let open = match &mut self.open {
             Some(open) => open,
             none => {
                 let path = self.merger.new_path(self.folder, self.number, self.parquet.codec());
                 let writer = DataFileWriter::create(self.merger.table.store().as_ref(), self.parquet, &path)?;
-                none.insert(Open { writer, bytes: 0, proving: Proving::default(), stats: None })
+                none.insert(OpenFile { writer, bytes: 0, proving: Proving::default(), stats: None })
             }
         };
         open.bytes += group.encoded_bytes;
-        let united = open.stats.take().map(|all| all.united(stats, &self.merger.types));
+        let united = open.stats.take().map(|all| all.merged_with(stats, &self.merger.types));
         open.stats = Some(united.unwrap_or_else(|| stats.clone()));
         if let Some(note) = open.writer.append(group)? {
-            open.proving.add(note, || open.writer.follow());
+            open.proving.add_group(note, || open.writer.open_unfinished());
         }
         Ok(())
     }
 
-    fn roll(&mut self) -> Result<()> {
-        let Some(Open { writer, proving, stats, .. }) = self.open.take() else { return Ok(()) };
+    fn roll_file(&mut self) -> Result<()> {
+        let Some(OpenFile { writer, proving, stats, .. }) = self.open.take() else { return Ok(()) };
         let (staged, bytes) = writer.finish()?;
         prove_staged(self.merger.table.store(), &staged, bytes, proving)?;
         self.merger.observer.event(Event::Shard { bytes });

@@ -8,19 +8,19 @@ use std::{
     thread::Scope,
 };
 
-use super::ordered::{Ordered, ordered};
+use super::ordered::{Ordered, run_ordered};
 use crate::{error::Result, events::Cancel};
 
 /// Byte budget of items in flight.
 #[derive(Debug)]
 pub struct Budget {
     bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetState {
     used: u64,
     closed: bool,
 }
@@ -34,7 +34,7 @@ impl Budget {
     /// Waits until `bytes` more fit the budget; returns false if the budget was closed, so that no reserve will be
     /// released.
     pub fn acquire(&self, bytes: u64) -> bool {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         while !state.closed && state.used > 0 && state.used.saturating_add(bytes) > self.bytes {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -50,12 +50,12 @@ impl Budget {
 
     /// Releases bytes.
     fn release(&self, bytes: u64) {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.used = state.used.saturating_sub(bytes);
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, BudgetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,7 +84,7 @@ pub struct Limits {
     pub window: usize,
 }
 
-/// Like [`ordered`], with a limit on the bytes in flight, too; `bytes_of` says how many an item has.
+/// Like [`run_ordered`], with a limit on the bytes in flight, too; `bytes_of` says how many an item has.
 pub fn ordered_within<'scope, 'env, I, T, U, F>(
     scope: &'scope Scope<'scope, 'env>,
     input: I,
@@ -106,7 +106,7 @@ where
         room.acquire(bytes).then(|| item.map(|item| (bytes, item)))
     });
     let work = move |(bytes, item)| Ok((bytes, work(item)?));
-    Released { inner: ordered(scope, items, limits.jobs, limits.window, cancel, work), budget }
+    Released { inner: run_ordered(scope, items, limits.jobs, limits.window, cancel, work), budget }
 }
 
 /// Output of a stage: releases the bytes of each item that it yields. Dropping it closes the budget, which ends all
@@ -132,7 +132,7 @@ impl<T, E, I: Iterator<Item = Result<(u64, T), E>>> Iterator for Released<I> {
 
 impl<I> Drop for Released<I> {
     fn drop(&mut self) {
-        self.budget.lock().closed = true;
+        self.budget.lock_state().closed = true;
         self.budget.changed.notify_all();
     }
 }
@@ -156,7 +156,7 @@ mod tests {
             let pieces = Released { inner: take.iter(), budget: Arc::clone(&budget) };
             let seen: Vec<u64> = pieces
                 .map(|piece| {
-                    let used = budget.lock().used;
+                    let used = budget.lock_state().used;
                     assert!(used <= 10 || used == 50, "{used}");
                     piece.unwrap_or_default()
                 })
@@ -171,9 +171,9 @@ mod tests {
         let (one, other) = (budget.reserve(1), budget.reserve(1));
         drop(one);
         let another = budget.reserve(1);
-        assert_eq!(budget.lock().used, 2);
+        assert_eq!(budget.lock_state().used, 2);
         drop((other, another));
-        assert_eq!(budget.lock().used, 0);
+        assert_eq!(budget.lock_state().used, 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use arrow::{array::RecordBatch, datatypes::Fields};
 
 use super::{
     budget::Budget,
-    encode::{framing, parquet_encoder},
+    encode::{framing_for, parquet_encoder},
     rewrite::Rewriter,
     shard::{FinishedShard, ParquetShardWriter, ShardNaming},
 };
@@ -96,7 +96,7 @@ impl<'a> RowGroups<'a> {
 
 /// Result of a merge.
 #[derive(Debug)]
-pub struct Merged {
+pub struct MergedShard {
     /// The new shard.
     pub finished: FinishedShard,
     /// How the bytes of its inputs were processed.
@@ -108,16 +108,16 @@ impl Merger<'_> {
     ///
     /// # Errors
     /// Fails if an input is damaged or the store fails.
-    pub fn make(&self, merge: &Merge) -> Result<Vec<Merged>> {
-        if merge.shards > 1 { self.divide(merge) } else { Ok(vec![self.merge(merge)?]) }
+    pub fn merge_or_divide(&self, merge: &Merge) -> Result<Vec<MergedShard>> {
+        if merge.shards > 1 { self.divide_shard(merge) } else { Ok(vec![self.merge_shards(merge)?]) }
     }
 
-    fn merge(&self, merge: &Merge) -> Result<Merged> {
+    fn merge_shards(&self, merge: &Merge) -> Result<MergedShard> {
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
         let reservation = self.concurrent_merges.reserve(1);
-        let (finished, tally) = match framing(self.naming.format) {
-            None => self.splice(merge, reservation)?,
-            Some(framing) => (self.copy(merge, framing.as_ref())?, Tally { copied: bytes, ..Tally::default() }),
+        let (finished, tally) = match framing_for(self.naming.format) {
+            None => self.splice_shards(merge, reservation)?,
+            Some(framing) => (self.copy_shards(merge, framing.as_ref())?, Tally { copied: bytes, ..Tally::default() }),
         };
         let records: u64 = merge.inputs.iter().map(|(shard, _)| shard.records).sum();
         if finished.meta().records != records {
@@ -127,23 +127,23 @@ impl Merger<'_> {
             )));
         }
         if self.compare {
-            self.compare(merge, &finished)?;
+            self.compare_with_inputs(merge, &finished)?;
         }
         self.rewriter.observer.event(Event::Shard { bytes: finished.meta().bytes });
-        Ok(Merged { finished, tally })
+        Ok(MergedShard { finished, tally })
     }
 
     /// Decodes and encodes all rows.
-    pub(super) fn reencode(&self, merge: &Merge) -> Result<FinishedShard> {
+    pub(super) fn reencode_rows(&self, merge: &Merge) -> Result<FinishedShard> {
         let schema = self.rewriter.united_schema(merge.inputs.iter().map(|(input, _)| input))?;
-        let schema = schema_of(&bound::merged(schema.fields(), &self.types));
+        let schema = schema_of(&bound::merge_fields(schema.fields(), &self.types));
         let parquet = parquet_encoder(self.naming.codec, &schema)?;
         let mut out = self.create_parquet(&parquet, merge)?;
         let mut pending = RowGroups::new(&parquet, self.rewriter.row_group);
         for (input, _) in &merge.inputs {
             self.rewriter.verify_checksum(input)?;
             let mut rows = 0;
-            for batch in self.rewriter.open(input)?.batches(BATCH_ROWS) {
+            for batch in self.rewriter.open_shard(input)?.into_batches(BATCH_ROWS) {
                 self.rewriter.cancel.check()?;
                 let batch = cast_to(&batch?, &schema)?;
                 rows += batch.num_rows() as u64;
@@ -151,23 +151,28 @@ impl Merger<'_> {
             }
             if rows != input.records {
                 return Err(Error::integrity(format!("expected {} records, found {rows}", input.records))
-                    .at(self.rewriter.place(input)));
+                    .at_location(self.rewriter.location_of(input)));
             }
-            out.append_sidecar_part(&self.sidecar(input)?)?;
+            out.append_sidecar_part(&self.open_sidecar(input)?)?;
             self.rewriter.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
         pending.finish(&mut out)?;
-        out.finish(&runs(merge))
+        out.finish(&input_runs(merge))
     }
 
     pub(super) fn create_parquet(&self, parquet: &ParquetEncoder, merge: &Merge) -> Result<ParquetShardWriter> {
-        ParquetShardWriter::create(self.rewriter.store(), parquet, &self.naming.within(&merge.partition), merge.number)
+        ParquetShardWriter::create(
+            self.rewriter.store(),
+            parquet,
+            &self.naming.in_partition(&merge.partition),
+            merge.number,
+        )
     }
 
     /// Opens the sidecar of an input, which must have one row per record.
-    pub(super) fn sidecar(&self, input: &ShardMeta) -> Result<SidecarPart> {
+    pub(super) fn open_sidecar(&self, input: &ShardMeta) -> Result<SidecarPart> {
         let part = SidecarPart::open(self.rewriter.dataset.store(), &input.sidecar(), input.records)?;
-        self.check_row_count(input, part.rows())?;
+        self.check_row_count(input, part.row_count())?;
         Ok(part)
     }
 
@@ -181,10 +186,10 @@ impl Merger<'_> {
             return Ok(());
         }
         Err(Error::integrity(format!("expected a sidecar of {} rows, found {rows}", input.records))
-            .at(self.rewriter.place(input)))
+            .at_location(self.rewriter.location_of(input)))
     }
 }
 
-pub(super) fn runs(merge: &Merge) -> Vec<(u64, Option<u64>)> {
+pub(super) fn input_runs(merge: &Merge) -> Vec<(u64, Option<u64>)> {
     merge.inputs.iter().flat_map(|(_, runs)| runs.iter().map(|run| (run.first, Some(run.records)))).collect()
 }

@@ -39,8 +39,8 @@ impl Merger<'_> {
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ, [`Kind::Usage`](crate::error::Kind::Usage) if
     /// the store cannot read an object before it is published.
-    pub(super) fn compare(&self, merge: &Merge, made: &FinishedShard) -> Result<()> {
-        let path = self.readable(made)?;
+    pub(super) fn compare_with_inputs(&self, merge: &Merge, made: &FinishedShard) -> Result<()> {
+        let path = self.readable_path(made)?;
         match self.naming.format {
             OutputFormat::Parquet => self.compare_rows(merge, &[(path, &made.shard.meta)]),
             OutputFormat::Tar | OutputFormat::TfRecord => self.compare_bytes(merge, &path, &made.shard.meta),
@@ -48,29 +48,29 @@ impl Merger<'_> {
     }
 
     /// Returns where a shard that is not published yet can be read.
-    pub(super) fn readable(&self, made: &FinishedShard) -> Result<String> {
+    pub(super) fn readable_path(&self, made: &FinishedShard) -> Result<String> {
         let path = made.staged.last().and_then(|staged| staged.readable_at(self.rewriter.store()));
         path.ok_or_else(|| {
             Error::usage("expected a store that can be read before the commit, for --verify full")
-                .at(self.rewriter.store().location().to_string())
-                .hint("omit --verify, and run `shardify verify --read-data` after the compaction")
+                .at_location(self.rewriter.store().location().to_string())
+                .with_hint("omit --verify, and run `shardify verify --read-data` after the compaction")
         })
     }
 
     /// Compares the rows of the inputs with those of the shards that were made of them, in order.
     pub(super) fn compare_rows(&self, merge: &Merge, written: &[(String, &ShardMeta)]) -> Result<()> {
         let open = |(path, made): &(String, &ShardMeta)| {
-            parquet::open(self.rewriter.dataset.object(path, made.bytes), &self.rewriter.place(made))
+            parquet::open(self.rewriter.dataset.object_at(path, made.bytes), &self.rewriter.location_of(made))
         };
         let Some((first, made)) = written.first().map(|first| (open(first), first.1)) else { return Ok(()) };
         let schema = Arc::clone(first?.schema());
         let mut batches = written.iter().flat_map(|one| match open(one) {
-            Ok(file) => Box::new(file.batches(BATCH_ROWS)) as Box<dyn Iterator<Item = Result<RecordBatch>>>,
+            Ok(file) => Box::new(file.into_batches(BATCH_ROWS)) as Box<dyn Iterator<Item = Result<RecordBatch>>>,
             Err(error) => Box::new(std::iter::once(Err(error))),
         });
         let (mut left, mut ordinal) = (RecordBatch::new_empty(Arc::clone(&schema)), 0);
         for (input, _) in &merge.inputs {
-            for batch in self.rewriter.open(input)?.batches(BATCH_ROWS) {
+            for batch in self.rewriter.open_shard(input)?.into_batches(BATCH_ROWS) {
                 self.rewriter.cancel.check()?;
                 let batch = cast_to(&batch?, &schema)?;
                 let mut row = 0;
@@ -78,13 +78,16 @@ impl Merger<'_> {
                     if left.num_rows() == 0 {
                         left = match batches.next() {
                             Some(next) => next?,
-                            None => return Err(self.differs(made, "fewer records", ordinal)),
+                            None => return Err(self.difference_error(made, "fewer records", ordinal)),
                         };
                         continue;
                     }
                     let rows = (batch.num_rows() - row).min(left.num_rows());
-                    if let Some((at, column)) = difference(&schema, &batch.slice(row, rows), &left.slice(0, rows)) {
-                        return Err(self.differs(made, "another value", ordinal + at as u64).column(column));
+                    if let Some((at, column)) = first_difference(&schema, &batch.slice(row, rows), &left.slice(0, rows))
+                    {
+                        return Err(self
+                            .difference_error(made, "another value", ordinal + at as u64)
+                            .in_column(column));
                     }
                     left = left.slice(rows, left.num_rows() - rows);
                     row += rows;
@@ -93,7 +96,7 @@ impl Merger<'_> {
             }
         }
         if left.num_rows() > 0 || batches.next().transpose()?.is_some_and(|more| more.num_rows() > 0) {
-            return Err(self.differs(made, "more records", ordinal));
+            return Err(self.difference_error(made, "more records", ordinal));
         }
         Ok(())
     }
@@ -120,27 +123,27 @@ impl Merger<'_> {
                 if one != other {
                     let at = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
                     return Err(Error::inconsistent_output("expected the bytes of the input's records, found others")
-                        .at(self.rewriter.place(made))
-                        .byte(made.body_offset + compared + at as u64));
+                        .at_location(self.rewriter.location_of(made))
+                        .at_byte(made.body_offset + compared + at as u64));
                 }
                 compared += taken as u64;
             }
         }
         if compared != made.body_bytes {
             let message = format!("expected {compared} bytes of records, found {}", made.body_bytes);
-            return Err(Error::inconsistent_output(message).at(self.rewriter.place(made)));
+            return Err(Error::inconsistent_output(message).at_location(self.rewriter.location_of(made)));
         }
         Ok(())
     }
 
-    pub(super) fn differs(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
+    pub(super) fn difference_error(&self, made: &ShardMeta, found: &str, ordinal: u64) -> Error {
         Error::inconsistent_output(format!("record {ordinal}: expected the values of the inputs, found {found}"))
-            .at(self.rewriter.place(made))
+            .at_location(self.rewriter.location_of(made))
     }
 }
 
 /// Returns the first row that differs and its column. Numbers are equal if their bits are.
-fn difference(schema: &SchemaRef, one: &RecordBatch, other: &RecordBatch) -> Option<(usize, String)> {
+fn first_difference(schema: &SchemaRef, one: &RecordBatch, other: &RecordBatch) -> Option<(usize, String)> {
     let columns = one.columns().iter().zip(other.columns()).enumerate();
     let mut differing = columns.filter(|(_, (one, other))| one != other);
     let (number, (one, other)) = differing.next()?;
@@ -169,13 +172,13 @@ mod tests {
                 .unwrap_or_else(|_| RecordBatch::new_empty(Arc::clone(&schema)))
         };
         let one = batch(vec![Some(f64::NAN), Some(0.0), None], vec![Some("a"), None, Some("")]);
-        assert_eq!(difference(&schema, &one, &one), None);
+        assert_eq!(first_difference(&schema, &one, &one), None);
         for (other, row, column) in [
             (batch(vec![Some(f64::NAN), Some(-0.0), None], vec![Some("a"), None, Some("")]), 1, "x"),
             (batch(vec![Some(f64::NAN), Some(0.0), Some(0.0)], vec![Some("a"), None, Some("")]), 2, "x"),
             (batch(vec![Some(f64::NAN), Some(0.0), None], vec![Some("a"), Some(""), Some("")]), 1, "note"),
         ] {
-            assert_eq!(difference(&schema, &one, &other), Some((row, column.to_owned())));
+            assert_eq!(first_difference(&schema, &one, &other), Some((row, column.to_owned())));
         }
     }
 }

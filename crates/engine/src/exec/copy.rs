@@ -19,10 +19,10 @@ use arrow::array::RecordBatch;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{
-    compact::{Merge, Merger, runs},
-    rewrite::check,
+    compact::{Merge, Merger, input_runs},
+    rewrite::check_checksum,
     shard::{FinishedShard, StreamShardWriter},
-    splice::{BATCH_FILES, WHOLE_BYTES, batches},
+    splice::{BATCH_FILES, WHOLE_BYTES, input_batches},
 };
 use crate::{
     codec::{Codec, checksum::xxh3_64, stream::Frames},
@@ -41,21 +41,21 @@ const SKIP_BYTES: usize = 64 << 10;
 
 impl Merger<'_> {
     /// Merges shards of framed records.
-    pub(super) fn copy(&self, merge: &Merge, framing: &dyn Framing) -> Result<FinishedShard> {
+    pub(super) fn copy_shards(&self, merge: &Merge, framing: &dyn Framing) -> Result<FinishedShard> {
         let trailer = framing.trailer().len() as u64;
         // A shard of another program may end in another trailer; without compression, the body is the records alone.
         let raw_body = |input: &ShardMeta| {
             if input.codec == Codec::None { input.body_bytes } else { input.raw_bytes - trailer }
         };
-        let naming = self.naming.within(&merge.partition);
+        let naming = self.naming.in_partition(&merge.partition);
         let mut out = StreamShardWriter::create(self.rewriter.store(), framing, &naming, merge.number)?;
         let mut last = None;
-        let opened = batches(&merge.inputs).flat_map(|batch| match self.open_all(batch) {
+        let opened = input_batches(&merge.inputs).flat_map(|batch| match self.open_all(batch) {
             Ok(opened) => batch.iter().zip(opened).map(Ok).collect::<Vec<_>>(),
             Err(e) => vec![Err(e)],
         });
         for one in opened {
-            let ((input, _), Opened { rows, frames, body }) = one?;
+            let ((input, _), OpenedInput { rows, frames, body }) = one?;
             self.check_rows(input, &rows)?;
             if framing.has_keys()
                 && let Some((first, end)) = end_ids(&rows)?
@@ -68,11 +68,11 @@ impl Merger<'_> {
             rows.iter().try_for_each(|batch| out.append_sidecar(batch, i128::from(base)))?;
             self.rewriter.observer.event(Event::Read { bytes: input.bytes, records: input.records });
         }
-        out.finish(&runs(merge))
+        out.finish(&input_runs(merge))
     }
 
     /// Reads the sidecars of a batch of inputs, and of a remote store the inputs as well, all at the same time.
-    fn open_all<T: Sync>(&self, batch: &[(ShardMeta, T)]) -> Result<Vec<Opened>> {
+    fn open_all<T: Sync>(&self, batch: &[(ShardMeta, T)]) -> Result<Vec<OpenedInput>> {
         let store = self.rewriter.store();
         let is_remote = store.location().local_path().is_none();
         for_each_waiting(store, (1, BATCH_FILES as u64), batch, |(input, _)| {
@@ -83,17 +83,17 @@ impl Merger<'_> {
                 store.read_whole(&input.path, input.bytes, &mut bytes)?;
                 body = Some(bytes);
             }
-            Ok(Opened { rows: read_sidecar(store, &input.sidecar())?, frames: self.frames(input)?, body })
+            Ok(OpenedInput { rows: read_sidecar(store, &input.sidecar())?, frames: self.input_frames(input)?, body })
         })
     }
 
     /// Returns the compression units of a shard; unknown if it was written without a table of them.
-    fn frames(&self, input: &ShardMeta) -> Result<Frames> {
+    fn input_frames(&self, input: &ShardMeta) -> Result<Frames> {
         if input.codec.stream_extension().is_empty() {
             return Ok(Frames::default());
         }
         Ok(read_frames(self.rewriter.dataset.store(), &input.sidecar())?
-            .map_or(Frames::UNKNOWN, |table| table.frames()))
+            .map_or(Frames::UNKNOWN, |table| table.to_frames()))
     }
 
     /// Refuses to put two records with the same id next to each other, because readers would merge them into one.
@@ -102,8 +102,8 @@ impl Merger<'_> {
             return Ok(());
         }
         Err(twice_in_a_row(first)
-            .at(self.rewriter.place(input))
-            .hint("exclude one of the two shards with --since or --until"))
+            .at_location(self.rewriter.location_of(input))
+            .with_hint("exclude one of the two shards with --since or --until"))
     }
 
     /// Copies the records of a shard, as stored, and verifies them; returns their offset in the new shard.
@@ -117,26 +117,26 @@ impl Merger<'_> {
             Some(bytes) => Box::new(io::Cursor::new(bytes)),
             None => self.rewriter.store().read(&input.path)?,
         };
-        let mut proof = self.proof(input, rows).map_err(|e| e.at(self.rewriter.place(input)))?;
-        let mut bytes = skip(&mut source, input.body_offset, &mut proof)?;
+        let mut proof = self.proof_for(input, rows).map_err(|e| e.at_location(self.rewriter.location_of(input)))?;
+        let mut bytes = skip_bytes(&mut source, input.body_offset, &mut proof)?;
         let base = out.append_bytes(&[])?;
         bytes += out.append_from(&mut source, input.body_bytes, &mut |piece| {
             self.rewriter.cancel.check()?;
-            proof.whole(piece);
-            proof.records(piece).map_err(|e| e.at(self.rewriter.place(input)))
+            proof.update_whole(piece);
+            proof.update_records(piece).map_err(|e| e.at_location(self.rewriter.location_of(input)))
         })?;
-        bytes += skip(&mut source, u64::MAX, &mut proof)?;
-        let checksum = proof.finish().map_err(|e| e.at(self.rewriter.place(input)))?;
-        check(self.rewriter.dataset, input, bytes, checksum.as_ref())?;
+        bytes += skip_bytes(&mut source, u64::MAX, &mut proof)?;
+        let checksum = proof.finish().map_err(|e| e.at_location(self.rewriter.location_of(input)))?;
+        check_checksum(self.rewriter.dataset, input, bytes, checksum.as_ref())?;
         Ok(base)
     }
 
     /// Returns the verification that a shard needs.
-    fn proof(&self, input: &ShardMeta, rows: &[RecordBatch]) -> Result<Proof> {
+    fn proof_for(&self, input: &ShardMeta, rows: &[RecordBatch]) -> Result<Proof> {
         let crc = self.check_crc && self.naming.format == OutputFormat::TfRecord;
         let mut records = None;
         if input.codec == Codec::None && input.body_offset == 0 {
-            let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
+            let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::from_batch).collect::<Result<_>>()?;
             records = Some(Records::new(extents, input.body_bytes, crc, self.hashes.clone())?);
         }
         let whole = records.as_ref().is_none_or(|records| !records.contiguous);
@@ -145,7 +145,7 @@ impl Merger<'_> {
 }
 
 /// An input that has been opened.
-struct Opened {
+struct OpenedInput {
     rows: Vec<RecordBatch>,
     frames: Frames,
     /// Its bytes, if they were read.
@@ -153,7 +153,7 @@ struct Opened {
 }
 
 /// Reads up to `bytes` bytes without copying them; returns how many were read.
-fn skip(source: &mut dyn Read, bytes: u64, proof: &mut Proof) -> Result<u64> {
+fn skip_bytes(source: &mut dyn Read, bytes: u64, proof: &mut Proof) -> Result<u64> {
     let mut buffer = vec![0; SKIP_BYTES];
     let mut left = source.take(bytes);
     let mut skipped = 0;
@@ -162,7 +162,7 @@ fn skip(source: &mut dyn Read, bytes: u64, proof: &mut Proof) -> Result<u64> {
         if n == 0 {
             return Ok(skipped);
         }
-        proof.whole(&buffer[..n]);
+        proof.update_whole(&buffer[..n]);
         skipped += n as u64;
     }
 }
@@ -176,13 +176,13 @@ struct Proof {
 }
 
 impl Proof {
-    fn whole(&mut self, bytes: &[u8]) {
+    fn update_whole(&mut self, bytes: &[u8]) {
         if let Some(hasher) = &mut self.whole {
             hasher.update(bytes);
         }
     }
 
-    fn records(&mut self, bytes: &[u8]) -> Result<()> {
+    fn update_records(&mut self, bytes: &[u8]) -> Result<()> {
         self.records.as_mut().map_or(Ok(()), |records| records.update(bytes))
     }
 
@@ -236,8 +236,8 @@ impl Records {
                     Error::integrity(format!(
                         "expected a record between bytes {end} and {body}, found one at another offset"
                     ))
-                    .byte(*offset)
-                    .hint("the sidecar is damaged; convert the sources again into a new dataset")
+                    .at_byte(*offset)
+                    .with_hint("the sidecar is damaged; convert the sources again into a new dataset")
                 })?;
             }
         }
@@ -274,14 +274,14 @@ impl Records {
                 continue;
             }
             let (now, rest) = piece.split_at(most(record.offset + record.length - self.at));
-            self.record(record, now)?;
+            self.hash_record(record, now)?;
             piece = rest;
         }
         Ok(())
     }
 
     /// Hashes bytes of the next record.
-    fn record(&mut self, record: Expected, bytes: &[u8]) -> Result<()> {
+    fn hash_record(&mut self, record: Expected, bytes: &[u8]) -> Result<()> {
         self.at += bytes.len() as u64;
         let ends = self.at == record.offset + record.length;
         let hash = if ends && self.partial.is_none() {
@@ -308,14 +308,14 @@ impl Records {
             partial.crc.map_or(Ok(()), RecordSum::finish)?;
             partial.xxh3.digest()
         };
-        if record.hash != 0 && self.hashes.stored(hash).is_some_and(|hash| hash != record.hash) {
+        if record.hash != 0 && self.hashes.to_stored(hash).is_some_and(|hash| hash != record.hash) {
             return Err(Error::integrity(format!(
                 "the checksum of record {} differs from the one in the sidecar: the shard was changed after it was \
                  written",
                 self.ordinal
             ))
-            .byte(record.offset)
-            .hint("restore the shard from a copy, or convert its sources again into a new dataset"));
+            .at_byte(record.offset)
+            .with_hint("restore the shard from a copy, or convert its sources again into a new dataset"));
         }
         self.row += 1;
         self.ordinal += 1;
@@ -329,7 +329,7 @@ impl Records {
                 "expected a record of {} bytes, found the end of the shard",
                 record.length
             ))
-            .byte(record.offset)),
+            .at_byte(record.offset)),
         }
     }
 }

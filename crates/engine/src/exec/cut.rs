@@ -42,8 +42,8 @@ struct FeedbackState {
 
 impl Feedback {
     /// Reports the encoded size of a unit.
-    pub fn report(&self, unit: usize, bytes: u64) {
-        let mut state = self.lock();
+    pub fn report_size(&self, unit: usize, bytes: u64) {
+        let mut state = self.lock_state();
         if state.sizes.len() <= unit {
             state.sizes.resize(unit + 1, None);
         }
@@ -53,18 +53,18 @@ impl Feedback {
 
     /// Ends all waiting because the run has failed.
     pub fn close(&self) {
-        self.lock().closed = true;
+        self.lock_state().closed = true;
         self.changed.notify_all();
     }
 
     /// Returns the size of a unit if it is known by now.
-    fn size(&self, unit: usize) -> Option<u64> {
-        self.lock().sizes.get(unit).copied().flatten()
+    fn known_size(&self, unit: usize) -> Option<u64> {
+        self.lock_state().sizes.get(unit).copied().flatten()
     }
 
     /// Waits for the size of a unit; `None` if the run has failed.
-    fn wait(&self, unit: usize) -> Option<u64> {
-        let mut state = self.lock();
+    fn wait_for_size(&self, unit: usize) -> Option<u64> {
+        let mut state = self.lock_state();
         loop {
             if let Some(Some(bytes)) = state.sizes.get(unit) {
                 return Some(*bytes);
@@ -76,7 +76,7 @@ impl Feedback {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, FeedbackState> {
+    fn lock_state(&self) -> MutexGuard<'_, FeedbackState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -117,7 +117,7 @@ pub type EncodedUnits = Released<Ordered<(u64, Encoded)>>;
 
 impl<'a> Encoding<'a> {
     /// Cuts gathered records into units and encodes these; each side has a feedback.
-    pub fn encoded<'scope>(
+    pub fn encode_units<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
         gathered: impl Iterator<Item = Result<Gathered>> + Send + 'scope,
@@ -127,17 +127,18 @@ impl<'a> Encoding<'a> {
         'a: 'scope,
     {
         let cut = |side| {
-            let cutting = Cutting::of(self.encoder.output(), &self.memory, self.size, (self.is_framed, self.input));
+            let cutting =
+                Cutting::for_output(self.encoder.output(), &self.memory, self.size, (self.is_framed, self.input));
             let input = match self.size.ends {
                 Some(ShardEnds::Even(_)) => self.counts.get(usize::from(side)).copied().unwrap_or(0),
                 _ => self.input.bytes,
             };
-            Cut::new(side, cutting).ending(self.size.ends, input)
+            UnitCutter::new(side, cutting).with_ends(self.size.ends, input)
         };
         let units = Units::new(gathered, (0..).zip(feedback.iter()).map(|(side, _)| cut(side)).collect(), feedback);
         let encode = {
             let feedback = Arc::clone(feedback);
-            move |unit: EncodeUnit| encode(self.encoder, &feedback, unit)
+            move |unit: EncodeUnit| encode_and_report(self.encoder, &feedback, unit)
         };
         // A record may be larger than a unit should be: then fewer are in flight.
         let window = self.memory.encode_window;
@@ -147,7 +148,7 @@ impl<'a> Encoding<'a> {
 }
 
 /// Encodes a unit, and tells the planner of its side how large it is.
-fn encode(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
+fn encode_and_report(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
     let (side, number) = (usize::from(unit.side), unit.number);
     let footer = match encoder.output() {
         Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
@@ -155,7 +156,7 @@ fn encode(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<
     };
     let encoded = encoder.encode_reporting(unit, |bytes| {
         if let Some(feedback) = feedback.get(side) {
-            feedback.report(number, bytes + footer);
+            feedback.report_size(number, bytes + footer);
         }
     });
     if encoded.is_err() {
@@ -193,7 +194,12 @@ pub struct ShardSize {
 impl Cutting {
     /// Returns the rule for shards of an output; `is_framed` tells that records are framed already. `input` is the size
     /// of the input.
-    fn of(output: &Output, memory: &MemoryPlan, size: ShardSize, (is_framed, input): (bool, InputSize)) -> Self {
+    fn for_output(
+        output: &Output,
+        memory: &MemoryPlan,
+        size: ShardSize,
+        (is_framed, input): (bool, InputSize),
+    ) -> Self {
         match output {
             Output::Stream(framing) => {
                 Self::Even { bytes: memory.unit_bytes, member: (!is_framed).then(|| framing.member_bytes()) }
@@ -207,7 +213,7 @@ impl Cutting {
     }
 
     /// Estimated bytes of the records once encoded.
-    fn weight(&self, payload: &Payload) -> u64 {
+    fn payload_weight(&self, payload: &Payload) -> u64 {
         match (self, payload) {
             (Self::RowGroups(_) | Self::Even { member: None, .. }, Payload::Rows(batch)) => {
                 logical_bytes(batch).max(MIN_ROW_BYTES.saturating_mul(batch.num_rows() as u64))
@@ -226,11 +232,11 @@ impl Cutting {
             Self::RowGroups(_) => 0,
             Self::Even { member, .. } => member.unwrap_or(0),
         };
-        sample.bytes() + member * sample.parts.len() as u64
+        sample.byte_count() + member * sample.parts.len() as u64
     }
 
     /// Splits a batch of `bytes` so that the head has about `room` bytes; at least one record when `force`.
-    fn split(
+    fn split_batch(
         &self,
         batch: SourceBatch,
         bytes: u64,
@@ -330,7 +336,7 @@ struct OpenShard {
 impl OpenShard {
     /// Returns the bytes of input, or the records, at which the shard ends; `None` if it has so many records, or is the
     /// last one.
-    fn end(&self) -> Option<u64> {
+    fn end_position(&self) -> Option<u64> {
         match self.ends {
             ShardEnds::Parts(parts) | ShardEnds::Even(parts) if self.number + 1 < parts => {
                 let end = u128::from(self.input) * u128::from(self.number + 1) / u128::from(parts);
@@ -341,13 +347,13 @@ impl OpenShard {
     }
 
     /// Returns how much records count that account for so many bytes of input.
-    fn weight(&self, records: u64, bytes_in: u64) -> u64 {
+    fn record_weight(&self, records: u64, bytes_in: u64) -> u64 {
         if matches!(self.ends, ShardEnds::Even(_)) { records } else { bytes_in }
     }
 
     /// Returns how many of the next records, which account for so many bytes of input, belong to the shard.
-    fn room(&self, records: usize, bytes_in: u64) -> usize {
-        let room = match (self.ends, self.end()) {
+    fn remaining_records(&self, records: usize, bytes_in: u64) -> usize {
+        let room = match (self.ends, self.end_position()) {
             (ShardEnds::Records(most), _) => most.saturating_sub(self.records).into(),
             (ShardEnds::Even(_), end) => end.map_or(u128::MAX, |end| end.saturating_sub(self.read).into()),
             (ShardEnds::Parts(_), Some(end)) if bytes_in > 0 => {
@@ -364,7 +370,7 @@ impl OpenShard {
         match self.ends {
             ShardEnds::Records(most) => self.records + records >= most,
             ShardEnds::Parts(_) | ShardEnds::Even(_) => {
-                self.end().is_some_and(|end| self.read + self.weight(records, bytes_in) >= end)
+                self.end_position().is_some_and(|end| self.read + self.record_weight(records, bytes_in) >= end)
             }
         }
     }
@@ -379,7 +385,7 @@ struct UnitBudget {
 }
 
 /// Records that are in no unit yet.
-struct Pending {
+struct PendingBatch {
     batch: SourceBatch,
     /// Their weight.
     bytes: u64,
@@ -389,10 +395,10 @@ struct Pending {
 }
 
 /// Turns gathered records of one side into units.
-pub struct Cut {
+pub struct UnitCutter {
     side: Side,
     cutting: Cutting,
-    pending: VecDeque<Pending>,
+    pending: VecDeque<PendingBatch>,
     pending_bytes: u64,
     /// Bytes of input without accepted records; they count with the next batch.
     rejected_bytes_in: u64,
@@ -407,7 +413,7 @@ pub struct Cut {
     ended: bool,
 }
 
-impl Cut {
+impl UnitCutter {
     /// Cuts the records of a side.
     pub fn new(side: Side, cutting: Cutting) -> Self {
         Self {
@@ -427,7 +433,7 @@ impl Cut {
     /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input, or the records
     /// of the side if its shards are to be even.
     #[must_use]
-    pub fn ending(self, ends: Option<ShardEnds>, input: u64) -> Self {
+    pub fn with_ends(self, ends: Option<ShardEnds>, input: u64) -> Self {
         let shard = ends.map(|ends| OpenShard { ends, input, number: 0, records: 0, read: 0 });
         Self { shard, ..self }
     }
@@ -438,15 +444,15 @@ impl Cut {
             self.rejected_bytes_in += bytes_in;
             return;
         }
-        let bytes = self.cutting.weight(&records.payload);
+        let bytes = self.cutting.payload_weight(&records.payload);
         let bytes_in = bytes_in + std::mem::take(&mut self.rejected_bytes_in);
         self.pending_bytes += bytes;
-        self.pending.push_back(Pending { batch: records, bytes, bytes_in });
+        self.pending.push_back(PendingBatch { batch: records, bytes, bytes_in });
     }
 
     /// Returns the budget of the next unit; `None` while it depends on a size that is not known yet and there are still
     /// records to gather, up to those of the largest unit.
-    fn budget(&mut self, feedback: &Feedback) -> Result<Option<UnitBudget>> {
+    fn next_budget(&mut self, feedback: &Feedback) -> Result<Option<UnitBudget>> {
         if let Some(budget) = self.budget {
             return Ok(Some(budget));
         }
@@ -455,15 +461,17 @@ impl Cut {
             Cutting::RowGroups(planner) => {
                 let idle = self.ended || self.pending_bytes >= planner.unit_bytes();
                 while self.sizes_known < planner.must_know() {
-                    let bytes = match feedback.size(self.sizes_known) {
+                    let bytes = match feedback.known_size(self.sizes_known) {
                         Some(bytes) => bytes,
                         None if !idle => return Ok(None),
-                        None => feedback.wait(self.sizes_known).ok_or_else(|| Error::internal("the run has ended"))?,
+                        None => feedback
+                            .wait_for_size(self.sizes_known)
+                            .ok_or_else(|| Error::internal("the run has ended"))?,
                     };
-                    planner.encoded(self.sizes_known, bytes);
+                    planner.report_encoded(self.sizes_known, bytes);
                     self.sizes_known += 1;
                 }
-                let cut = planner.cut();
+                let cut = planner.next_cut();
                 UnitBudget { bytes: cut.raw_bytes, starts_shard: cut.starts_shard }
             }
         };
@@ -477,29 +485,29 @@ impl Cut {
         let mut room = budget.bytes;
         let (mut raw, mut unit_bytes_in) = (0, 0);
         let mut starts_shard = budget.starts_shard;
-        while let Some(Pending { batch, bytes, bytes_in }) =
+        while let Some(PendingBatch { batch, bytes, bytes_in }) =
             self.pop_within_shard(&mut starts_shard, batches.is_empty())
         {
             if bytes <= room {
-                self.took(batch.payload.len(), bytes_in);
+                self.note_records(batch.payload.len(), bytes_in);
                 room -= bytes;
                 raw += bytes;
                 unit_bytes_in += bytes_in;
                 batches.push(batch);
                 continue;
             }
-            let (head, head_bytes, tail) = self.cutting.split(batch, bytes, room, batches.is_empty());
+            let (head, head_bytes, tail) = self.cutting.split_batch(batch, bytes, room, batches.is_empty());
             let share = u128::from(bytes_in) * u128::from(head_bytes) / u128::from(bytes.max(1));
             let head_bytes_in = u64::try_from(share).unwrap_or(bytes_in);
             if let Some(head) = head {
                 raw += head_bytes;
                 unit_bytes_in += head_bytes_in;
-                self.took(head.payload.len(), head_bytes_in);
+                self.note_records(head.payload.len(), head_bytes_in);
                 batches.push(head);
             }
             if let Some(batch) = tail {
                 let (bytes, bytes_in) = (bytes - head_bytes, bytes_in - head_bytes_in);
-                self.pending.push_front(Pending { batch, bytes, bytes_in });
+                self.pending.push_front(PendingBatch { batch, bytes, bytes_in });
             }
             break;
         }
@@ -517,42 +525,42 @@ impl Cut {
 
     /// Takes the next pending records that belong to the open shard. If there are none, the next shard starts if the
     /// unit is `empty`, or the unit ends.
-    fn pop_within_shard(&mut self, starts_shard: &mut bool, empty: bool) -> Option<Pending> {
+    fn pop_within_shard(&mut self, starts_shard: &mut bool, empty: bool) -> Option<PendingBatch> {
         let Some(shard) = &mut self.shard else { return self.pending.pop_front() };
         let front = self.pending.front()?;
         let records = front.batch.payload.len();
-        let mut room = shard.room(records, front.bytes_in);
+        let mut room = shard.remaining_records(records, front.bytes_in);
         if room == 0 {
             if !empty {
                 return None;
             }
             *shard = OpenShard { number: shard.number + 1, records: 0, ..*shard };
             *starts_shard = true;
-            room = shard.room(records, front.bytes_in);
+            room = shard.remaining_records(records, front.bytes_in);
         }
-        let Pending { batch, bytes, bytes_in } = self.pending.pop_front()?;
+        let PendingBatch { batch, bytes, bytes_in } = self.pending.pop_front()?;
         match batch.split_at(room) {
             (Some(head), Some(tail)) => {
-                let head_bytes = self.cutting.weight(&head.payload).min(bytes);
+                let head_bytes = self.cutting.payload_weight(&head.payload).min(bytes);
                 let share = u128::from(bytes_in) * room as u128 / records.max(1) as u128;
                 let head_in = u64::try_from(share).unwrap_or(bytes_in);
-                self.pending.push_front(Pending {
+                self.pending.push_front(PendingBatch {
                     batch: tail,
                     bytes: bytes - head_bytes,
                     bytes_in: bytes_in - head_in,
                 });
-                Some(Pending { batch: head, bytes: head_bytes, bytes_in: head_in })
+                Some(PendingBatch { batch: head, bytes: head_bytes, bytes_in: head_in })
             }
-            (Some(batch), None) | (None, Some(batch)) => Some(Pending { batch, bytes, bytes_in }),
+            (Some(batch), None) | (None, Some(batch)) => Some(PendingBatch { batch, bytes, bytes_in }),
             (None, None) => None,
         }
     }
 
     /// Notes that the open shard got records.
-    fn took(&mut self, records: usize, bytes_in: u64) {
+    fn note_records(&mut self, records: usize, bytes_in: u64) {
         if let Some(shard) = &mut self.shard {
             shard.records += records as u64;
-            shard.read += shard.weight(records as u64, bytes_in);
+            shard.read += shard.record_weight(records as u64, bytes_in);
         }
     }
 
@@ -564,11 +572,11 @@ impl Cut {
     }
 
     /// Returns the next unit, if its records are there. Behind the last record, all are.
-    fn unit(&mut self, feedback: &Feedback) -> Result<Option<EncodeUnit>> {
+    fn next_unit(&mut self, feedback: &Feedback) -> Result<Option<EncodeUnit>> {
         if self.pending.is_empty() {
             return Ok(None);
         }
-        Ok(match self.budget(feedback)? {
+        Ok(match self.next_budget(feedback)? {
             Some(budget) if self.ended || self.pending_bytes >= budget.bytes || self.fills_shard() => {
                 Some(self.cut_unit(budget))
             }
@@ -580,7 +588,7 @@ impl Cut {
 /// The units of all sides. Those of one side have its order; which side is next depends on timing.
 pub struct Units<I> {
     input: I,
-    cuts: Vec<Cut>,
+    cuts: Vec<UnitCutter>,
     /// Encoded sizes of the units of each side.
     feedback: Arc<[Feedback]>,
     ended: bool,
@@ -589,14 +597,14 @@ pub struct Units<I> {
 impl<I: Iterator<Item = Result<Gathered>>> Units<I> {
     /// Cuts what `input` gathers; the records of a side go to the cut of its number, whose encoders report sizes to its
     /// feedback.
-    pub fn new(input: I, cuts: Vec<Cut>, feedback: &Arc<[Feedback]>) -> Self {
+    pub fn new(input: I, cuts: Vec<UnitCutter>, feedback: &Arc<[Feedback]>) -> Self {
         Self { input, cuts, feedback: Arc::clone(feedback), ended: false }
     }
 
     fn next_unit(&mut self) -> Result<Option<EncodeUnit>> {
         loop {
             for (cut, feedback) in self.cuts.iter_mut().zip(self.feedback.iter()) {
-                if let Some(unit) = cut.unit(feedback)? {
+                if let Some(unit) = cut.next_unit(feedback)? {
                     return Ok(Some(unit));
                 }
             }
@@ -653,28 +661,28 @@ mod tests {
     #[test]
     fn short_records_are_weighed_as_encoded() {
         let framed = Cutting::Even { bytes: 64 << 10, member: Some(768) };
-        assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.weight(&narrow(1000))));
-        assert_eq!(framed.weight(&samples(10)), 10 * 2 * (1 + 768));
+        assert!((1000 * (1 + 768 + 8)..1000 * 800).contains(&framed.payload_weight(&narrow(1000))));
+        assert_eq!(framed.payload_weight(&samples(10)), 10 * 2 * (1 + 768));
         let table = Cutting::RowGroups(RowGroupPlanner::new(1 << 20, 1 << 16, None));
-        assert_eq!(table.weight(&narrow(1000)), 32_000);
-        assert_eq!(table.weight(&samples(10)), 20);
+        assert_eq!(table.payload_weight(&narrow(1000)), 32_000);
+        assert_eq!(table.payload_weight(&samples(10)), 20);
     }
 
     #[test]
     fn a_piece_is_split_by_weight() {
         let framed = Cutting::Even { bytes: 64 << 10, member: Some(768) };
         for payload in [narrow(1000), samples(1000)] {
-            let bytes = framed.weight(&payload);
+            let bytes = framed.payload_weight(&payload);
             let batch = SourceBatch {
                 lacking: Arc::default(),
                 source: Arc::new(SourceName { name: "a".into(), key: "a".into(), columns: None, subject: None }),
-                rows: Numbers::counting(1, 1000),
+                rows: Numbers::counting_from(1, 1000),
                 hashes: Numbers::default(),
                 fingerprints: Vec::new(),
                 sidecar: None,
                 payload,
             };
-            let (head, weight, tail) = framed.split(batch, bytes, bytes / 4, false);
+            let (head, weight, tail) = framed.split_batch(batch, bytes, bytes / 4, false);
             let (head, tail) = (head.unwrap().payload.len(), tail.unwrap().payload.len());
             assert!((248..=250).contains(&head) && head + tail == 1000, "{head} and {tail}");
             assert!(weight <= bytes / 4);

@@ -7,16 +7,16 @@
 use std::{io::Read, mem::discriminant};
 
 use super::{
-    compact::{Merge, Merged, Merger},
-    reshard::{CutShard, NewCut, Part, Resharder, Stock},
+    compact::{Merge, MergedShard, Merger},
+    reshard::{CutShard, NewCut, Resharder, Stock, StockPart},
     shard::ShardNaming,
 };
 use crate::{
-    codec::stream::decoder,
+    codec::stream::open_shard_decoder,
     dataset::{RecordExtents, Renumbering, ShardMeta, sidecar_batches},
     error::{Error, Result},
     format::OutputFormat,
-    plan::reshard::{marks, parts, settle},
+    plan::reshard::{even_marks, separate_ends, shard_parts},
     record::BATCH_ROWS,
 };
 
@@ -28,7 +28,7 @@ impl Merger<'_> {
     ///
     /// # Errors
     /// Fails if it is damaged or the store fails.
-    pub(super) fn divide(&self, merge: &Merge) -> Result<Vec<Merged>> {
+    pub(super) fn divide_shard(&self, merge: &Merge) -> Result<Vec<MergedShard>> {
         let [(shard, runs)] = merge.inputs.as_slice() else {
             return Err(Error::internal("several shards are to be divided as one"));
         };
@@ -46,18 +46,18 @@ impl Merger<'_> {
             keeps_runs: true,
         };
         let even = shard.bytes / merge.shards.max(1);
-        let mut ends = resharder.ends(&stock, &marks(shard.bytes, merge.shards), even)?;
-        settle(&mut ends, shard.records);
+        let mut ends = resharder.shard_ends(&stock, &even_marks(shard.bytes, merge.shards), even)?;
+        separate_ends(&mut ends, shard.records);
         let mut made = Vec::new();
-        for (number, parts) in (merge.number..).zip(parts(&[stock.share], &ends)) {
+        for (number, parts) in (merge.number..).zip(shard_parts(&[stock.share], &ends)) {
             let new = NewCut {
-                parts: parts.into_iter().map(|(_, kept)| Part { stock: &stock, kept }).collect(),
+                parts: parts.into_iter().map(|(_, kept)| StockPart { stock: &stock, kept }).collect(),
                 naming: self.naming_like(shard, &merge.partition),
                 number,
                 first_of_set: shard.first_record,
             };
             let CutShard { finished, tally, .. } = resharder.write(&new)?;
-            made.push(Merged { finished, tally });
+            made.push(MergedShard { finished, tally });
         }
         let records: u64 = made.iter().map(|one| one.finished.meta().records).sum();
         if records != shard.records {
@@ -75,17 +75,17 @@ impl Merger<'_> {
     /// Returns the names of the new shards. Units of framed records keep their codec; those of one codec can be joined
     /// whatever their levels are.
     fn naming_like(&self, shard: &ShardMeta, partition: &str) -> ShardNaming {
-        let naming = self.naming.within(partition);
+        let naming = self.naming.in_partition(partition);
         let same = discriminant(&naming.codec) == discriminant(&shard.codec);
         let codec = if same || naming.format == OutputFormat::Parquet { naming.codec } else { shard.codec };
         ShardNaming { codec, ..naming }
     }
 
     /// Compares every value or byte of the records with those of the new shards, which are not published yet.
-    fn compare_division(&self, merge: &Merge, made: &[Merged]) -> Result<()> {
+    fn compare_division(&self, merge: &Merge, made: &[MergedShard]) -> Result<()> {
         let mut written = Vec::with_capacity(made.len());
         for one in made {
-            written.push((self.readable(&one.finished)?, one.finished.meta()));
+            written.push((self.readable_path(&one.finished)?, one.finished.meta()));
         }
         if self.naming.format == OutputFormat::Parquet {
             return self.compare_rows(merge, &written);
@@ -96,16 +96,17 @@ impl Merger<'_> {
     /// Compares the records of a framed shard, decompressed, with those of the shards that it was divided into.
     fn compare_records(&self, input: &ShardMeta, written: &[(String, &ShardMeta)]) -> Result<()> {
         let store = self.rewriter.store();
-        let open = |path: &str, shard: &ShardMeta| decoder(shard.codec, store.read(path)?);
+        let open = |path: &str, shard: &ShardMeta| open_shard_decoder(shard.codec, store.read(path)?);
         let mut source = open(&input.path, input)?;
         let mut outputs = written.iter();
         let (mut at, mut left, mut out) = (0, 0, None);
         for batch in sidecar_batches(self.rewriter.dataset.store(), &input.sidecar(), BATCH_ROWS)? {
             self.rewriter.cancel.check()?;
-            let extents = RecordExtents::of_batch(&batch?)?;
+            let extents = RecordExtents::from_batch(&batch?)?;
             for (offset, length) in extents.offsets.values().iter().zip(extents.lengths.values()) {
                 if left == 0 {
-                    let (path, shard) = outputs.next().ok_or_else(|| self.differs(input, "fewer records", *offset))?;
+                    let (path, shard) =
+                        outputs.next().ok_or_else(|| self.difference_error(input, "fewer records", *offset))?;
                     (left, out) = (shard.records, Some(open(path, shard)?));
                 }
                 let gap = offset.saturating_sub(at);
@@ -116,8 +117,8 @@ impl Merger<'_> {
                 };
                 if !same {
                     return Err(Error::inconsistent_output("expected the bytes of the record, found others")
-                        .at(self.rewriter.place(input))
-                        .byte(*offset));
+                        .at_location(self.rewriter.location_of(input))
+                        .at_byte(*offset));
                 }
                 (at, left) = (offset + length, left - 1);
             }

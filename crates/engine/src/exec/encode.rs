@@ -27,17 +27,17 @@ use crate::{
         Framed, Framing, Keyed, OutputFormat,
         index::IndexKind,
         parquet::{Noted, ParquetEncoder, RowGroup, batch_of_samples, media_metadata},
-        tar::{TarFraming, places::Members},
+        tar::{TarFraming, places::MemberPlaces},
         tfrecord::TfRecordFraming,
     },
     indexes::{self, names::Renaming},
     record::{
-        Payload, buffer_pool::BufferPool, coded::plain, fingerprint::Fingerprint, id_column, key::escape_key,
+        Payload, buffer_pool::BufferPool, coded::plain_batch, fingerprint::Fingerprint, id_column, key::escape_key,
         numbers::Numbers, parts::samples_of_rows, side::Side,
     },
 };
 
-pub use self::prepared::{Layout, Prepared};
+pub use self::prepared::{Layout, PreparedRecords};
 
 /// Consecutive records of one source, or records that were [prepared](Layout).
 #[derive(Debug, Clone)]
@@ -123,7 +123,7 @@ pub struct Piece {
     pub lengths: Vec<u64>,
     /// Members of the unit that the piece is a part of, and the byte of the unit at which it begins; `None` if members
     /// have to be found in its bytes.
-    pub members: Option<(Arc<Members>, u64)>,
+    pub members: Option<(Arc<MemberPlaces>, u64)>,
 }
 
 /// Encodes records in one output format.
@@ -175,7 +175,7 @@ pub enum Output {
 }
 
 /// Returns the framing of a format; `None` for Parquet.
-pub fn framing(format: OutputFormat) -> Option<Box<dyn Framing>> {
+pub fn framing_for(format: OutputFormat) -> Option<Box<dyn Framing>> {
     match format {
         OutputFormat::Parquet => None,
         OutputFormat::Tar => Some(Box::new(TarFraming)),
@@ -203,7 +203,7 @@ pub fn sorted_parquet_encoder(
     remarks: Vec<(String, String)>,
 ) -> Result<ParquetEncoder> {
     let names = serde_json::to_string(&order.columns)
-        .map_err(|e| Error::internal("encoding the names of columns failed").cause(e))?;
+        .map_err(|e| Error::internal("encoding the names of columns failed").with_cause(e))?;
     let key = match order.by {
         Arrangement::Sort => "shardify.sort",
         Arrangement::ZOrder => "shardify.zorder",
@@ -233,7 +233,7 @@ impl Encoder {
         id: Vec<String>,
         subject: Option<String>,
     ) -> Result<Self> {
-        let output = match framing(format) {
+        let output = match framing_for(format) {
             Some(framing) => Output::Stream(framing),
             None => Output::Parquet(parquet_encoder(codec, schema)?),
         };
@@ -259,18 +259,18 @@ impl Encoder {
 
     /// Stores only so many columns of rows; ids may come from those behind them.
     #[must_use]
-    pub fn storing(self, stored: usize) -> Self {
+    pub fn with_stored_columns(self, stored: usize) -> Self {
         Self { stored, ..self }
     }
 
     /// Makes ids for an index whose hashes have this width.
     #[must_use]
-    pub fn hashing(self, width: HashWidth) -> Self {
+    pub fn with_hash_width(self, width: HashWidth) -> Self {
         Self { hashes: HashPlan::new(width), ..self }
     }
 
     /// Returns which ids are hashed, as the writers of the index have to know.
-    pub fn hashes(&self) -> &HashPlan {
+    pub fn hash_plan(&self) -> &HashPlan {
         &self.hashes
     }
 
@@ -284,7 +284,7 @@ impl Encoder {
     /// Notes the members of records if one of the indexes of their shards lists them.
     #[must_use]
     pub fn noting_members_for(self, indexes: &[IndexKind], format: OutputFormat) -> Self {
-        let notes_members = format == OutputFormat::Tar && indexes::any(indexes, |about| about.lists_members);
+        let notes_members = format == OutputFormat::Tar && indexes::any_kind(indexes, |about| about.lists_members);
         Self { notes_members, ..self }
     }
 
@@ -296,13 +296,13 @@ impl Encoder {
 
     /// Sets how names that readers cannot accept are changed.
     #[must_use]
-    pub fn renaming(self, renaming: Renaming) -> Self {
+    pub fn with_renaming(self, renaming: Renaming) -> Self {
         Self { renaming, ..self }
     }
 
     /// Stores pseudonyms instead of ids and source names in sidecars and the index.
     #[must_use]
-    pub fn pseudonymizer(self, pseudonymizer: Option<Pseudonymizer>) -> Self {
+    pub fn with_pseudonymizer(self, pseudonymizer: Option<Pseudonymizer>) -> Self {
         Self { pseudonymizer, ..self }
     }
 
@@ -323,8 +323,8 @@ impl Encoder {
         let Some(check) = self.divided.as_ref().and_then(|settings| SideCheck::new(settings, side)) else {
             return Ok(());
         };
-        check.column(IdKind::Record, names.record_ids.as_ref())?;
-        check.column(IdKind::Subject, names.subject_ids.as_ref())
+        check.check_column(IdKind::Record, names.record_ids.as_ref())?;
+        check.check_column(IdKind::Subject, names.subject_ids.as_ref())
     }
 
     /// Returns the shard writer.
@@ -336,20 +336,20 @@ impl Encoder {
     ///
     /// # Errors
     /// Fails if a record cannot be expressed in the format.
-    pub fn encode(&self, unit: EncodeUnit) -> Result<Encoded> {
+    pub fn encode_unit(&self, unit: EncodeUnit) -> Result<Encoded> {
         self.encode_reporting(unit, |_| {})
     }
 
     /// Encodes a unit and reports the bytes of a row group as soon as they are known, before all work is done.
     ///
     /// # Errors
-    /// As [`Self::encode`].
+    /// As [`Self::encode_unit`].
     pub fn encode_reporting(&self, mut unit: EncodeUnit, report: impl FnOnce(u64)) -> Result<Encoded> {
         if unit.batches.iter().any(|piece| piece.sidecar.is_some()) {
             return self.encode_prepared(unit, report);
         }
         let (side, starts_shard, bytes_in) = (unit.side, unit.starts_shard, unit.bytes_in);
-        let of = |kind, ids: &Option<IdColumn>| self.hashes.ids(kind, ids.as_ref());
+        let of = |kind, ids: &Option<IdColumn>| self.hashes.ids_for_index(kind, ids.as_ref());
         let (record_hashes, subject_hashes, end_keys);
         let (body, records) = match &self.output {
             Output::Parquet(encoder) => {
@@ -357,7 +357,7 @@ impl Encoder {
                 self.keep_stored(&mut unit)?;
                 let (group, known) = self.row_group(encoder, &mut unit)?;
                 report(group.encoded_bytes);
-                let names = texts.join(known)?.pseudonymized(self.pseudonymizer.as_ref())?;
+                let names = texts.join_ids(known)?.with_pseudonyms(self.pseudonymizer.as_ref())?;
                 self.check_side(side, &names)?;
                 let (of_records, of_subjects) =
                     (of(IdKind::Record, &names.record_ids), of(IdKind::Subject, &names.subject_ids));
@@ -365,39 +365,39 @@ impl Encoder {
                 let mut hashes = Numbers::default();
                 unit.batches.iter_mut().for_each(|piece| hashes.append(std::mem::take(&mut piece.hashes)));
                 let rows = sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref());
-                let beside = SidecarGroups::encode(&rows, rows.fingerprints.is_some())?;
-                record_hashes = beside.share(IdKind::Record, of_records);
-                subject_hashes = beside.share(IdKind::Subject, of_subjects);
+                let beside = SidecarGroups::encode_columns(&rows, rows.fingerprints.is_some())?;
+                record_hashes = beside.share_columns(IdKind::Record, of_records);
+                subject_hashes = beside.share_columns(IdKind::Subject, of_subjects);
                 (Body::RowGroup(group, beside), rows.hashes.len())
             }
             Output::Stream(framing) => {
                 for piece in &mut unit.batches {
                     if let Payload::Rows(batch) = &mut piece.payload {
-                        *batch = plain(batch)?;
+                        *batch = plain_batch(batch)?;
                     }
                 }
-                let names = self.id_texts(&unit)?.join(KnownColumns::default())?;
+                let names = self.id_texts(&unit)?.join_ids(KnownColumns::default())?;
                 self.keep_stored(&mut unit)?;
-                let streamed = self.stream(framing.as_ref(), &unit, &names)?;
-                let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
+                let streamed = self.encode_stream(framing.as_ref(), &unit, &names)?;
+                let names = names.with_pseudonyms(self.pseudonymizer.as_ref())?;
                 self.check_side(side, &names)?;
-                record_hashes = of(IdKind::Record, &names.record_ids).packed()?;
-                subject_hashes = of(IdKind::Subject, &names.subject_ids).packed()?;
+                record_hashes = of(IdKind::Record, &names.record_ids).into_encoded()?;
+                subject_hashes = of(IdKind::Subject, &names.subject_ids).into_encoded()?;
                 end_keys = streamed.end_keys;
                 let rows = sidecar_rows(unit, names, streamed.hashes.into(), self.pseudonymizer.as_ref());
                 let records = rows.hashes.len();
                 let Streamed { unit, lengths, members, .. } = streamed;
-                (Body::Stream(Box::new(self.piece(unit, lengths, rows, members))), records)
+                (Body::Stream(Box::new(self.build_piece(unit, lengths, rows, members))), records)
             }
         };
         let numbers = Vec::new();
         Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
     }
 
-    fn piece(&self, unit: Unit, lengths: Vec<u64>, rows: SidecarColumns, members: Option<Members>) -> Piece {
+    fn build_piece(&self, unit: Unit, lengths: Vec<u64>, rows: SidecarColumns, members: Option<MemberPlaces>) -> Piece {
         let Unit { bytes, raw_bytes, crc32, .. } = unit;
         let members = members.map(|members| (Arc::new(members), 0));
-        Piece { bytes: self.pool.lend(bytes), raw_bytes, crc32, rows, lengths, members }
+        Piece { bytes: self.pool.lend_buffer(bytes), raw_bytes, crc32, rows, lengths, members }
     }
 
     /// Drops the columns of rows that are not stored.
@@ -447,10 +447,10 @@ impl Encoder {
     }
 
     /// Frames and compresses the unit.
-    fn stream(&self, framing: &dyn Framing, unit: &EncodeUnit, names: &Names) -> Result<Streamed> {
+    fn encode_stream(&self, framing: &dyn Framing, unit: &EncodeUnit, names: &Names) -> Result<Streamed> {
         let mut ends: Option<(String, String)> = None;
-        let members = self.notes_members.then(Members::default);
-        let (framed, hashes) = self.frame(framing, (unit, names), members, &mut |keys| {
+        let members = self.notes_members.then(MemberPlaces::default);
+        let (framed, hashes) = self.frame_unit(framing, (unit, names), members, &mut |keys| {
             let (Some(one), Some(other)) = (keys.first(), keys.last()) else { return Ok(()) };
             if let Some((_, last)) = &ends {
                 check_neighbours(last, one)?;
@@ -464,21 +464,21 @@ impl Encoder {
     }
 
     /// Frames the records of a unit and returns them with the hash of each; `visit` receives the keys of each piece.
-    fn frame(
+    fn frame_unit(
         &self,
         framing: &dyn Framing,
         (unit, names): (&EncodeUnit, &Names),
-        members: Option<Members>,
+        members: Option<MemberPlaces>,
         visit: &mut dyn FnMut(&[String]) -> Result<()>,
     ) -> Result<(Framed, Vec<u64>)> {
-        let mut framed = Framed { bytes: self.pool.take(0), lengths: Vec::new(), members };
+        let mut framed = Framed { bytes: self.pool.take_buffer(0), lengths: Vec::new(), members };
         let mut hashes = Vec::new();
         let mut at = 0;
         let mut first = 0;
         for piece in &unit.batches {
-            let mut keys = keys(piece, names.record_ids.as_ref().map(IdColumn::texts), first);
+            let mut keys = record_keys(piece, names.record_ids.as_ref().map(IdColumn::texts), first);
             let own = self.own_payload(piece, &keys)?;
-            let renamed = self.rename(own.as_ref().unwrap_or(&piece.payload), &mut keys);
+            let renamed = self.rename_keys(own.as_ref().unwrap_or(&piece.payload), &mut keys);
             let payload = renamed.as_ref().or(own.as_ref()).unwrap_or(&piece.payload);
             visit(&keys)?;
             first += piece.payload.len();
@@ -504,15 +504,15 @@ impl Encoder {
                     Some((_, row)) => Err(Error::input(format!(
                         "expected at least one value in row {row}, found only nulls; no member can be made of them"
                     ))
-                    .at(piece.source.name.clone())
-                    .hint("use --write rows=json")),
+                    .at_location(piece.source.name.clone())
+                    .with_hint("use --write rows=json")),
                 }
             }
             (Payload::Rows(batch), RowsAs::Tensors) => Ok(Some(match (own_columns(piece)?, self.names_members()) {
-                (Some(Payload::Rows(own)), true) => Payload::Samples(outputs::samples(&own, keys)?),
-                (Some(Payload::Rows(own)), false) => Payload::Rows(outputs::features(&own)?),
-                (_, true) => Payload::Samples(outputs::samples(batch, keys)?),
-                (_, false) => Payload::Rows(outputs::features(batch)?),
+                (Some(Payload::Rows(own)), true) => Payload::Samples(outputs::tensor_samples(&own, keys)?),
+                (Some(Payload::Rows(own)), false) => Payload::Rows(outputs::tensor_features(&own)?),
+                (_, true) => Payload::Samples(outputs::tensor_samples(batch, keys)?),
+                (_, false) => Payload::Rows(outputs::tensor_features(batch)?),
             })),
             _ => own_columns(piece),
         }
@@ -524,11 +524,11 @@ impl Encoder {
     }
 
     /// Changes keys and extensions that readers cannot accept; returns `None` if no extension changed.
-    fn rename(&self, payload: &Payload, keys: &mut [String]) -> Option<Payload> {
+    fn rename_keys(&self, payload: &Payload, keys: &mut [String]) -> Option<Payload> {
         if !self.renaming.is_active() {
             return None;
         }
-        let rename = |key: &mut String, extension| *key = self.renaming.key(std::mem::take(key), extension);
+        let rename = |key: &mut String, extension| *key = self.renaming.rename_key(std::mem::take(key), extension);
         let Payload::Samples(samples) = payload else {
             keys.iter_mut().for_each(|key| rename(key, "json".len()));
             return None;
@@ -536,7 +536,7 @@ impl Encoder {
         let mut samples = samples.clone();
         for (sample, key) in samples.iter_mut().zip(keys) {
             for part in &mut sample.parts {
-                part.extension = self.renaming.extension(&part.extension);
+                part.extension = self.renaming.rename_extension(&part.extension);
             }
             rename(key, sample.parts.iter().map(|part| part.extension.len()).max().unwrap_or_default());
         }
@@ -577,12 +577,12 @@ struct IdTexts {
 }
 
 impl IdTexts {
-    fn join(self, known: KnownColumns) -> Result<Names> {
+    fn join_ids(self, known: KnownColumns) -> Result<Names> {
         let join = |parts: Vec<StringArray>, Noted { repeats, texts }: Noted| {
             let column = match repeats {
                 _ if parts.is_empty() => return Ok(None),
                 Some(known) => IdColumn::join_known(&parts, known)?,
-                None => IdColumn::join(&parts)?,
+                None => IdColumn::join_parts(&parts)?,
             };
             Ok::<_, Error>(Some(column.encoded_as(texts)))
         };
@@ -596,7 +596,7 @@ struct Streamed {
     /// Length of each record before compression.
     lengths: Vec<u64>,
     /// Members of the records, if they are noted.
-    members: Option<Members>,
+    members: Option<MemberPlaces>,
     /// Hash of each framed record.
     hashes: Vec<u64>,
     /// Keys of the first and the last record.
@@ -607,8 +607,8 @@ struct Streamed {
 fn no_columns(unit: &EncodeUnit) -> Error {
     let place = unit.batches.first().map_or_else(String::new, |piece| piece.source.name.clone());
     Error::input("expected records with at least one field, found no fields; Parquet cannot store such rows")
-        .at(place)
-        .hint("use --to tar or tfrecord, or skip the file with --exclude")
+        .at_location(place)
+        .with_hint("use --to tar or tfrecord, or skip the file with --exclude")
 }
 
 /// Refuses two neighbouring records that readers would merge into one.
@@ -620,7 +620,7 @@ pub fn check_neighbours(last: &str, next: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!("two neighbouring records have the same key `{next}`; readers would merge them into one"))
-        .hint("choose a unique --id, or omit --id"))
+        .with_hint("choose a unique --id, or omit --id"))
 }
 
 /// What was found out about the columns of ids while they were encoded.
@@ -636,9 +636,9 @@ struct Names {
 }
 
 impl Names {
-    fn pseudonymized(self, pseudonymizer: Option<&Pseudonymizer>) -> Result<Self> {
+    fn with_pseudonyms(self, pseudonymizer: Option<&Pseudonymizer>) -> Result<Self> {
         let Some(pseudonymizer) = pseudonymizer else { return Ok(self) };
-        let pseudonymize = |ids: Option<IdColumn>| ids.map(|ids| ids.pseudonymized(pseudonymizer)).transpose();
+        let pseudonymize = |ids: Option<IdColumn>| ids.map(|ids| ids.to_pseudonymized(pseudonymizer)).transpose();
         Ok(Self { record_ids: pseudonymize(self.record_ids)?, subject_ids: pseudonymize(self.subject_ids)? })
     }
 }
@@ -657,7 +657,7 @@ fn own_columns(piece: &SourceBatch) -> Result<Option<Payload>> {
 }
 
 /// Returns the key of each record: its id, or a name made of its source and row.
-fn keys(piece: &SourceBatch, ids: Option<&StringArray>, first: usize) -> Vec<String> {
+fn record_keys(piece: &SourceBatch, ids: Option<&StringArray>, first: usize) -> Vec<String> {
     (0..piece.payload.len())
         .map(|i| match ids.filter(|ids| ids.is_valid(first + i)) {
             Some(ids) => escape_key(ids.value(first + i)),
@@ -674,7 +674,7 @@ fn sidecar_rows(
     pseudonymizer: Option<&Pseudonymizer>,
 ) -> SidecarColumns {
     let stored = |name: &str| -> Arc<str> {
-        pseudonymizer.map_or_else(|| name.into(), |pseudonymizer| pseudonymizer.source(name).into())
+        pseudonymizer.map_or_else(|| name.into(), |pseudonymizer| pseudonymizer.stored_source(name).into())
     };
     let files = unit.batches.iter().all(|p| p.source.name.is_empty());
     let mut sources = SourceRuns::default();
@@ -702,7 +702,7 @@ fn sidecar_rows(
         sources,
         rows,
         hashes: match pseudonymizer {
-            Some(pseudonymizer) => pseudonymizer.contents(hashes),
+            Some(pseudonymizer) => pseudonymizer.content_hashes(hashes),
             None => hashes,
         },
         fingerprints: (!fingerprints.is_empty()).then(|| fingerprint_column(&fingerprints)),

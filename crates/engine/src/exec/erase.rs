@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{
     compact::RowGroups,
     copy::{Records, twice_in_a_row},
-    encode::{framing, parquet_encoder, sorted_parquet_encoder},
+    encode::{framing_for, parquet_encoder, sorted_parquet_encoder},
     rewrite::Rewriter,
     shard::{FinishedShard, ParquetShardWriter, ShardNaming, StreamShardWriter},
 };
@@ -31,7 +31,7 @@ use crate::{
     codec::{Codec, stream},
     dataset::{
         ContentHashes, FrameTable, NewShard, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Run, RunTable,
-        Scattered, ShardMeta, ShardOrder, SidecarRow, numbered, read_frames, read_sidecar, read_sidecar_rows,
+        Scattered, ShardMeta, ShardOrder, SidecarRow, numbered_rows, read_frames, read_sidecar, read_sidecar_rows,
         sidecar_batches, token_of,
     },
     error::{Error, Result},
@@ -104,7 +104,7 @@ pub struct ExpectedShard {
 
 impl RewrittenShard {
     /// Returns the expected content of the new shard; `None` if there is none.
-    pub fn expected(&self) -> Option<ExpectedShard> {
+    pub fn expected_shard(&self) -> Option<ExpectedShard> {
         let finished = self.finished.as_ref()?;
         Some(ExpectedShard { shard: finished.shard.meta.clone(), rows: self.rows })
     }
@@ -115,7 +115,7 @@ impl Eraser<'_> {
     ///
     /// # Errors
     /// Fails if the shard is damaged or the store fails.
-    pub fn erase(&self, affected: &AffectedShard) -> Result<RewrittenShard> {
+    pub fn rewrite_shard(&self, affected: &AffectedShard) -> Result<RewrittenShard> {
         self.rewriter.cancel.check()?;
         let mut rewritten = RewrittenShard {
             finished: None,
@@ -129,11 +129,11 @@ impl Eraser<'_> {
             return Ok(rewritten);
         }
         self.rewriter.verify_checksum(&affected.shard)?;
-        let mut finished = match framing(affected.naming.format) {
-            None => self.rows(affected, &mut rewritten)?,
+        let mut finished = match framing_for(affected.naming.format) {
+            None => self.rewrite_rows(affected, &mut rewritten)?,
             Some(framing) => {
-                let copied = self.stream(affected, framing.as_ref(), &mut rewritten);
-                copied.map_err(|e| self.placed(e, &affected.shard))?
+                let copied = self.rewrite_stream(affected, framing.as_ref(), &mut rewritten);
+                copied.map_err(|e| self.locate_error(e, &affected.shard))?
             }
         };
         let shard = &mut finished.shard;
@@ -147,7 +147,7 @@ impl Eraser<'_> {
             let set = format!("{}-{}", affected.naming.tag.replace('/', "-"), affected.number);
             shard.meta.order = Some(ShardOrder { order: order.order.clone(), set: set.clone() });
             if affected.runs.iter().any(|run| run.scattered.is_some()) {
-                let numbers = self.scatter(affected, &set, shard, &mut rewritten)?;
+                let numbers = self.write_number_tables(affected, &set, shard, &mut rewritten)?;
                 finished.staged.insert(0, numbers);
             }
         }
@@ -165,27 +165,27 @@ impl Eraser<'_> {
         self.rewriter.verify_checksum(shard)?;
         let differs = |what: &str| {
             Err(Error::inconsistent_output(format!("expected only the kept records in the new shard, found {what}"))
-                .at(self.rewriter.place(shard)))
+                .at_location(self.rewriter.location_of(shard)))
         };
         if let Some(expected) = rows {
-            let file = self.rewriter.open(shard)?;
+            let file = self.rewriter.open_shard(shard)?;
             let mut rows = Xxh3Default::new();
-            for batch in file.batches(BATCH_ROWS) {
-                chain(&mut rows, &batch?);
+            for batch in file.into_batches(BATCH_ROWS) {
+                chain_hashes(&mut rows, &batch?);
             }
             return if rows.digest() == *expected { Ok(()) } else { differs("other rows") };
         }
         let rows = read_sidecar(self.rewriter.store(), &shard.sidecar())?;
-        let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
+        let extents: Vec<RecordExtents> = rows.iter().map(RecordExtents::from_batch).collect::<Result<_>>()?;
         let last =
             extents.iter().rev().find_map(|batch| batch.offsets.values().last().zip(batch.lengths.values().last()));
         let body = last.map_or(0, |(offset, length)| offset + length);
         let mut proof = Records::new(extents, body, false, self.hashes.clone())?;
-        let mut source = stream::decoder(shard.codec, self.rewriter.store().read(&shard.path)?)?;
+        let mut source = stream::open_shard_decoder(shard.codec, self.rewriter.store().read(&shard.path)?)?;
         let mut left = source.by_ref().take(body);
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            let n = left.read(&mut buffer).map_err(|e| Error::from(e).at(self.rewriter.place(shard)))?;
+            let n = left.read(&mut buffer).map_err(|e| Error::from(e).at_location(self.rewriter.location_of(shard)))?;
             if n == 0 {
                 break;
             }
@@ -195,9 +195,9 @@ impl Eraser<'_> {
     }
 
     /// Decodes a Parquet shard and encodes the rows that are kept.
-    fn rows(&self, affected: &AffectedShard, rewritten: &mut RewrittenShard) -> Result<FinishedShard> {
+    fn rewrite_rows(&self, affected: &AffectedShard, rewritten: &mut RewrittenShard) -> Result<FinishedShard> {
         let shard = &affected.shard;
-        let file = self.rewriter.open(shard)?;
+        let file = self.rewriter.open_shard(shard)?;
         let schema = schema_of(&unite_lists(&Fields::empty(), file.schema().fields()));
         let parquet = match &shard.order {
             Some(order) => sorted_parquet_encoder(shard.codec, &schema, &order.order, Vec::new())?,
@@ -207,17 +207,17 @@ impl Eraser<'_> {
         let mut rows = Xxh3Default::new();
         let mut pending = RowGroups::new(&parquet, self.rewriter.row_group);
         let mut filter = RowFilter::new(&affected.ordinals);
-        for batch in file.batches(BATCH_ROWS) {
+        for batch in file.into_batches(BATCH_ROWS) {
             self.rewriter.cancel.check()?;
-            let batch = cast_to(&filter.filter(&batch?)?, &schema)?;
-            chain(&mut rows, &batch);
+            let batch = cast_to(&filter.filter_batch(&batch?)?, &schema)?;
+            chain_hashes(&mut rows, &batch);
             pending.push(batch, &mut out)?;
         }
         filter.finish(shard)?;
         pending.finish(&mut out)?;
         let mut filter = RowFilter::new(&affected.ordinals);
         for batch in sidecar_batches(self.rewriter.dataset.store(), &shard.sidecar(), BATCH_ROWS)? {
-            out.append_sidecar(&filter.filter(&batch?)?)?;
+            out.append_sidecar(&filter.filter_batch(&batch?)?)?;
         }
         filter.finish(shard)?;
         rewritten.rows = Some(rows.digest());
@@ -226,7 +226,7 @@ impl Eraser<'_> {
     }
 
     /// Copies the records that are kept.
-    fn stream(
+    fn rewrite_stream(
         &self,
         affected: &AffectedShard,
         framing: &dyn Framing,
@@ -238,11 +238,11 @@ impl Eraser<'_> {
             self.check_seams(affected)?;
         }
         let mut out = StreamShardWriter::create(self.rewriter.store(), framing, &affected.naming, affected.number)?;
-        let extents: Vec<RecordExtents> = sidecar.iter().map(RecordExtents::of_batch).collect::<Result<_>>()?;
+        let extents: Vec<RecordExtents> = sidecar.iter().map(RecordExtents::from_batch).collect::<Result<_>>()?;
         let plain = shard.codec == Codec::None;
-        let pieces = pieces(&extents, &affected.ordinals, if plain { shard.body_bytes } else { 0 });
+        let pieces = plan_pieces(&extents, &affected.ordinals, if plain { shard.body_bytes } else { 0 });
         let body = pieces.last().map_or(0, |piece| piece.end);
-        let mut copying = Copying {
+        let mut copying = ErasingCopy {
             eraser: self,
             shard,
             out: &mut out,
@@ -254,18 +254,18 @@ impl Eraser<'_> {
         };
         let frames = if plain { None } else { read_frames(self.rewriter.dataset.store(), &shard.sidecar())? };
         match frames {
-            _ if plain => copying.plain()?,
-            Some(frames) => copying.units(&frames)?,
-            None => copying.whole()?,
+            _ if plain => copying.copy_uncompressed()?,
+            Some(frames) => copying.copy_units(&frames)?,
+            None => copying.copy_recompressed()?,
         }
-        let Copying { proof, removed, copied, reencoded, .. } = copying;
+        let ErasingCopy { proof, removed, copied, reencoded, .. } = copying;
         proof.finish()?;
         (rewritten.bytes_copied, rewritten.bytes_reencoded) = (copied, reencoded);
         let mut filter = RowFilter::new(&affected.ordinals);
         for batch in &sidecar {
-            let kept = filter.filter(batch)?;
-            let extents = RecordExtents::of_batch(&kept)?;
-            for (rows, shift) in shifts(extents.offsets.values(), &removed) {
+            let kept = filter.filter_batch(batch)?;
+            let extents = RecordExtents::from_batch(&kept)?;
+            for (rows, shift) in row_shifts(extents.offsets.values(), &removed) {
                 out.append_sidecar(&kept.slice(rows.start, rows.len()), -i128::from(shift))?;
             }
         }
@@ -285,16 +285,16 @@ impl Eraser<'_> {
         let mut rows = ends.clone();
         rows.dedup();
         let found = read_sidecar_rows(self.rewriter.dataset.store(), &affected.shard.sidecar(), &rows)?;
-        let id = |row: &u64| rows.binary_search(row).ok().and_then(|at| found.get(at)).map(SidecarRow::id);
+        let id = |row: &u64| rows.binary_search(row).ok().and_then(|at| found.get(at)).map(SidecarRow::id_or_origin);
         match ends.chunks_exact(2).find(|pair| id(&pair[0]) == id(&pair[1])) {
             None => Ok(()),
             Some(pair) => Err(twice_in_a_row(token_of(&id(&pair[0]).unwrap_or_default()))
-                .hint("erase that record, too, or convert the sources again with a unique --id")),
+                .with_hint("erase that record, too, or convert the sources again with a unique --id")),
         }
     }
 
     /// Writes the tables of numbers and places of a sorted shard.
-    fn scatter(
+    fn write_number_tables(
         &self,
         affected: &AffectedShard,
         set: &str,
@@ -306,7 +306,7 @@ impl Eraser<'_> {
         let mut numbers = NumbersWriter::create(store.as_ref(), &shard.meta.path)?;
         let mut pairs: Vec<(u64, u64)> = Vec::new();
         let mut holes = affected.ordinals.iter().peekable();
-        for (ordinal, known) in (0_u64..).zip(numbered(store, &live, self.runs)?) {
+        for (ordinal, known) in (0_u64..).zip(numbered_rows(store, &live, self.runs)?) {
             let known = known?.ok_or_else(|| Error::integrity(format!("row {ordinal} has no record number")))?;
             if holes.next_if_eq(&&ordinal).is_some() {
                 continue;
@@ -324,13 +324,13 @@ impl Eraser<'_> {
         numbers.finish()
     }
 
-    fn placed(&self, error: Error, shard: &ShardMeta) -> Error {
-        if error.place().source.is_none() { error.at(self.rewriter.place(shard)) } else { error }
+    fn locate_error(&self, error: Error, shard: &ShardMeta) -> Error {
+        if error.place().source.is_none() { error.at_location(self.rewriter.location_of(shard)) } else { error }
     }
 }
 
 /// Adds the hashes of rows to a chain.
-fn chain(rows: &mut Xxh3Default, batch: &RecordBatch) {
+fn chain_hashes(rows: &mut Xxh3Default, batch: &RecordBatch) {
     row_hashes(batch).iter().for_each(|hash| rows.update(&hash.to_le_bytes()));
 }
 
@@ -365,7 +365,7 @@ impl<'a> RowFilter<'a> {
         Self { holes, at: 0 }
     }
 
-    fn filter(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn filter_batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let end = self.at + batch.num_rows() as u64;
         let count = self.holes.partition_point(|hole| *hole < end);
         let (now, rest) = self.holes.split_at(count);
@@ -384,13 +384,14 @@ impl<'a> RowFilter<'a> {
         if self.at == shard.records {
             return Ok(());
         }
-        Err(Error::integrity(format!("expected {} records, found {}", shard.records, self.at)).at(shard.path.clone()))
+        Err(Error::integrity(format!("expected {} records, found {}", shard.records, self.at))
+            .at_location(shard.path.clone()))
     }
 }
 
 /// What is done with consecutive raw bytes of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum PieceAction {
     Keep,
     Drop,
     /// Bytes between records: kept unless they contain an erased id.
@@ -398,39 +399,39 @@ enum Action {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Piece {
+struct RawPiece {
     end: u64,
-    action: Action,
+    action: PieceAction,
 }
 
 /// Divides the raw bytes of a shard up to its last record, or to `body` if that is larger.
-fn pieces(extents: &[RecordExtents], holes: &[u64], body: u64) -> Vec<Piece> {
-    let mut out: Vec<Piece> = Vec::new();
-    let mut push = |end: u64, action: Action| match out.last_mut() {
-        Some(last) if last.action == action && action != Action::Gap => last.end = end,
-        _ => out.push(Piece { end, action }),
+fn plan_pieces(extents: &[RecordExtents], holes: &[u64], body: u64) -> Vec<RawPiece> {
+    let mut out: Vec<RawPiece> = Vec::new();
+    let mut push = |end: u64, action: PieceAction| match out.last_mut() {
+        Some(last) if last.action == action && action != PieceAction::Gap => last.end = end,
+        _ => out.push(RawPiece { end, action }),
     };
     let (mut at, mut ordinal) = (0, 0);
     let mut holes = holes.iter().peekable();
     for batch in extents {
         for (offset, length) in batch.offsets.values().iter().zip(batch.lengths.values()) {
             if *offset > at {
-                push(*offset, Action::Gap);
+                push(*offset, PieceAction::Gap);
             }
             at = offset.saturating_add(*length);
-            push(at, if holes.next_if_eq(&&ordinal).is_some() { Action::Drop } else { Action::Keep });
+            push(at, if holes.next_if_eq(&&ordinal).is_some() { PieceAction::Drop } else { PieceAction::Keep });
             ordinal += 1;
         }
     }
     if body > at {
-        push(body, Action::Gap);
+        push(body, PieceAction::Gap);
     }
     out
 }
 
 /// Groups rows whose records move by the same number of bytes, given their offsets and the removed ranges (offset,
 /// bytes).
-fn shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize>, u64)> {
+fn row_shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize>, u64)> {
     let mut out: Vec<(std::ops::Range<usize>, u64)> = Vec::new();
     let (mut before, mut shift) = (0, 0);
     for (row, offset) in offsets.iter().enumerate() {
@@ -447,39 +448,39 @@ fn shifts(offsets: &[u64], removed: &[(u64, u64)]) -> Vec<(std::ops::Range<usize
 }
 
 /// State of copying a shard of framed records.
-struct Copying<'a> {
+struct ErasingCopy<'a> {
     eraser: &'a Eraser<'a>,
     shard: &'a ShardMeta,
     out: &'a mut StreamShardWriter,
     proof: Records,
-    pieces: &'a [Piece],
+    pieces: &'a [RawPiece],
     /// Offset and length of each removed range.
     removed: Vec<(u64, u64)>,
     copied: u64,
     reencoded: u64,
 }
 
-impl Copying<'_> {
+impl ErasingCopy<'_> {
     /// Copies an uncompressed shard from file to file.
-    fn plain(&mut self) -> Result<()> {
+    fn copy_uncompressed(&mut self) -> Result<()> {
         let mut source = self.eraser.rewriter.store().read(&self.shard.path)?;
         let mut at = 0;
         for (number, piece) in self.pieces.iter().enumerate() {
             self.eraser.rewriter.cancel.check()?;
             let bytes = piece.end - at;
             match piece.action {
-                Action::Keep => {
+                PieceAction::Keep => {
                     let proof = &mut self.proof;
                     let taken = self.out.append_from(&mut source, bytes, &mut |piece| proof.update(piece))?;
                     self.out.end_bytes(taken, 0, &stream::Frames::default());
                     self.copied += taken;
                 }
-                Action::Gap if bytes <= MAX_GAP_BYTES => {
+                PieceAction::Gap if bytes <= MAX_GAP_BYTES => {
                     let mut gap = Vec::new();
                     source.by_ref().take(bytes).read_to_end(&mut gap)?;
                     self.proof.update(&gap)?;
                     // A tar member of a folder precedes its files, and its name may be an erased one.
-                    let before = self.pieces.get(number + 1).is_some_and(|next| next.action == Action::Drop);
+                    let before = self.pieces.get(number + 1).is_some_and(|next| next.action == PieceAction::Drop);
                     if (before && !is_global(&gap)) || self.contains_erased_id(&gap) {
                         self.removed.push((at, bytes));
                     } else {
@@ -488,8 +489,8 @@ impl Copying<'_> {
                         self.copied += bytes;
                     }
                 }
-                Action::Drop | Action::Gap => {
-                    self.skip(&mut source, bytes)?;
+                PieceAction::Drop | PieceAction::Gap => {
+                    self.skip_bytes(&mut source, bytes)?;
                     self.removed.push((at, bytes));
                 }
             }
@@ -499,10 +500,10 @@ impl Copying<'_> {
     }
 
     /// Copies a shard unit by unit; units without removed bytes are copied as stored.
-    fn units(&mut self, frames: &FrameTable) -> Result<()> {
+    fn copy_units(&mut self, frames: &FrameTable) -> Result<()> {
         let mut source = self.eraser.rewriter.store().read(&self.shard.path)?;
-        std::io::copy(&mut source.by_ref().take(frames.stored().0), &mut std::io::sink())?;
-        let units = frames.frames();
+        std::io::copy(&mut source.by_ref().take(frames.stored_range().0), &mut std::io::sink())?;
+        let units = frames.to_frames();
         let mut at = 0;
         for (stored_bytes, raw_bytes) in units.units().unwrap_or_default() {
             self.eraser.rewriter.cancel.check()?;
@@ -531,14 +532,15 @@ impl Copying<'_> {
     }
 
     /// Rewrites a shard that another program compressed as one stream: everything is compressed again, in units.
-    fn whole(&mut self) -> Result<()> {
-        let mut source = stream::decoder(self.shard.codec, self.eraser.rewriter.store().read(&self.shard.path)?)?;
+    fn copy_recompressed(&mut self) -> Result<()> {
+        let mut source =
+            stream::open_shard_decoder(self.shard.codec, self.eraser.rewriter.store().read(&self.shard.path)?)?;
         let (mut at, mut kept) = (0, Vec::new());
         for piece in self.pieces {
             self.eraser.rewriter.cancel.check()?;
             let mut left = piece.end - at;
-            if piece.action != Action::Keep {
-                self.skip(&mut source, left)?;
+            if piece.action != PieceAction::Keep {
+                self.skip_bytes(&mut source, left)?;
                 self.removed.push((at, left));
                 left = 0;
             }
@@ -573,7 +575,7 @@ impl Copying<'_> {
             }
             let to = piece.end.min(end);
             let range = usize::try_from(at - start).ok()?..usize::try_from(to - start).ok()?;
-            if piece.action == Action::Keep {
+            if piece.action == PieceAction::Keep {
                 kept.extend_from_slice(&raw[range]);
             } else {
                 all = false;
@@ -585,7 +587,7 @@ impl Copying<'_> {
     }
 
     /// Reads and verifies bytes without copying them.
-    fn skip(&mut self, source: &mut dyn Read, bytes: u64) -> Result<()> {
+    fn skip_bytes(&mut self, source: &mut dyn Read, bytes: u64) -> Result<()> {
         let mut buffer = vec![0; READ_BYTES];
         let mut left = source.take(bytes);
         loop {
@@ -626,10 +628,10 @@ mod tests {
     #[test]
     fn pieces_cover_every_byte_and_join_neighbours() {
         let batches = [extents(&[(0, 10), (10, 5), (15, 5)]), extents(&[(24, 6), (30, 10)])];
-        let fates = |holes: &[u64], body| -> Vec<(u64, Action)> {
-            pieces(&batches, holes, body).iter().map(|piece| (piece.end, piece.action)).collect()
+        let fates = |holes: &[u64], body| -> Vec<(u64, PieceAction)> {
+            plan_pieces(&batches, holes, body).iter().map(|piece| (piece.end, piece.action)).collect()
         };
-        use Action::{Drop, Gap, Keep};
+        use PieceAction::{Drop, Gap, Keep};
         assert_eq!(fates(&[], 40), [(20, Keep), (24, Gap), (40, Keep)]);
         assert_eq!(
             fates(&[1, 4], 44),
@@ -640,9 +642,9 @@ mod tests {
 
     #[test]
     fn rows_move_by_what_was_removed_before_them() {
-        assert_eq!(shifts(&[0, 15, 24], &[(10, 5), (20, 4)]), [(0..1, 0), (1..2, 5), (2..3, 9)]);
-        assert_eq!(shifts(&[0, 10], &[]), [(0..2, 0)]);
-        assert!(shifts(&[], &[(0, 1)]).is_empty());
+        assert_eq!(row_shifts(&[0, 15, 24], &[(10, 5), (20, 4)]), [(0..1, 0), (1..2, 5), (2..3, 9)]);
+        assert_eq!(row_shifts(&[0, 10], &[]), [(0..2, 0)]);
+        assert!(row_shifts(&[], &[(0, 1)]).is_empty());
     }
 
     #[test]
@@ -656,7 +658,7 @@ mod tests {
             until: None,
             since: None,
             scattered: None,
-            beside: crate::dataset::Beside::nothing(),
+            beside: crate::dataset::Beside::placeholder(),
         };
         let naming = ShardNaming {
             tag: "t".into(),
@@ -666,7 +668,7 @@ mod tests {
             fingerprints: false,
         };
         let affected = |ordinals: &[u64]| AffectedShard {
-            shard: ShardMeta { path: "s".into(), records: 15, version: Version(1), ..ShardMeta::nothing() },
+            shard: ShardMeta { path: "s".into(), records: 15, version: Version(1), ..ShardMeta::placeholder() },
             runs: vec![run(100, 10, 0), run(50, 5, 10)],
             ordinals: ordinals.to_vec(),
             naming: naming.clone(),

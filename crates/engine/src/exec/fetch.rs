@@ -58,7 +58,7 @@ impl Fetcher<'_> {
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) naming an object that does not match its seal; when a store
     /// fails. Objects that had arrived whole keep their names.
-    pub fn fetch(&self, mut wanted: Vec<Wanted>) -> Result<()> {
+    pub fn fetch_objects(&self, mut wanted: Vec<Wanted>) -> Result<()> {
         // The largest first, so that no thread is left with one at the end.
         wanted.sort_by(|a, b| (b.bytes, &a.object.path).cmp(&(a.bytes, &b.object.path)));
         let queue = Mutex::new(VecDeque::from(wanted));
@@ -66,7 +66,7 @@ impl Fetcher<'_> {
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
                 scope.spawn(|| {
-                    if let Err(error) = self.work(&queue, &stop) {
+                    if let Err(error) = self.run_worker(&queue, &stop) {
                         stop.store(true, Ordering::Relaxed);
                         failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     }
@@ -77,7 +77,7 @@ impl Fetcher<'_> {
     }
 
     /// Copies objects until none is left or another thread has failed.
-    fn work(&self, queue: &Mutex<VecDeque<Wanted>>, stop: &AtomicBool) -> Result<()> {
+    fn run_worker(&self, queue: &Mutex<VecDeque<Wanted>>, stop: &AtomicBool) -> Result<()> {
         let mut batch = Batch { to: self.to, staged: Vec::new(), bytes: 0 };
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let result = loop {
@@ -85,19 +85,19 @@ impl Fetcher<'_> {
                 break Ok(());
             }
             let Some(wanted) = next() else { break Ok(()) };
-            match self.one(&wanted, stop).and_then(|staged| batch.add(staged, &wanted)) {
+            match self.fetch_object(&wanted, stop).and_then(|staged| batch.add_staged(staged, &wanted)) {
                 Ok(()) => {}
                 Err(error) => break Err(error),
             }
         };
         // What has arrived need not be fetched again, whatever happened to others.
-        let named = batch.publish();
+        let named = batch.publish_staged();
         result.and(named)
     }
 
     /// Copies an object; `None` if another thread has failed meanwhile.
-    fn one(&self, wanted: &Wanted, stop: &AtomicBool) -> Result<Option<Staged>> {
-        let mut sink = self.to.create(&wanted.object.path)?;
+    fn fetch_object(&self, wanted: &Wanted, stop: &AtomicBool) -> Result<Option<Staged>> {
+        let mut sink = self.to.create_sink(&wanted.object.path)?;
         let mut stopped = false;
         let copied = copy_sealed(self.from, &wanted.object, &mut |bytes| {
             self.cancel.check()?;
@@ -125,19 +125,19 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn add(&mut self, staged: Option<Staged>, wanted: &Wanted) -> Result<()> {
+    fn add_staged(&mut self, staged: Option<Staged>, wanted: &Wanted) -> Result<()> {
         let Some(staged) = staged else { return Ok(()) };
         if wanted.replaces {
-            return self.to.replace(vec![staged]);
+            return self.to.replace_staged(vec![staged]);
         }
         self.staged.push(staged);
         self.bytes += wanted.bytes;
-        if self.staged.len() >= NAMED_TOGETHER || self.bytes >= BYTES_TOGETHER { self.publish() } else { Ok(()) }
+        if self.staged.len() >= NAMED_TOGETHER || self.bytes >= BYTES_TOGETHER { self.publish_staged() } else { Ok(()) }
     }
 
-    fn publish(&mut self) -> Result<()> {
+    fn publish_staged(&mut self) -> Result<()> {
         self.bytes = 0;
         let staged = std::mem::take(&mut self.staged);
-        if staged.is_empty() { Ok(()) } else { self.to.publish(staged) }
+        if staged.is_empty() { Ok(()) } else { self.to.publish_staged(staged) }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     encode::SourceBatch,
-    gates::{Effects, GatedBlock, Gates, Place, SideRecords},
+    gates::{BlockPlace, Effects, GatedBlock, Gates, SideRecords},
     rejects::{RejectLine, RejectsFile},
     separated::Separated,
     source::SourceFacts,
@@ -21,8 +21,8 @@ use crate::{
     events::{Event, Observer},
     format::{Framing, TypeMismatch},
     record::{
-        IGNORED_NAMES, Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, named, numbers::Numbers, side::Side,
-        sparse::Sparsity,
+        IGNORED_NAMES, Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, list_names, numbers::Numbers,
+        side::Side, sparse::Sparsity,
     },
 };
 
@@ -241,46 +241,46 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
     }
 
-    fn tally(&self) -> MutexGuard<'a, Tally> {
+    fn lock_tally(&self) -> MutexGuard<'a, Tally> {
         self.setup.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the records that are passed on ready.
-    fn process(&mut self, read: ReadOutcome) -> Result<()> {
+    fn process_outcome(&mut self, read: ReadOutcome) -> Result<()> {
         match read {
             ReadOutcome::Entered { source, part } => {
                 self.enter_part(source, &part);
                 Ok(())
             }
             ReadOutcome::End { source, hash } => {
-                self.enter(source);
-                self.tally().sources[source].hash = hash;
+                self.enter_source(source);
+                self.lock_tally().sources[source].hash = hash;
                 Ok(())
             }
-            ReadOutcome::Broken { source, error, records } => self.broken(source, &error, records),
+            ReadOutcome::Broken { source, error, records } => self.note_broken_source(source, &error, records),
             ReadOutcome::Mismatch { source, mismatch } => {
-                let error = mismatch.error().at(self.setup.sources[source].file.uri()).byte(mismatch.byte);
-                self.tally().mismatch = Some((source, mismatch));
+                let error = mismatch.error().at_location(self.setup.sources[source].file.uri()).at_byte(mismatch.byte);
+                self.lock_tally().mismatch = Some((source, mismatch));
                 Err(error)
             }
             ReadOutcome::Parsed { source, offset, gated } => {
-                if self.enter(source) {
+                if self.enter_source(source) {
                     self.position.first_offset = offset;
                 }
-                self.block(source, gated)
+                self.process_block(source, gated)
             }
         }
     }
 
     /// Notes that records of `source` follow; returns true if they are its first.
-    fn enter(&mut self, source: usize) -> bool {
+    fn enter_source(&mut self, source: usize) -> bool {
         if self.position.source == Some(source) {
             return false;
         }
         self.move_to(Position { source: Some(source), ..Position::default() });
         let facts = &self.setup.sources[source];
         {
-            let mut tally = self.tally();
+            let mut tally = self.lock_tally();
             tally.blank_lines += facts.blank_lines;
             tally.skipped_lines += facts.lines_skipped;
         }
@@ -301,7 +301,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         if let Some(source) = position.source {
             let before = self.setup.sources.get(self.position.source.unwrap_or(0)..source).unwrap_or_default();
             self.read_before += before.iter().map(|facts| facts.bytes).sum::<u64>();
-            self.tally().sources[source].first_record = self.accepted;
+            self.lock_tally().sources[source].first_record = self.accepted;
         }
         if self.position.source != position.source {
             self.records_before += self.position.records;
@@ -312,12 +312,12 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.position = position;
     }
 
-    fn broken(&mut self, source: usize, error: &Error, records: u64) -> Result<()> {
-        self.enter(source);
+    fn note_broken_source(&mut self, source: usize, error: &Error, records: u64) -> Result<()> {
+        self.enter_source(source);
         let first = self.position.records + 1;
         self.position.records += records;
         {
-            let mut tally = self.tally();
+            let mut tally = self.lock_tally();
             tally.records_in += records;
             tally.rejected += records;
             tally.sources[source].records += records;
@@ -326,38 +326,41 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         if self.setup.on_error != OnError::Quarantine {
             return Ok(());
         }
-        self.rejects_file()?.fault(first, records, error)
+        self.rejects_file()?.write_fault(first, records, error)
     }
 
     fn rejects_file(&self) -> Result<&'a RejectsFile> {
         self.setup.rejects.ok_or_else(|| Error::internal("there is no file for rejects"))
     }
 
-    fn block(&mut self, source: usize, mut gated: GatedBlock) -> Result<()> {
+    fn process_block(&mut self, source: usize, mut gated: GatedBlock) -> Result<()> {
         let facts = &self.setup.sources[source];
         if facts.name.columns.is_none() {
-            let tables = gated.blocks().filter_map(|block| match &block.payload {
+            let tables = gated.record_blocks().filter_map(|block| match &block.payload {
                 Payload::Rows(batch) => Some(batch),
                 Payload::Samples(_) => None,
             });
-            tables.into_iter().try_for_each(|batch| self.sparsity.add(batch)).map_err(|e| e.at(facts.file.uri()))?;
+            tables
+                .into_iter()
+                .try_for_each(|batch| self.sparsity.add_records(batch))
+                .map_err(|e| e.at_location(facts.file.uri()))?;
         }
         let (records, base) = (gated.records_in(), self.position.records);
-        gated.blocks().for_each(|block| self.look_for_separated(source, &block.payload));
-        let bytes_in = self.account(source, &gated);
+        gated.record_blocks().for_each(|block| self.look_for_separated(source, &block.payload));
+        let bytes_in = self.take_input_bytes(source, &gated);
         let (sources, starts) = (self.setup.sources, self.starts.as_slice());
-        let place = Place { sources, starts, source, base, before: self.records_before };
+        let place = BlockPlace { sources, starts, source, base, before: self.records_before };
         self.setup.gates.list.iter().try_for_each(|gate| gate.pass_in_order(&mut gated, &place))?;
         let GatedBlock { block, sides, effects, .. } = gated;
         for reject in &block.rejects {
-            self.reject(source, reject, self.setup.on_error)?;
+            self.report_reject(source, reject, self.setup.on_error)?;
         }
         let quiet = if self.setup.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
         for reject in &effects.rejected {
-            self.reject(source, reject, quiet)?;
+            self.report_reject(source, reject, quiet)?;
         }
         for remark in &block.remarks {
-            self.remark(source, *remark);
+            self.add_remark(source, *remark);
         }
         // One more than is named says that there are others.
         let room = IGNORED_NAMES + 1 - self.ignored.len();
@@ -380,7 +383,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
 
     /// Adds what became of the records of a block to the counts of the run.
     fn count_records(&self, source: usize, records: u64, block: &RecordBlock, effects: &Effects) {
-        let mut tally = self.tally();
+        let mut tally = self.lock_tally();
         tally.records_in += records;
         tally.rejected += (block.rejects.len() + effects.rejected.len()) as u64 + effects.erased;
         tally.erased += effects.erased;
@@ -405,12 +408,12 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         let records = SourceBatch {
             source: Arc::clone(&self.setup.sources[source].name),
             rows: match block.rows.as_slice() {
-                [] => Numbers::counting(base + 1, block.payload.len()),
+                [] => Numbers::counting_from(base + 1, block.payload.len()),
                 rows => rows.iter().map(|row| base + u64::from(*row) + 1).collect::<Vec<u64>>().into(),
             },
             hashes: match self.setup.sources[source].stores_hashes {
-                true => Numbers::shared(block.hashes, block.sharing),
-                false => Numbers::same(0, block.payload.len()),
+                true => Numbers::shared_by(block.hashes, block.sharing),
+                false => Numbers::repeat_number(0, block.payload.len()),
             },
             fingerprints: match self.setup.fingerprints {
                 true => block.fingerprints.into_iter().flatten().collect(),
@@ -427,7 +430,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     /// bytes of input since its last records.
     fn count_side(&mut self, source: usize, side: Side, records: usize) -> u64 {
         let number = usize::from(side);
-        let mut tally = self.tally();
+        let mut tally = self.lock_tally();
         let Some(side) = self.by_side.get_mut(number) else { return 0 };
         let first = tally.firsts.get_mut(number).and_then(|firsts| firsts.get_mut(source)).filter(|_| records > 0);
         if let Some(first) = first {
@@ -439,11 +442,11 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
 
     /// Returns the stored bytes of input since the last records. What no record accounts for, such as a header or a
     /// broken part, counts with the first records of the next source.
-    fn account(&mut self, source: usize, gated: &GatedBlock) -> u64 {
+    fn take_input_bytes(&mut self, source: usize, gated: &GatedBlock) -> u64 {
         let facts = &self.setup.sources[source];
         if facts.is_samples() {
             // Each file counts as its member does, because many may be smaller than their headers.
-            let samples = gated.blocks().filter_map(|block| match &block.payload {
+            let samples = gated.record_blocks().filter_map(|block| match &block.payload {
                 Payload::Samples(samples) => Some(samples),
                 Payload::Rows(_) => None,
             });
@@ -457,8 +460,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     }
 
     /// Adds to the remarks about the current source.
-    fn remark(&mut self, source: usize, remark: Remark) {
-        let line = self.line(source, remark.line);
+    fn add_remark(&mut self, source: usize, remark: Remark) {
+        let line = self.source_line(source, remark.line);
         match self.position.remarks.iter_mut().find(|one| one.why == remark.why) {
             Some(one) => one.count += remark.count,
             None => self.position.remarks.push(Remark { line, ..remark }),
@@ -473,7 +476,9 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             let name = &self.setup.sources[source].name.name;
             self.setup.observer.event(Event::Note(format!("{name}, line {line}: {why}{more}")));
         }
-        if let Some(note) = std::mem::take(&mut self.position.separated).note(&self.setup.sources[source].name.name) {
+        if let Some(note) =
+            std::mem::take(&mut self.position.separated).repeated_keys_note(&self.setup.sources[source].name.name)
+        {
             self.setup.observer.event(Event::Note(note));
         }
     }
@@ -483,7 +488,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         let facts = &self.setup.sources[source];
         let (Payload::Samples(samples), false) = (payload, facts.is_samples()) else { return };
         for sample in samples {
-            self.position.separated.add(&sample.key, sample.parts.iter().map(|part| part.extension.as_str()));
+            self.position.separated.add_sample(&sample.key, sample.parts.iter().map(|part| part.extension.as_str()));
         }
     }
 
@@ -492,7 +497,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         let names = std::mem::take(&mut self.ignored);
         if !names.is_empty() {
             let more = if names.len() > IGNORED_NAMES { ", and others" } else { "" };
-            let names = named(&names[..names.len().min(IGNORED_NAMES)], 0);
+            let names = list_names(&names[..names.len().min(IGNORED_NAMES)], 0);
             self.setup.observer.event(Event::Note(format!(
                 "ignored archive members, which hold data but are leftovers of a system or of an unknown type: \
                  {names}{more}"
@@ -500,13 +505,13 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
     }
 
-    fn reject(&mut self, source: usize, reject: &Reject, on_error: OnError) -> Result<()> {
+    fn report_reject(&mut self, source: usize, reject: &Reject, on_error: OnError) -> Result<()> {
         if on_error == OnError::Skip {
             return Ok(());
         }
         let facts = &self.setup.sources[source];
         let places = !facts.is_samples() && !facts.by_row;
-        let line = if places { self.line(source, reject.line) } else { 0 };
+        let line = if places { self.source_line(source, reject.line) } else { 0 };
         let row = self.position.records + u64::from(reject.row) + 1;
         match on_error {
             OnError::Quarantine => {
@@ -525,15 +530,15 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             }
             _ => {
                 let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
-                let mut error = Error::input(reason).hint(facts.hint(&reject.raw));
+                let mut error = Error::input(reason).with_hint(facts.error_hint(&reject.raw));
                 if !facts.is_samples() {
-                    error = error.at(facts.file.uri());
+                    error = error.at_location(facts.file.uri());
                 }
                 if places {
-                    error = error.line(line).byte(reject.byte);
+                    error = error.at_line(line).at_byte(reject.byte);
                 }
                 if let Some(column) = &reject.column {
-                    error = error.column(column.clone());
+                    error = error.in_column(column.clone());
                 }
                 Err(error)
             }
@@ -541,7 +546,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     }
 
     /// Returns the number of a line of the current split within its source, from 1.
-    fn line(&mut self, source: usize, line: u64) -> u64 {
+    fn source_line(&mut self, source: usize, line: u64) -> u64 {
         let first_offset = self.position.first_offset;
         let facts = &self.setup.sources[source];
         let head = *self.position.head_lines.get_or_insert_with(|| facts.lines_before(first_offset));
@@ -562,7 +567,7 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
                 self.report_ignored();
                 return None;
             };
-            if let Err(error) = read.and_then(|read| self.process(read)) {
+            if let Err(error) = read.and_then(|read| self.process_outcome(read)) {
                 return Some(Err(error));
             }
         }

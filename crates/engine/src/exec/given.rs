@@ -17,7 +17,7 @@ use crate::{
     format::{Parsed, RecordReader, TypeMismatch},
     record::{
         Payload, RecordBlock, Reject, Split,
-        json::{RowJson, shorten},
+        json::{RowJson, shorten_text},
         typed,
         widen::ValueMismatch,
     },
@@ -28,7 +28,12 @@ use crate::{
 ///
 /// # Errors
 /// Fails like [`RecordReader::parse`].
-pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef, given: &[String]) -> Result<Parsed> {
+pub(super) fn parse_given(
+    reader: &dyn RecordReader,
+    split: &Split,
+    schema: &SchemaRef,
+    given: &[String],
+) -> Result<Parsed> {
     let own = schema_of(&reader.infer(split));
     let own = ByName::new(own.fields());
     let stated = |field: &FieldRef| match own.find(field.name()) {
@@ -45,7 +50,7 @@ pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef
     };
     let Payload::Rows(source) = &block.payload else { return Ok(Parsed::Block(block)) };
     let source = source.clone();
-    let (rows, rejected) = match converted(&source, schema)? {
+    let (rows, rejected) = match convert_rows(&source, schema)? {
         Ok(converted) => converted,
         Err(ValueMismatch { column, row, value, expected, .. }) => {
             return Ok(Parsed::Mismatch(TypeMismatch { column, line: row as u64, byte: 0, value, expected }));
@@ -59,22 +64,22 @@ pub(super) fn parse(reader: &dyn RecordReader, split: &Split, schema: &SchemaRef
 /// A value that its column cannot represent: row, column, and the reason.
 type Bad = (usize, String, String);
 
-fn converted(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBatch, Vec<Bad>), ValueMismatch>> {
+fn convert_rows(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(RecordBatch, Vec<Bad>), ValueMismatch>> {
     let mut rejected = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(rows.num_columns());
     let mismatch = |error: ValueMismatch, from, to| ValueMismatch {
         value: if error.by_value { error.value } else { print_type(from) },
-        expected: typed::name(to),
+        expected: typed::describe_type(to),
         ..error
     };
     for ((array, from), to) in rows.columns().iter().zip(rows.schema_ref().fields()).zip(schema.fields()) {
-        let (array, bad) = match typed::convert(array, from, to)? {
+        let (array, bad) = match typed::convert_column(array, from, to)? {
             Ok(converted) => converted,
             Err(error) => return Ok(Err(mismatch(error, from, to))),
         };
         columns.push(array);
         rejected.extend(bad.into_iter().map(|(row, value)| {
-            let reason = format!("expected {}, found `{}`", typed::name(to), shorten(&value));
+            let reason = format!("expected {}, found `{}`", typed::describe_type(to), shorten_text(&value));
             (row, to.name().clone(), reason)
         }));
     }
@@ -90,7 +95,7 @@ fn reject_rows(block: &mut RecordBlock, source: &RecordBatch, rejected: &[Bad], 
         return Ok(());
     }
     let rows = rows.clone();
-    block.expand();
+    block.expand_numbers();
     let mut keep = vec![true; rows.num_rows()];
     let json = RowJson::new(source);
     for (row, column, reason) in rejected {

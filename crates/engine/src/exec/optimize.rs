@@ -86,7 +86,7 @@ pub struct Rewritten {
 impl Rewritten {
     /// Returns the number of rows of the new files.
     pub fn records_out(&self) -> u64 {
-        self.files.iter().map(|file| file.stats.records()).sum()
+        self.files.iter().map(|file| file.stats.record_count()).sum()
     }
 }
 
@@ -102,7 +102,7 @@ enum Way {
 }
 
 /// What the footers of the files say.
-pub(super) struct Footers {
+pub(super) struct FooterSummary {
     pub(super) survey: Survey,
     pub(super) codec: Option<Codec>,
     has_int96: bool,
@@ -116,30 +116,32 @@ impl FileMerger<'_> {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) or [`Kind::Integrity`](crate::error::Kind::Integrity) if a file is
     /// missing or damaged; fails if the store fails.
-    pub fn merge(&self, files: &[&LiveFile], folder: &str, number: usize) -> Result<Rewritten> {
+    pub fn merge_files(&self, files: &[&LiveFile], folder: &str, number: usize) -> Result<Rewritten> {
         let mut reservation = Some(self.concurrent_merges.reserve(1));
-        let Footers { survey, codec, has_int96, rows } = self.footers(files)?;
+        let FooterSummary { survey, codec, has_int96, rows } = self.read_footers(files)?;
         let codec = self.codec.or(codec).unwrap_or(Codec::Snappy);
         let path = self.new_path(folder, number, codec);
         let expected = self.live_rows(files, rows)?;
-        let has_vectors = files.iter().any(|file| file.deleted().is_some());
+        let has_vectors = files.iter().any(|file| file.deleted_row_count().is_some());
         let marks = survey.marks_of_spark();
         let mut made = None;
         if !has_vectors && let Some(encoder) = survey.keeping_encoder(codec)? {
-            made = self.attempt(files, &path, &encoder, Way::Kept, &mut reservation)?;
+            made = self.try_merge(files, &path, &encoder, Way::Kept, &mut reservation)?;
         }
         if made.is_none() {
             let encoder = ParquetEncoder::new(&self.schema, codec, &marks)?;
             // Their timestamps are beyond what the splicing decoder holds, and columns may have other names.
             let spliced = !has_int96 && !self.table.maps_by_id();
             for way in [Way::Table, Way::Decoded].into_iter().filter(|way| spliced || *way == Way::Decoded) {
-                made = self.attempt(files, &path, &encoder, way, &mut reservation)?;
+                made = self.try_merge(files, &path, &encoder, way, &mut reservation)?;
                 if made.is_some() {
                     break;
                 }
             }
         }
-        let made = made.ok_or_else(|| Error::internal("decoded rows could not be encoded").at(self.place(files[0])))?;
+        let made = made.ok_or_else(|| {
+            Error::internal("decoded rows could not be encoded").at_location(self.file_location(files[0]))
+        })?;
         if made.records_out() != expected {
             let found = made.records_out();
             return Err(Error::inconsistent_output(format!("expected {expected} rows after the merge, found {found}")));
@@ -150,10 +152,10 @@ impl FileMerger<'_> {
 
     /// Returns how many of `rows` rows of all files are not deleted.
     pub(super) fn live_rows(&self, files: &[&LiveFile], rows: u64) -> Result<u64> {
-        let deleted: u64 = files.iter().filter_map(|file| file.deleted()).sum();
+        let deleted: u64 = files.iter().filter_map(|file| file.deleted_row_count()).sum();
         rows.checked_sub(deleted).ok_or_else(|| {
             Error::input(format!("expected deletion vectors of at most {rows} rows, found {deleted}"))
-                .at(self.place(files[0]))
+                .at_location(self.file_location(files[0]))
         })
     }
 
@@ -169,24 +171,24 @@ impl FileMerger<'_> {
         format!("{folder}part-{number:05}-{}-c000{extension}.parquet", run_uuid())
     }
 
-    pub(super) fn place(&self, file: &LiveFile) -> String {
+    pub(super) fn file_location(&self, file: &LiveFile) -> String {
         self.table.store().location().join(&file.path).to_string()
     }
 
     /// Reads the footers of files.
-    pub(super) fn footers(&self, files: &[&LiveFile]) -> Result<Footers> {
-        let mut out = Footers { survey: Survey::default(), codec: None, has_int96: false, rows: 0 };
+    pub(super) fn read_footers(&self, files: &[&LiveFile]) -> Result<FooterSummary> {
+        let mut out = FooterSummary { survey: Survey::default(), codec: None, has_int96: false, rows: 0 };
         for some in files.chunks(BATCH_FILES) {
             self.cancel.check()?;
             let open = |file: &&LiveFile| {
                 let object = Object::new(Arc::clone(self.table.store()), file.path.as_str(), self.bytes_of(file)?);
-                Source::open(RangedInput::Object(object), &self.place(file))
+                Source::open(RangedInput::Object(object), &self.file_location(file))
             };
             for source in for_each_waiting(self.table.store().as_ref(), FOOTERS, some, open)? {
                 out.codec = out.codec.or_else(|| source.codec());
                 out.has_int96 |= source.has_int96();
-                out.rows += source.rows();
-                out.survey.add(&source)?;
+                out.rows += source.row_count();
+                out.survey.add_source(&source)?;
             }
         }
         Ok(out)
@@ -197,26 +199,27 @@ impl FileMerger<'_> {
         let store = self.table.store();
         let facts = store.head(&file.path)?.ok_or_else(|| {
             Error::input("expected a data file that the log of the Delta table names, found none")
-                .at(self.place(file))
-                .hint(
+                .at_location(self.file_location(file))
+                .with_hint(
                     "the table was copied in part, or vacuumed: restore the file, or take it out of the log (FSCK \
                  REPAIR TABLE)",
                 )
         })?;
-        if file.add.size.is_some() && file.bytes() != facts.bytes {
-            let message = format!("expected a file of {} bytes, as the log says, found {}", file.bytes(), facts.bytes);
+        if file.add.size.is_some() && file.stated_bytes() != facts.bytes {
+            let message =
+                format!("expected a file of {} bytes, as the log says, found {}", file.stated_bytes(), facts.bytes);
             return Err(Error::input(message)
-                .at(self.place(file))
-                .hint("the file was damaged or replaced: restore it from a copy"));
+                .at_location(self.file_location(file))
+                .with_hint("the file was damaged or replaced: restore it from a copy"));
         }
         Ok(facts.bytes)
     }
 
     /// Reads a file, or only its footer if it is large.
-    pub(super) fn load(&self, file: &LiveFile) -> Result<RangedInput> {
+    pub(super) fn load_file(&self, file: &LiveFile) -> Result<RangedInput> {
         self.cancel.check()?;
         // A size that the log states was compared when the footer was read.
-        let bytes = if file.add.size.is_some() { file.bytes() } else { self.bytes_of(file)? };
+        let bytes = if file.add.size.is_some() { file.stated_bytes() } else { self.bytes_of(file)? };
         if bytes > WHOLE_BYTES {
             return Ok(RangedInput::Object(Object::new(Arc::clone(self.table.store()), file.path.as_str(), bytes)));
         }
@@ -226,7 +229,7 @@ impl FileMerger<'_> {
     }
 
     /// Merges files in one way; `None` if a column cannot be.
-    fn attempt(
+    fn try_merge(
         &self,
         files: &[&LiveFile],
         path: &str,
@@ -237,14 +240,14 @@ impl FileMerger<'_> {
         let writer = DataFileWriter::create(self.table.store().as_ref(), encoder, path)?;
         let mut splicing = Splicing::new(encoder, writer, self.row_group, self.cancel);
         let mut stats: Option<Stats> = None;
-        for batch in batches(files) {
+        for batch in file_batches(files) {
             let all = (1, BATCH_FILES as u64);
-            let loaded = for_each_waiting(self.table.store().as_ref(), all, batch, |file| self.load(file))?;
+            let loaded = for_each_waiting(self.table.store().as_ref(), all, batch, |file| self.load_file(file))?;
             for (file, input) in batch.iter().zip(loaded) {
                 self.cancel.check()?;
-                let Some(more) = self.add(&mut splicing, file, input, way)? else { return Ok(None) };
-                stats = Some(stats.map_or_else(|| more.clone(), |stats| stats.united(&more, &self.types)));
-                self.observer.event(Event::Read { bytes: file.bytes(), records: more.records() });
+                let Some(more) = self.add_file(&mut splicing, file, input, way)? else { return Ok(None) };
+                stats = Some(stats.map_or_else(|| more.clone(), |stats| stats.merged_with(&more, &self.types)));
+                self.observer.event(Event::Read { bytes: file.stated_bytes(), records: more.record_count() });
             }
         }
         splicing.end_rows()?;
@@ -255,7 +258,7 @@ impl FileMerger<'_> {
         // From here on the merge waits for the disk, so the next one may begin.
         drop(reservation.take());
         let stats = stats.unwrap_or_default();
-        if stats.records() == 0 {
+        if stats.record_count() == 0 {
             return Ok(Some(Rewritten { files: Vec::new(), records_in: 0, tally }));
         }
         let (staged, bytes) = shard.finish()?;
@@ -264,27 +267,27 @@ impl FileMerger<'_> {
     }
 
     /// Adds the rows of a file and returns their statistics; `None` if they cannot be spliced.
-    fn add(
+    fn add_file(
         &self,
         splicing: &mut Splicing<'_, DataFileWriter>,
         file: &LiveFile,
         input: RangedInput,
         way: Way,
     ) -> Result<Option<Stats>> {
-        let place = self.place(file);
+        let place = self.file_location(file);
         if way != Way::Kept {
             let reader = TableReader::open(ParquetReader::open_as_stored(input.clone(), &place)?, &file.data)
-                .map_err(|e| if e.place().source.is_some() { e } else { e.at(place.as_str()) })?;
-            if way == Way::Decoded || file.deleted().is_some() {
-                return self.decode(splicing, file, &reader, input.bytes());
+                .map_err(|e| if e.place().source.is_some() { e } else { e.at_location(place.as_str()) })?;
+            if way == Way::Decoded || file.deleted_row_count().is_some() {
+                return self.add_decoded(splicing, file, &reader, input.byte_count());
             }
         }
         let source = Arc::new(Source::open(input, &place)?.with_indexes()?);
-        let added = splicing.add_source(&source)? && splicing.release()?;
-        Ok(added.then(|| Stats::read(file.add.stats.as_deref(), source.rows())))
+        let added = splicing.add_source(&source)? && splicing.release_if_large()?;
+        Ok(added.then(|| Stats::read(file.add.stats.as_deref(), source.row_count())))
     }
 
-    fn decode(
+    fn add_decoded(
         &self,
         splicing: &mut Splicing<'_, DataFileWriter>,
         file: &LiveFile,
@@ -298,9 +301,9 @@ impl FileMerger<'_> {
             self.cancel.check()?;
             let batch = batch?;
             rows += batch.num_rows() as u64;
-            if file.deleted().is_some() {
+            if file.deleted_row_count().is_some() {
                 let more = Stats::of_rows(std::slice::from_ref(&batch), &stated, &self.types)?;
-                stats = Some(stats.map_or_else(|| more.clone(), |stats| stats.united(&more, &self.types)));
+                stats = Some(stats.map_or_else(|| more.clone(), |stats| stats.merged_with(&more, &self.types)));
             }
             if batch.num_rows() > 0 && !splicing.add_rows(batch)? {
                 return Ok(None);
@@ -308,21 +311,21 @@ impl FileMerger<'_> {
         }
         if rows != reader.live_rows() {
             let message = format!("expected {} rows that are not deleted, found {rows}", reader.live_rows());
-            return Err(Error::integrity(message).at(self.place(file)));
+            return Err(Error::integrity(message).at_location(self.file_location(file)));
         }
         splicing.tally.reencoded += bytes;
         let of_rows = stats.unwrap_or_default();
-        Ok(Some(if file.deleted().is_some() { of_rows } else { stated }))
+        Ok(Some(if file.deleted_row_count().is_some() { of_rows } else { stated }))
     }
 }
 
 /// Divides files into batches that are read at once.
-fn batches<'f, 'a>(files: &'f [&'a LiveFile]) -> impl Iterator<Item = &'f [&'a LiveFile]> {
+fn file_batches<'f, 'a>(files: &'f [&'a LiveFile]) -> impl Iterator<Item = &'f [&'a LiveFile]> {
     let mut rest = files;
     std::iter::from_fn(move || {
         let mut bytes = 0;
         let fits = |file: &&&LiveFile| {
-            bytes += file.bytes();
+            bytes += file.stated_bytes();
             bytes <= BATCH_BYTES
         };
         let count = rest.iter().take(BATCH_FILES).take_while(fits).count().max(1).min(rest.len());
@@ -339,8 +342,8 @@ pub(super) struct DataFileWriter {
 
 impl DataFileWriter {
     pub(super) fn create(store: &dyn Store, encoder: &ParquetEncoder, path: &str) -> Result<Self> {
-        let sink = CountingSink { inner: store.create(path)?, bytes: 0 };
-        Ok(Self { shard: Box::new(encoder.start(sink)?) })
+        let sink = CountingSink { inner: store.create_sink(path)?, bytes: 0 };
+        Ok(Self { shard: Box::new(encoder.start_shard(sink)?) })
     }
 
     /// Writes the footer; returns the file and its size.
@@ -360,8 +363,8 @@ impl TakesRowGroups for DataFileWriter {
         self.append(group)
     }
 
-    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
-        self.shard.sink()?.inner.follow()
+    fn open_unfinished(&self) -> Option<Box<dyn BufRead + Send>> {
+        self.shard.sink()?.inner.read_following()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     events::Cancel,
 };
 
-/// Iterator over results in order; see [`ordered`].
+/// Iterator over results in order; see [`run_ordered`].
 #[derive(Debug)]
 pub struct Ordered<U> {
     results: Receiver<Message<U>>,
@@ -41,7 +41,7 @@ enum Message<U> {
 
 /// Runs `work` over `input` on `jobs` threads of the scope, with at most `window` items in flight, and returns the
 /// results in order. An error of the input is returned at its place in the order.
-pub fn ordered<'scope, 'env, I, T, U, F>(
+pub fn run_ordered<'scope, 'env, I, T, U, F>(
     scope: &'scope Scope<'scope, 'env>,
     input: I,
     jobs: usize,
@@ -134,7 +134,7 @@ impl<U> Iterator for Ordered<U> {
 
 /// Collects items until they have a number of bytes; each item of the result is a group of them,
 /// which may be the work of one thread.
-pub fn grouped<T: Send>(
+pub fn group_by_bytes<T: Send>(
     items: impl Iterator<Item = Result<T>> + Send,
     limit: u64,
     bytes_of: impl Fn(&T) -> u64 + Send,
@@ -175,7 +175,7 @@ mod tests {
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 Ok(i)
             });
-            let results = ordered(scope, input, 4, 6, &Cancel::default(), |i: u64| {
+            let results = run_ordered(scope, input, 4, 6, &Cancel::default(), |i: u64| {
                 std::thread::sleep(std::time::Duration::from_micros(i * 7919 % 300));
                 Ok(i * 2)
             });
@@ -191,7 +191,7 @@ mod tests {
     fn errors_and_panics_keep_their_place() {
         std::thread::scope(|scope| {
             let input = (0..10).map(Ok);
-            let mut results = ordered(scope, input, 3, 4, &Cancel::default(), |i: i32| {
+            let mut results = run_ordered(scope, input, 3, 4, &Cancel::default(), |i: i32| {
                 assert!(i != 5, "five");
                 if i == 3 { Err(Error::input("three")) } else { Ok(i) }
             });
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn dropping_stops_an_endless_input() {
         std::thread::scope(|scope| {
-            let mut results = ordered(scope, (0_u64..).map(Ok), 2, 3, &Cancel::default(), Ok);
+            let mut results = run_ordered(scope, (0_u64..).map(Ok), 2, 3, &Cancel::default(), Ok);
             assert_eq!(results.next().unwrap().unwrap(), 0);
         });
     }
@@ -216,7 +216,7 @@ mod tests {
     fn a_cancelled_run_ends_in_an_error() {
         let cancel = Cancel::default();
         std::thread::scope(|scope| {
-            let mut results = ordered(scope, (0_u64..).map(Ok), 2, 3, &cancel, Ok);
+            let mut results = run_ordered(scope, (0_u64..).map(Ok), 2, 3, &cancel, Ok);
             results.next().unwrap().unwrap();
             cancel.cancel();
             let error = results.find_map(std::result::Result::err).unwrap();
@@ -228,9 +228,9 @@ mod tests {
     #[test]
     fn groups_end_where_they_have_enough_bytes() {
         let items = || [3_u64, 4, 1, 9, 2].into_iter().map(Ok);
-        let groups: Vec<Vec<u64>> = grouped(items(), 5, |item| *item).map(Result::unwrap).collect();
+        let groups: Vec<Vec<u64>> = group_by_bytes(items(), 5, |item| *item).map(Result::unwrap).collect();
         assert_eq!(groups, [vec![3, 4], vec![1, 9], vec![2]]);
         let failing = items().chain([Err(Error::internal("x"))]);
-        assert!(grouped(failing, 100, |item| *item).next().unwrap().is_err());
+        assert!(group_by_bytes(failing, 100, |item| *item).next().unwrap().is_err());
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    codec::{base64::base64, seal::close_line},
+    codec::{base64::to_base64, seal::close_line},
     dataset::{Pseudonymizer, SealingSink, SuppressList},
     error::{Error, Result},
     record::spelling::{any_span, possible_decodings, with_unescaped},
@@ -51,7 +51,7 @@ impl RejectsFile {
     ///
     /// # Errors
     /// Fails if the other file cannot be read, or the store fails.
-    pub fn append(&self, lines: &mut dyn std::io::Read) -> Result<()> {
+    pub fn append_lines(&self, lines: &mut dyn std::io::Read) -> Result<()> {
         let mut sink = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         std::io::copy(lines, &mut *sink)?;
         Ok(())
@@ -62,7 +62,7 @@ impl RejectsFile {
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub fn fault(&self, row: u64, records: u64, fault: &Error) -> Result<()> {
+    pub fn write_fault(&self, row: u64, records: u64, fault: &Error) -> Result<()> {
         let place = fault.place();
         self.write(
             RejectLine {
@@ -86,12 +86,13 @@ impl RejectsFile {
     /// Fails if the store fails.
     pub(super) fn write(&self, mut line: RejectLine<'_>, erased: Option<&SuppressList>) -> Result<()> {
         if let (Some(pseudonymizer), Some(source)) = (&self.pseudonymizer, &line.source) {
-            line.source = Some(pseudonymizer.uri(source).into_owned());
+            line.source = Some(pseudonymizer.stored_uri(source).into_owned());
         }
         if erased.is_some_and(|list| line.names_erased(list)) {
             (line.raw, line.raw_base64, line.reason, line.column) = (None, None, WITHHELD, None);
         }
-        let mut text = serde_json::to_vec(&line).map_err(|e| Error::internal("encoding a reject failed").cause(e))?;
+        let mut text =
+            serde_json::to_vec(&line).map_err(|e| Error::internal("encoding a reject failed").with_cause(e))?;
         close_line(&mut text);
         text.push(b'\n');
         self.sink.lock().unwrap_or_else(PoisonError::into_inner).write_all(&text)?;
@@ -125,7 +126,7 @@ impl<'a> RejectLine<'a> {
     /// Adds the bytes of the record.
     pub(super) fn with_raw(self, raw: &'a [u8]) -> Self {
         let text = std::str::from_utf8(raw).ok();
-        Self { raw: text, raw_base64: text.is_none().then(|| base64(raw)), ..self }
+        Self { raw: text, raw_base64: text.is_none().then(|| to_base64(raw)), ..self }
     }
 
     fn names_erased(&self, list: &SuppressList) -> bool {

@@ -29,14 +29,14 @@ use arrow::{
 };
 
 use super::{
-    encode::framing,
+    encode::framing_for,
     rewrite::Rewriter,
     shard::{FinishedShard, ShardNaming},
 };
 use crate::{
     dataset::{
         ContentHashes, Dataset, NumbersWriter, PlaceRef, PlacesWriter, RecordExtents, Renumbering, Run, RunTable,
-        Scattered, ShardMeta, ShardOrder, numbered, read_sidecar_range, sidecar_batches,
+        Scattered, ShardMeta, ShardOrder, numbered_rows, read_sidecar_range, sidecar_batches,
     },
     error::{Error, Result},
     events::Event,
@@ -86,14 +86,14 @@ impl Stock {
     ///
     /// # Errors
     /// When the shard or its sidecar cannot be read.
-    pub fn weigh(&mut self, rewriter: &Rewriter<'_>) -> Result<()> {
+    pub fn weigh_kept(&mut self, rewriter: &Rewriter<'_>) -> Result<()> {
         let Some(kept) = &self.kept else { return Ok(()) };
         let (mut all, mut of_kept) = (0_u128, 0_u128);
         if is_framed(self) {
             let mut at = 0;
             for batch in sidecar_batches(rewriter.dataset.store(), &self.shard.sidecar(), BATCH_ROWS)? {
                 rewriter.cancel.check()?;
-                for length in RecordExtents::of_batch(&batch?)?.lengths.values() {
+                for length in RecordExtents::from_batch(&batch?)?.lengths.values() {
                     all += u128::from(*length);
                     of_kept += if at < kept.len() && kept.value(at) { u128::from(*length) } else { 0 };
                     at += 1;
@@ -101,8 +101,8 @@ impl Stock {
             }
         } else {
             let mut at = 0;
-            for group in rewriter.open(&self.shard)?.row_groups() {
-                let rows = count(kept, at, group.rows);
+            for group in rewriter.open_shard(&self.shard)?.row_groups() {
+                let rows = count_kept(kept, at, group.rows);
                 all += u128::from(group.encoded_bytes);
                 of_kept += u128::from(group.encoded_bytes) * u128::from(rows) / u128::from(group.rows.max(1));
                 at += group.rows;
@@ -115,7 +115,7 @@ impl Stock {
     }
 
     /// Returns the rows of some kept records as ranges of consecutive rows; `kept` counts kept records only.
-    fn rows(&self, kept: &Range<u64>) -> Vec<Range<u64>> {
+    fn row_ranges(&self, kept: &Range<u64>) -> Vec<Range<u64>> {
         let Some(bits) = &self.kept else { return vec![kept.clone()] };
         let (mut out, mut at) = (Vec::new(), 0);
         for (start, end) in bits.set_slices() {
@@ -135,7 +135,7 @@ impl Stock {
 
 /// Kept records of a shard that go to a new shard, counted among the kept ones.
 #[derive(Debug, Clone)]
-pub struct Part<'a> {
+pub struct StockPart<'a> {
     /// The shard.
     pub stock: &'a Stock,
     /// The records.
@@ -146,7 +146,7 @@ pub struct Part<'a> {
 #[derive(Debug, Clone)]
 pub struct NewCut<'a> {
     /// What it is made of, in order.
-    pub parts: Vec<Part<'a>>,
+    pub parts: Vec<StockPart<'a>>,
     /// Its folder, format, codec and indexes.
     pub naming: ShardNaming,
     /// Its number in the folder.
@@ -156,7 +156,7 @@ pub struct NewCut<'a> {
 }
 
 impl NewCut<'_> {
-    fn records(&self) -> u64 {
+    fn record_count(&self) -> u64 {
         self.parts.iter().map(|part| part.kept.end - part.kept.start).sum()
     }
 }
@@ -196,24 +196,24 @@ impl Resharder<'_> {
     ///
     /// # Errors
     /// When the shard or its sidecar cannot be read.
-    pub fn ends(&self, stock: &Stock, marks: &[u64], even: u64) -> Result<Vec<u64>> {
+    pub fn shard_ends(&self, stock: &Stock, marks: &[u64], even: u64) -> Result<Vec<u64>> {
         if is_framed(stock) {
             return self.ends_of_records(stock, marks);
         }
         let shard = &stock.shard;
-        let object = self.rewriter.dataset.object(&shard.path, shard.bytes);
-        let source = Source::open(RangedInput::Object(object), &self.rewriter.place(shard))?;
+        let object = self.rewriter.dataset.object_at(&shard.path, shard.bytes);
+        let source = Source::open(RangedInput::Object(object), &self.rewriter.location_of(shard))?;
         let mut places: Vec<(u64, u128)> = Vec::new();
         let (mut records, mut bytes) = (0, 0_u128);
         let mut at = 0;
         for group in source.row_groups() {
-            let rows = stock.kept.as_ref().map_or(group.rows, |kept| count(kept, at, group.rows));
+            let rows = stock.kept.as_ref().map_or(group.rows, |kept| count_kept(kept, at, group.rows));
             records += rows;
             bytes += u128::from(group.encoded_bytes) * u128::from(rows) / u128::from(group.rows.max(1));
             places.push((records, bytes));
             at += group.rows;
         }
-        let ends: Vec<End> = marks.iter().map(|mark| within(&places, *mark, even, stock.share)).collect();
+        let ends: Vec<End> = marks.iter().map(|mark| nearest_end(&places, *mark, even, stock.share)).collect();
         if stock.kept.is_some() || ends.iter().all(|end| end.inside.is_none()) {
             return Ok(ends.into_iter().map(|end| end.records).collect());
         }
@@ -229,7 +229,7 @@ impl Resharder<'_> {
         let (mut at, mut records, mut bytes) = (0, 0, 0_u128);
         for batch in sidecar_batches(self.rewriter.dataset.store(), &stock.shard.sidecar(), BATCH_ROWS)? {
             self.rewriter.cancel.check()?;
-            for length in RecordExtents::of_batch(&batch?)?.lengths.values() {
+            for length in RecordExtents::from_batch(&batch?)?.lengths.values() {
                 if stock.kept.as_ref().is_none_or(|kept| at < kept.len() && kept.value(at)) {
                     let end = bytes + u128::from(*length);
                     while let Some(mark) = left.next_if(|mark| *mark <= end) {
@@ -253,13 +253,13 @@ impl Resharder<'_> {
     /// When a shard of the parent is damaged, or a store fails.
     pub fn write(&self, new: &NewCut<'_>) -> Result<CutShard> {
         self.rewriter.cancel.check()?;
-        let (mut finished, tally) = match framing(new.naming.format) {
-            Some(framing) => self.stream(new, framing.as_ref())?,
-            None => self.rows(new)?,
+        let (mut finished, tally) = match framing_for(new.naming.format) {
+            Some(framing) => self.write_stream(new, framing.as_ref())?,
+            None => self.write_rows(new)?,
         };
         let shard = &mut finished.shard;
-        if shard.meta.records != new.records() {
-            let (expected, found) = (new.records(), shard.meta.records);
+        if shard.meta.records != new.record_count() {
+            let (expected, found) = (new.record_count(), shard.meta.records);
             return Err(Error::inconsistent_output(format!("expected {expected} records, found {found}")));
         }
         shard.meta.compacted_for = self.settled_for;
@@ -269,7 +269,7 @@ impl Resharder<'_> {
             shard.meta.order = Some(ShardOrder { order: order.order.clone(), set: set.clone() });
             shard.meta.first_record = new.first_of_set;
             if new.parts.iter().any(is_scattered) {
-                let (table, mut staged) = self.scatter(new, &set, &mut finished)?;
+                let (table, mut staged) = self.write_number_tables(new, &set, &mut finished)?;
                 places = table;
                 staged.append(&mut finished.staged);
                 finished.staged = staged;
@@ -282,7 +282,7 @@ impl Resharder<'_> {
     }
 
     /// Returns the first record number and the length of each run of a new shard; sorted ones get theirs from
-    /// [`scatter`](Self::scatter).
+    /// [`write_number_tables`](Self::write_number_tables).
     fn new_runs(&self, new: &NewCut<'_>) -> Result<Vec<(u64, Option<u64>)>> {
         if new.parts.iter().any(is_scattered) {
             return Ok(vec![(new.first_of_set, None)]);
@@ -290,15 +290,15 @@ impl Resharder<'_> {
         let mut out: Vec<(u64, Option<u64>)> = Vec::new();
         for part in &new.parts {
             let mut runs = part.stock.runs.iter().peekable();
-            for rows in part.stock.rows(&part.kept) {
+            for rows in part.stock.row_ranges(&part.kept) {
                 let mut at = rows.start;
                 while at < rows.end {
                     while runs.next_if(|run| run.ordinal + run.records <= at).is_some() {}
                     let run = runs.peek().filter(|run| run.ordinal <= at);
                     let old =
                         run.map(|run| (run.first + (at - run.ordinal), (run.ordinal + run.records).min(rows.end)));
-                    let (old, end) = old.ok_or_else(|| unnumbered(part.stock, at))?;
-                    let first = self.numbering.number(old).ok_or_else(|| unnumbered(part.stock, at))?;
+                    let (old, end) = old.ok_or_else(|| unnumbered_error(part.stock, at))?;
+                    let first = self.numbering.new_number(old).ok_or_else(|| unnumbered_error(part.stock, at))?;
                     match out.last_mut() {
                         Some((last, Some(records))) if !self.keeps_runs && *last + *records == first => {
                             *records += end - at;
@@ -313,7 +313,7 @@ impl Resharder<'_> {
     }
 
     /// Writes the tables of numbers and places of a sorted shard.
-    fn scatter(
+    fn write_number_tables(
         &self,
         new: &NewCut<'_>,
         set: &str,
@@ -324,14 +324,14 @@ impl Resharder<'_> {
         let mut pairs: Vec<(u64, u64)> = Vec::new();
         for part in &new.parts {
             let runs: Vec<&Run> = part.stock.runs.iter().collect();
-            let rows = part.stock.rows(&part.kept);
+            let rows = part.stock.row_ranges(&part.kept);
             let mut wanted = rows.iter().cloned().flatten().peekable();
-            for (row, known) in (0..).zip(numbered(self.rewriter.dataset.store(), &runs, self.runs)?) {
+            for (row, known) in (0..).zip(numbered_rows(self.rewriter.dataset.store(), &runs, self.runs)?) {
                 if wanted.next_if_eq(&row).is_none() {
                     continue;
                 }
-                let old = known?.ok_or_else(|| unnumbered(part.stock, row))?.record;
-                let record = self.numbering.number(old).ok_or_else(|| unnumbered(part.stock, row))?;
+                let old = known?.ok_or_else(|| unnumbered_error(part.stock, row))?.record;
+                let record = self.numbering.new_number(old).ok_or_else(|| unnumbered_error(part.stock, row))?;
                 numbers.push(record, Version(1))?;
                 pairs.push((record, pairs.len() as u64));
             }
@@ -367,11 +367,11 @@ impl Resharder<'_> {
             return Ok(batches);
         }
         let mut filter = RowPicker::new(rows, first.start);
-        batches.iter().map(|batch| filter.pick(batch)).collect()
+        batches.iter().map(|batch| filter.pick_rows(batch)).collect()
     }
 
-    fn placed(&self, error: Error, shard: &ShardMeta) -> Error {
-        if error.place().source.is_none() { error.at(self.rewriter.place(shard)) } else { error }
+    fn locate_error(&self, error: Error, shard: &ShardMeta) -> Error {
+        if error.place().source.is_none() { error.at_location(self.rewriter.location_of(shard)) } else { error }
     }
 }
 
@@ -387,14 +387,14 @@ impl<'a> RowPicker<'a> {
         Self { rows, at }
     }
 
-    fn pick(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn pick_rows(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let end = self.at + batch.num_rows() as u64;
         let mut keep = vec![false; batch.num_rows()];
         let mut kept = 0;
         while let Some(rows) = self.rows.first().filter(|rows| rows.start < end) {
             let (from, to) = (rows.start.max(self.at), rows.end.min(end));
             if from < to {
-                let (from, to) = (place(from - self.at), place(to - self.at));
+                let (from, to) = (row_index(from - self.at), row_index(to - self.at));
                 keep[from..to].fill(true);
                 kept += to - from;
             }
@@ -408,7 +408,7 @@ impl<'a> RowPicker<'a> {
     }
 }
 
-fn place(row: u64) -> usize {
+fn row_index(row: u64) -> usize {
     usize::try_from(row).unwrap_or(usize::MAX)
 }
 
@@ -416,18 +416,18 @@ fn is_framed(stock: &Stock) -> bool {
     !stock.shard.path.ends_with(".parquet")
 }
 
-fn is_scattered(part: &Part<'_>) -> bool {
+fn is_scattered(part: &StockPart<'_>) -> bool {
     part.stock.runs.iter().any(|run| run.scattered.is_some())
 }
 
-fn unnumbered(stock: &Stock, row: u64) -> Error {
-    Error::integrity(format!("row {row} has no record number")).at(stock.shard.path.clone())
+fn unnumbered_error(stock: &Stock, row: u64) -> Error {
+    Error::integrity(format!("row {row} has no record number")).at_location(stock.shard.path.clone())
 }
 
 /// Returns how many of some consecutive rows are kept.
-fn count(kept: &BooleanBuffer, first: u64, rows: u64) -> u64 {
-    let first = place(first).min(kept.len());
-    kept.slice(first, place(rows).min(kept.len() - first)).count_set_bits() as u64
+fn count_kept(kept: &BooleanBuffer, first: u64, rows: u64) -> u64 {
+    let first = row_index(first).min(kept.len());
+    kept.slice(first, row_index(rows).min(kept.len() - first)).count_set_bits() as u64
 }
 
 /// Where a new shard may end.
@@ -452,7 +452,7 @@ impl End {
 
 /// Returns the place of a mark, or the end of a row group that is near; `places` are the rows and bytes up to the end
 /// of each row group.
-fn within(places: &[(u64, u128)], mark: u64, even: u64, share: Share) -> End {
+fn nearest_end(places: &[(u64, u128)], mark: u64, even: u64, share: Share) -> End {
     let total = places.last().map_or(0, |(_, bytes)| *bytes);
     let scaled = |bytes: u64| u128::from(bytes) * total / u128::from(share.bytes.max(1));
     let (mark, even) = (scaled(mark), scaled(even));

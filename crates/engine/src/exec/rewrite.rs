@@ -35,13 +35,13 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Returns the location of a shard, for messages.
-    pub(super) fn place(&self, shard: &ShardMeta) -> String {
-        place(self.dataset, shard)
+    pub(super) fn location_of(&self, shard: &ShardMeta) -> String {
+        shard_location(self.dataset, shard)
     }
 
     /// Opens a Parquet shard.
-    pub(super) fn open(&self, shard: &ShardMeta) -> Result<ParquetFile<Object>> {
-        open(self.dataset, shard)
+    pub(super) fn open_shard(&self, shard: &ShardMeta) -> Result<ParquetFile<Object>> {
+        open_parquet_shard(self.dataset, shard)
     }
 
     /// Reads a whole shard and verifies its checksum.
@@ -56,20 +56,20 @@ impl<'a> Rewriter<'a> {
 }
 
 /// Returns the location of a shard, for messages.
-pub(super) fn place(dataset: &Dataset, shard: &ShardMeta) -> String {
+pub(super) fn shard_location(dataset: &Dataset, shard: &ShardMeta) -> String {
     dataset.store().location().join(&shard.path).to_string()
 }
 
 /// Opens a Parquet shard.
-pub(super) fn open(dataset: &Dataset, shard: &ShardMeta) -> Result<ParquetFile<Object>> {
-    parquet::open(dataset.object(&shard.path, shard.bytes), &place(dataset, shard))
+pub(super) fn open_parquet_shard(dataset: &Dataset, shard: &ShardMeta) -> Result<ParquetFile<Object>> {
+    parquet::open(dataset.object_at(&shard.path, shard.bytes), &shard_location(dataset, shard))
 }
 
 /// Returns the united columns of Parquet shards.
 pub(super) fn united_schema<'s>(dataset: &Dataset, shards: impl Iterator<Item = &'s ShardMeta>) -> Result<SchemaRef> {
     let mut fields = Fields::empty();
     for shard in shards {
-        fields = unite_lists(&fields, &open(dataset, shard)?.open_fields());
+        fields = unite_lists(&fields, &open_parquet_shard(dataset, shard)?.open_fields());
     }
     Ok(schema_of(&fields))
 }
@@ -85,9 +85,11 @@ pub fn verify_checksum(dataset: &Dataset, shard: &ShardMeta, cancel: &Cancel) ->
     let mut bytes = 0;
     loop {
         cancel.check()?;
-        let n = source.read(&mut buffer).map_err(|e| Error::from(e).at(place(dataset, shard)).byte(bytes))?;
+        let n = source
+            .read(&mut buffer)
+            .map_err(|e| Error::from(e).at_location(shard_location(dataset, shard)).at_byte(bytes))?;
         if n == 0 {
-            return check(dataset, shard, bytes, Some(hasher.finalize().as_bytes()));
+            return check_checksum(dataset, shard, bytes, Some(hasher.finalize().as_bytes()));
         }
         hasher.update(&buffer[..n]);
         bytes += n as u64;
@@ -95,11 +97,16 @@ pub fn verify_checksum(dataset: &Dataset, shard: &ShardMeta, cancel: &Cancel) ->
 }
 
 /// Compares the size and checksum of a shard that was read with the recorded ones.
-pub(super) fn check(dataset: &Dataset, shard: &ShardMeta, bytes: u64, checksum: Option<&[u8; 32]>) -> Result<()> {
+pub(super) fn check_checksum(
+    dataset: &Dataset,
+    shard: &ShardMeta,
+    bytes: u64,
+    checksum: Option<&[u8; 32]>,
+) -> Result<()> {
     let damaged = |message: String| {
         Err(Error::integrity(message)
-            .at(place(dataset, shard))
-            .hint("restore the shard from a copy, or convert its sources again into a new dataset"))
+            .at_location(shard_location(dataset, shard))
+            .with_hint("restore the shard from a copy, or convert its sources again into a new dataset"))
     };
     if bytes != shard.bytes {
         return damaged(format!("expected {} bytes, found {bytes}", shard.bytes));

@@ -15,12 +15,12 @@ pub struct Scatter<'a> {
     /// Name of the set of shards.
     set: String,
     /// Numbers of the open shard.
-    open: Option<Open>,
+    open: Option<OpenNumbers>,
     pairs: Pairs<'a>,
 }
 
 /// Numbers of a shard that is being written.
-struct Open {
+struct OpenNumbers {
     numbers: NumbersWriter,
     first: u64,
     last: u64,
@@ -37,12 +37,12 @@ impl<'a> Scatter<'a> {
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub fn push(&mut self, records: &[u64], shard: usize, path: &str) -> Result<()> {
+    pub fn push_numbers(&mut self, records: &[u64], shard: usize, path: &str) -> Result<()> {
         let open = match &mut self.open {
             Some(open) => open,
             None => {
                 let numbers = NumbersWriter::create(self.store, path)?;
-                self.open.insert(Open { numbers, first: u64::MAX, last: 0, records: 0 })
+                self.open.insert(OpenNumbers { numbers, first: u64::MAX, last: 0, records: 0 })
             }
         };
         for record in records {
@@ -73,7 +73,7 @@ impl<'a> Scatter<'a> {
 pub struct Numbered {
     set: String,
     shard: u64,
-    open: Option<Open>,
+    open: Option<OpenNumbers>,
 }
 
 impl Numbered {
@@ -81,7 +81,7 @@ impl Numbered {
     ///
     /// # Errors
     /// Fails if the store fails, or the shard has other records.
-    pub fn describe(self, finished: &mut FinishedShard) -> Result<()> {
+    pub fn describe_shard(self, finished: &mut FinishedShard) -> Result<()> {
         let Self { set, shard, open } = self;
         let open = open.filter(|open| open.records == finished.shard.meta.records);
         let open = open.ok_or_else(|| Error::internal("a shard has other records than numbers"))?;

@@ -38,7 +38,7 @@ pub struct SeenMemory {
 
 impl SeenMemory {
     /// Divides an eighth of a memory limit for the table, and a 32nd for the filter.
-    pub fn of(memory: u64) -> Self {
+    pub fn from_limit(memory: u64) -> Self {
         let memory = usize::try_from(memory).unwrap_or(usize::MAX);
         // A table has a power of two of places of 25 bytes, seven of eight in use, and half as many more while it
         // grows.
@@ -48,7 +48,7 @@ impl SeenMemory {
     }
 
     /// Returns the bytes that they take at most.
-    pub fn bytes(self) -> u64 {
+    pub fn max_bytes(self) -> u64 {
         (self.entries * 53 + self.filter) as u64
     }
 }
@@ -58,14 +58,14 @@ impl SeenMemory {
 pub struct Seen {
     memory: SeenMemory,
     table: HashMap<Fingerprint, u64>,
-    runs: Vec<Run>,
+    runs: Vec<FingerprintRun>,
     /// Filter of the fingerprints in runs; empty while there are none.
     filter: Vec<u64>,
 }
 
 /// Entries on disk, sorted by fingerprint.
 #[derive(Debug)]
-struct Run {
+struct FingerprintRun {
     file: Spill,
     entries: usize,
     /// First eight bytes of the first fingerprint of each page.
@@ -84,13 +84,13 @@ impl Seen {
     ///
     /// # Errors
     /// When runs cannot be written or read.
-    pub fn first(&mut self, fingerprint: &Fingerprint, record: u64) -> Result<Option<u64>> {
+    pub fn find_or_insert(&mut self, fingerprint: &Fingerprint, record: u64) -> Result<Option<u64>> {
         if let Some(first) = self.table.get(fingerprint) {
             return Ok(Some(*first));
         }
         if self.may_be_in_runs(fingerprint) {
             for run in &self.runs {
-                if let Some(first) = run.find(fingerprint)? {
+                if let Some(first) = run.find_record(fingerprint)? {
                     return Ok(Some(first));
                 }
             }
@@ -103,8 +103,8 @@ impl Seen {
     }
 
     /// Returns two places of a fingerprint in the filter: words and bits.
-    fn places(&self, fingerprint: &Fingerprint) -> [(usize, u64); 2] {
-        let (low, high) = (word(fingerprint, 0), word(fingerprint, 8));
+    fn filter_bits(&self, fingerprint: &Fingerprint) -> [(usize, u64); 2] {
+        let (low, high) = (fingerprint_word(fingerprint, 0), fingerprint_word(fingerprint, 8));
         [low.rotate_left(32), high].map(|hash| {
             let bit = usize::try_from(hash).unwrap_or_default() % (self.filter.len() * 64).max(1);
             (bit / 64, 1_u64 << (bit % 64))
@@ -112,7 +112,7 @@ impl Seen {
     }
 
     fn may_be_in_runs(&self, fingerprint: &Fingerprint) -> bool {
-        !self.filter.is_empty() && self.places(fingerprint).iter().all(|(at, bit)| self.filter[*at] & bit != 0)
+        !self.filter.is_empty() && self.filter_bits(fingerprint).iter().all(|(at, bit)| self.filter[*at] & bit != 0)
     }
 
     /// Writes the table as a run.
@@ -123,12 +123,12 @@ impl Seen {
         let mut entries: Vec<(Fingerprint, u64)> = self.table.drain().collect();
         entries.sort_unstable();
         for (fingerprint, _) in &entries {
-            for (at, bit) in self.places(fingerprint) {
+            for (at, bit) in self.filter_bits(fingerprint) {
                 self.filter[at] |= bit;
             }
         }
-        let mut run = RunWriter::new(0)?;
-        entries.into_iter().try_for_each(|(fingerprint, record)| run.add(&fingerprint, record))?;
+        let mut run = FingerprintRunWriter::new(0)?;
+        entries.into_iter().try_for_each(|(fingerprint, record)| run.add_entry(&fingerprint, record))?;
         self.runs.push(run.finish()?);
         for class in 0.. {
             if self.runs.iter().filter(|run| run.class == class).count() < FAN_IN {
@@ -136,33 +136,33 @@ impl Seen {
             }
             let (same, others) = std::mem::take(&mut self.runs).into_iter().partition(|run| run.class == class);
             self.runs = others;
-            self.runs.push(merged(&same, class + 1)?);
+            self.runs.push(merge_runs(&same, class + 1)?);
         }
         Ok(())
     }
 }
 
 /// Returns eight bytes of a fingerprint as a number, in the order of fingerprints.
-fn word(fingerprint: &Fingerprint, at: usize) -> u64 {
+fn fingerprint_word(fingerprint: &Fingerprint, at: usize) -> u64 {
     fingerprint.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-fn entry(bytes: &[u8]) -> Result<(Fingerprint, u64)> {
+fn parse_entry(bytes: &[u8]) -> Result<(Fingerprint, u64)> {
     let parts =
         bytes.split_first_chunk::<16>().and_then(|(fingerprint, rest)| Some((fingerprint, rest.first_chunk()?)));
     let (fingerprint, record) = parts.ok_or_else(|| Error::internal("an entry of fingerprints is cut"))?;
     Ok((*fingerprint, u64::from_le_bytes(*record)))
 }
 
-impl Run {
+impl FingerprintRun {
     fn read(&self, entries: std::ops::Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; entries.len() * ENTRY];
         self.file.read((entries.start * ENTRY) as u64, &mut bytes)?;
         Ok(bytes)
     }
 
-    fn find(&self, wanted: &Fingerprint) -> Result<Option<u64>> {
-        let begin = word(wanted, 0);
+    fn find_record(&self, wanted: &Fingerprint) -> Result<Option<u64>> {
+        let begin = fingerprint_word(wanted, 0);
         // The page before the first fence that is not smaller may end with it.
         let first = self.fences.partition_point(|fence| *fence < begin).saturating_sub(1);
         for (page, fence) in self.fences.iter().enumerate().skip(first) {
@@ -172,7 +172,7 @@ impl Run {
             let bytes = self.read(page * PAGE..self.entries.min((page + 1) * PAGE))?;
             for bytes in bytes.chunks_exact(ENTRY) {
                 if bytes.starts_with(wanted) {
-                    return Ok(Some(entry(bytes)?.1));
+                    return Ok(Some(parse_entry(bytes)?.1));
                 }
             }
         }
@@ -181,20 +181,20 @@ impl Run {
 }
 
 /// Writes entries that come in the order of their fingerprints.
-struct RunWriter {
-    run: Run,
+struct FingerprintRunWriter {
+    run: FingerprintRun,
     pending: Vec<u8>,
 }
 
-impl RunWriter {
+impl FingerprintRunWriter {
     fn new(class: u32) -> Result<Self> {
-        let run = Run { file: Spill::new()?, entries: 0, fences: Vec::new(), class };
+        let run = FingerprintRun { file: Spill::new()?, entries: 0, fences: Vec::new(), class };
         Ok(Self { run, pending: Vec::new() })
     }
 
-    fn add(&mut self, fingerprint: &Fingerprint, record: u64) -> Result<()> {
+    fn add_entry(&mut self, fingerprint: &Fingerprint, record: u64) -> Result<()> {
         if self.run.entries.is_multiple_of(PAGE) {
-            self.run.fences.push(word(fingerprint, 0));
+            self.run.fences.push(fingerprint_word(fingerprint, 0));
         }
         self.run.entries += 1;
         self.pending.extend_from_slice(fingerprint);
@@ -208,7 +208,7 @@ impl RunWriter {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Run> {
+    fn finish(mut self) -> Result<FingerprintRun> {
         self.write()?;
         Ok(self.run)
     }
@@ -216,7 +216,7 @@ impl RunWriter {
 
 /// Reads the entries of a run in order.
 struct RunReader<'a> {
-    run: &'a Run,
+    run: &'a FingerprintRun,
     ahead: Vec<u8>,
     /// Bytes of `ahead` that were returned.
     used: usize,
@@ -235,20 +235,20 @@ impl RunReader<'_> {
             (self.read, self.used) = (end, 0);
         }
         self.used += ENTRY;
-        entry(&self.ahead[self.used - ENTRY..self.used]).map(Some)
+        parse_entry(&self.ahead[self.used - ENTRY..self.used]).map(Some)
     }
 }
 
 /// Merges runs, which have no fingerprint in common.
-fn merged(runs: &[Run], class: u32) -> Result<Run> {
+fn merge_runs(runs: &[FingerprintRun], class: u32) -> Result<FingerprintRun> {
     let mut readers: Vec<RunReader<'_>> =
         runs.iter().map(|run| RunReader { run, ahead: Vec::new(), used: 0, read: 0 }).collect();
     let mut heads: Vec<Option<(Fingerprint, u64)>> = readers.iter_mut().map(RunReader::next).collect::<Result<_>>()?;
-    let mut out = RunWriter::new(class)?;
+    let mut out = FingerprintRunWriter::new(class)?;
     loop {
         let least = heads.iter().enumerate().filter_map(|(at, head)| Some(((*head)?, at))).min();
         let Some(((fingerprint, record), at)) = least else { return out.finish() };
-        out.add(&fingerprint, record)?;
+        out.add_entry(&fingerprint, record)?;
         heads[at] = readers[at].next()?;
     }
 }
@@ -278,7 +278,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = (state >> 33) % 9_000;
             let known = model.get(&number).copied();
-            assert_eq!(seen.first(&fingerprint(number), record).unwrap(), known, "{record}");
+            assert_eq!(seen.find_or_insert(&fingerprint(number), record).unwrap(), known, "{record}");
             model.entry(number).or_insert(record);
             assert!(seen.table.len() <= memory.entries);
         }
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn memory_is_within_its_share() {
         for mib in [64_u64, 300, 1024, 16 << 10] {
-            let memory = SeenMemory::of(mib << 20);
-            assert!(memory.bytes() <= (mib << 20) * 5 / 32, "{mib}: {memory:?}");
+            let memory = SeenMemory::from_limit(mib << 20);
+            assert!(memory.max_bytes() <= (mib << 20) * 5 / 32, "{mib}: {memory:?}");
             assert!(memory.entries > 30_000);
         }
     }

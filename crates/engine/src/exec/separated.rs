@@ -31,14 +31,14 @@ pub struct Separated {
 
 impl Separated {
     /// Adds a sample with the endings of its parts.
-    pub fn add<'e>(&mut self, key: &str, endings: impl Iterator<Item = &'e str>) {
+    pub fn add_sample<'e>(&mut self, key: &str, endings: impl Iterator<Item = &'e str>) {
         self.samples += 1;
         let hash = xxh3_64(key.as_bytes());
         let room = self.seen.len() < MOST;
         let before = self.seen.get(&hash).copied();
         let mut now = before.unwrap_or_default();
         for ending in endings {
-            let Some(bit) = self.bit(ending) else { continue };
+            let Some(bit) = self.ending_bit(ending) else { continue };
             if before.unwrap_or_default() & bit != 0 {
                 self.members += 1;
                 if self.member.is_empty() {
@@ -59,7 +59,7 @@ impl Separated {
     }
 
     /// Returns the bit of an ending; `None` if there are too many endings.
-    fn bit(&mut self, ending: &str) -> Option<u64> {
+    fn ending_bit(&mut self, ending: &str) -> Option<u64> {
         let known = self.endings.iter().position(|one| one == ending);
         let at = known.or_else(|| {
             (self.endings.len() < ENDINGS).then(|| self.endings.push(ending.to_owned()))?;
@@ -70,7 +70,7 @@ impl Separated {
 
     /// Returns what is to be told of an archive of this name; `None` if no key comes again.
     #[must_use]
-    pub fn note(&self, archive: &str) -> Option<String> {
+    pub fn repeated_keys_note(&self, archive: &str) -> Option<String> {
         let Self { samples, again, first, members, member, .. } = self;
         if *again == 0 {
             return None;
@@ -89,13 +89,13 @@ impl Separated {
             "{what}: members of an archive are parts of one sample only if they are neighbours, so these are records \
              of their own; if the archive is sorted by extension, unpack it and convert the folder, which joins files \
              by name: {}",
-            unpacking(archive)
+            unpack_commands(archive)
         ))
     }
 }
 
 /// Returns the commands that unpack an archive and convert the folder.
-fn unpacking(archive: &str) -> String {
+fn unpack_commands(archive: &str) -> String {
     let name = archive.rsplit('/').next().unwrap_or_default();
     let folder = name.split_once(".t").map_or("unpacked", |(stem, _)| stem);
     let word = |text: &str| match text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c)) {
@@ -112,8 +112,8 @@ mod tests {
 
     fn note(samples: &[(&str, &[&str])]) -> Option<String> {
         let mut found = Separated::default();
-        samples.iter().for_each(|(key, endings)| found.add(key, endings.iter().copied()));
-        found.note("in/a b.tar.gz")
+        samples.iter().for_each(|(key, endings)| found.add_sample(key, endings.iter().copied()));
+        found.repeated_keys_note("in/a b.tar.gz")
     }
 
     #[test]
@@ -131,10 +131,10 @@ mod tests {
     fn memory_is_bounded() {
         let mut found = Separated::default();
         for number in 0..MOST + 10 {
-            found.add(&number.to_string(), std::iter::once(format!("e{number}").as_str()));
+            found.add_sample(&number.to_string(), std::iter::once(format!("e{number}").as_str()));
         }
-        assert_eq!((found.seen.len(), found.endings.len(), found.note("a.tar")), (MOST, ENDINGS, None));
-        found.add("7", std::iter::once("e7"));
+        assert_eq!((found.seen.len(), found.endings.len(), found.repeated_keys_note("a.tar")), (MOST, ENDINGS, None));
+        found.add_sample("7", std::iter::once("e7"));
         assert_eq!((found.again, found.members), (1, 1));
     }
 }

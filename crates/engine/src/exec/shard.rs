@@ -59,7 +59,7 @@ pub struct Appender<'a> {
     /// Bytes of the units so far.
     written: u64,
     observer: &'a dyn Observer,
-    open: Open<'a>,
+    open: CurrentShard<'a>,
     /// Number of shards before the open one, and of their records.
     ended: usize,
     ended_records: u64,
@@ -75,7 +75,7 @@ pub struct Appender<'a> {
 }
 
 /// The shard that is being filled, if any, and what is needed to start the next.
-enum Open<'a> {
+enum CurrentShard<'a> {
     Parquet(&'a ParquetEncoder, Option<Box<ParquetShardWriter>>),
     Stream(&'a dyn Framing, Option<ShardThread>),
 }
@@ -90,11 +90,11 @@ impl<'a> Appender<'a> {
         writer: &Writer,
         observer: &'a dyn Observer,
     ) -> Self {
-        let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, encoder.hashes(), writer.clone());
+        let ids = |kind| SegmentWriter::new(Arc::clone(&store), kind, encoder.hash_plan(), writer.clone());
         let (record_ids, subject_ids) = (ids(IdKind::Record), ids(IdKind::Subject));
         let open = match encoder.output() {
-            Output::Parquet(parquet) => Open::Parquet(parquet, None),
-            Output::Stream(framing) => Open::Stream(framing.as_ref(), None),
+            Output::Parquet(parquet) => CurrentShard::Parquet(parquet, None),
+            Output::Stream(framing) => CurrentShard::Stream(framing.as_ref(), None),
         };
         Self {
             store,
@@ -120,7 +120,7 @@ impl<'a> Appender<'a> {
 
     /// Takes records whose numbers are not consecutive.
     #[must_use]
-    pub fn scattering(self, scatter: Option<Scatter<'a>>) -> Self {
+    pub fn with_scatter(self, scatter: Option<Scatter<'a>>) -> Self {
         Self { scatter, ..self }
     }
 
@@ -148,7 +148,7 @@ impl<'a> Appender<'a> {
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub fn append(&mut self, mut unit: Encoded) -> Result<()> {
+    pub fn append_unit(&mut self, mut unit: Encoded) -> Result<()> {
         self.index(&mut unit)?;
         if let Some((first, last)) = unit.end_keys {
             if let Some(before) = &self.last_key {
@@ -159,9 +159,9 @@ impl<'a> Appender<'a> {
         match unit.body {
             Body::RowGroup(group, rows) => {
                 if unit.starts_shard {
-                    self.roll()?;
+                    self.roll_shard()?;
                 }
-                self.scatter(&unit.numbers)?;
+                self.note_numbers(&unit.numbers)?;
                 self.row_group_shard()?.append_row_group(group, rows)
             }
             Body::Stream(piece) => {
@@ -173,21 +173,21 @@ impl<'a> Appender<'a> {
                 }
                 let rolls = match self.by_units {
                     true => unit.starts_shard,
-                    false => self.aim(size).rolls_before(self.open_bytes(), size),
+                    false => self.next_aim(size).rolls_before(self.open_bytes(), size),
                 };
                 if rolls {
-                    self.roll()?;
+                    self.roll_shard()?;
                 }
-                self.scatter(&unit.numbers)?;
+                self.note_numbers(&unit.numbers)?;
                 self.stream_shard()?.append(piece)
             }
         }
     }
 
     /// Decides where the open shard should end, given the bytes of the newest unit that are not in a shard yet.
-    fn aim(&mut self, rest_of_unit: u64) -> Aim {
-        let after = self.spread.left(self.read, self.read, self.written);
-        self.spread.aim(self.open_bytes() as f64, after.map(|after| after + rest_of_unit as f64))
+    fn next_aim(&mut self, rest_of_unit: u64) -> Aim {
+        let after = self.spread.estimate_left(self.read, self.read, self.written);
+        self.spread.next_aim(self.open_bytes() as f64, after.map(|after| after + rest_of_unit as f64))
     }
 
     /// Appends uncompressed records; may start a new shard between any two of them.
@@ -195,7 +195,7 @@ impl<'a> Appender<'a> {
         let Piece { bytes, lengths, .. } = unit;
         let (mut first, mut at) = (0, 0_usize);
         while first < lengths.len() {
-            let aim = self.aim((bytes.len() - at) as u64);
+            let aim = self.next_aim((bytes.len() - at) as u64);
             let mut size = self.open_bytes();
             let mut end = first;
             let mut taken = 0_u64;
@@ -214,13 +214,13 @@ impl<'a> Appender<'a> {
                     lengths: lengths[first..end].to_vec(),
                     members: unit.members.as_ref().map(|(members, start)| (Arc::clone(members), start + at as u64)),
                 });
-                self.scatter(numbers.get(first..end).unwrap_or_default())?;
+                self.note_numbers(numbers.get(first..end).unwrap_or_default())?;
                 self.stream_shard()?.append(piece)?;
                 at = next;
                 first = end;
             }
             if end < lengths.len() {
-                self.roll()?;
+                self.roll_shard()?;
             }
         }
         Ok(())
@@ -231,18 +231,18 @@ impl<'a> Appender<'a> {
     /// # Errors
     /// Fails if the store fails.
     pub fn finish(mut self) -> Result<Appended> {
-        self.roll()?;
-        self.wait()?;
-        let segments = Segments::finish([self.record_ids, self.subject_ids])?;
+        self.roll_shard()?;
+        self.wait_for_ending()?;
+        let segments = Segments::finish_all([self.record_ids, self.subject_ids])?;
         let places = self.scatter.map_or_else(|| Ok(Vec::new()), Scatter::finish)?;
         Ok(Appended { shards: self.finished, records: self.records, segments, places })
     }
 
     /// Notes the numbers of the next records of the open shard.
-    fn scatter(&mut self, numbers: &[u64]) -> Result<()> {
+    fn note_numbers(&mut self, numbers: &[u64]) -> Result<()> {
         let shard = self.ended;
         match &mut self.scatter {
-            Some(scatter) => scatter.push(numbers, shard, &self.naming.path(shard)),
+            Some(scatter) => scatter.push_numbers(numbers, shard, &self.naming.shard_path(shard)),
             None => Ok(()),
         }
     }
@@ -257,13 +257,13 @@ impl<'a> Appender<'a> {
     /// Returns the bytes of the open shard; 0 if none is open.
     fn open_bytes(&self) -> u64 {
         match &self.open {
-            Open::Parquet(_, open) => open.as_ref().map_or(0, |shard| shard.bytes()),
-            Open::Stream(_, open) => open.as_ref().map_or(0, ShardThread::bytes),
+            CurrentShard::Parquet(_, open) => open.as_ref().map_or(0, |shard| shard.bytes_written()),
+            CurrentShard::Stream(_, open) => open.as_ref().map_or(0, ShardThread::total_bytes),
         }
     }
 
     fn row_group_shard(&mut self) -> Result<&mut ParquetShardWriter> {
-        let Open::Parquet(parquet, open) = &mut self.open else {
+        let CurrentShard::Parquet(parquet, open) = &mut self.open else {
             return Err(Error::internal("a row group was given to a shard of another format"));
         };
         Ok(match open {
@@ -277,7 +277,7 @@ impl<'a> Appender<'a> {
     }
 
     fn stream_shard(&mut self) -> Result<&mut ShardThread> {
-        let Open::Stream(framing, open) = &mut self.open else {
+        let CurrentShard::Stream(framing, open) = &mut self.open else {
             return Err(Error::internal("framed records were given to a Parquet shard"));
         };
         Ok(match open {
@@ -291,50 +291,50 @@ impl<'a> Appender<'a> {
     }
 
     /// Ends the open shard, if any.
-    fn roll(&mut self) -> Result<()> {
+    fn roll_shard(&mut self) -> Result<()> {
         let first = self.ended_records;
         let records = match &mut self.open {
-            Open::Parquet(_, open) => {
+            CurrentShard::Parquet(_, open) => {
                 let Some(shard) = open.take() else { return Ok(()) };
                 let finished = shard.finish(&[(first, None)])?;
-                let (records, numbered) = (finished.meta().records, self.number());
-                self.keep(finished, numbered)?;
+                let (records, numbered) = (finished.meta().records, self.end_numbers());
+                self.add_finished(finished, numbered)?;
                 records
             }
-            Open::Stream(_, open) => {
+            CurrentShard::Stream(_, open) => {
                 let Some(mut shard) = open.take() else { return Ok(()) };
-                shard.end(first)?;
-                let records = shard.records();
+                shard.end_shard(first)?;
+                let records = shard.record_count();
                 // One at a time, so that memory has no more than two shards that are being written.
-                self.wait()?;
-                self.ending = Some((shard, self.number()));
+                self.wait_for_ending()?;
+                self.ending = Some((shard, self.end_numbers()));
                 if self.write_window == 0 {
-                    self.wait()?;
+                    self.wait_for_ending()?;
                 }
                 records
             }
         };
         self.ended += 1;
         self.ended_records += records;
-        self.spread.ended();
+        self.spread.end_shard();
         Ok(())
     }
 
     /// Returns the numbers of the records of the open shard, if they are noted.
-    fn number(&mut self) -> Option<Numbered> {
+    fn end_numbers(&mut self) -> Option<Numbered> {
         let number = self.ended;
         self.scatter.as_mut().map(|scatter| scatter.end_shard(number))
     }
 
     /// Waits for the shard whose end is being written.
-    fn wait(&mut self) -> Result<()> {
+    fn wait_for_ending(&mut self) -> Result<()> {
         let Some((shard, numbered)) = self.ending.take() else { return Ok(()) };
-        self.keep(shard.finished()?, numbered)
+        self.add_finished(shard.wait_finished()?, numbered)
     }
 
-    fn keep(&mut self, mut finished: FinishedShard, numbered: Option<Numbered>) -> Result<()> {
+    fn add_finished(&mut self, mut finished: FinishedShard, numbered: Option<Numbered>) -> Result<()> {
         if let Some(numbered) = numbered {
-            numbered.describe(&mut finished)?;
+            numbered.describe_shard(&mut finished)?;
         }
         self.observer.event(Event::Shard { bytes: finished.meta().bytes });
         self.finished.push(finished);

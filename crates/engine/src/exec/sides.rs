@@ -26,15 +26,15 @@ impl<'a> SideCheck<'a> {
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the id belongs to another side.
-    pub fn row(&self, row: u64, kind: IdKind, stored: &str) -> Result<()> {
+    pub fn check_row(&self, row: u64, kind: IdKind, stored: &str) -> Result<()> {
         if kind != self.kind {
             return Ok(());
         }
-        let side = self.sides.of(if self.is_private { token_of(stored) } else { stored });
+        let side = self.sides.side_of_group(if self.is_private { token_of(stored) } else { stored });
         if side == self.side {
             return Ok(());
         }
-        let (own, found) = (self.sides.folder(side), self.sides.folder(self.side));
+        let (own, found) = (self.sides.side_folder(side), self.sides.side_folder(self.side));
         Err(Error::integrity(format!(
             "the {} id `{stored}` of row {row} belongs to {own}, found it in {found}",
             kind.name()
@@ -44,14 +44,14 @@ impl<'a> SideCheck<'a> {
     /// Checks the ids of consecutive records, if they are of the kind that sides follow from.
     ///
     /// # Errors
-    /// As [`Self::row`].
-    pub fn column(&self, kind: IdKind, ids: Option<&IdColumn>) -> Result<()> {
+    /// As [`Self::check_row`].
+    pub fn check_column(&self, kind: IdKind, ids: Option<&IdColumn>) -> Result<()> {
         let Some(ids) = ids.filter(|_| kind == self.kind) else { return Ok(()) };
         // Neighbouring records often have one id.
         let mut last = None;
         for (row, id) in (0..).zip(ids.texts()) {
             if id.is_some() && id != last {
-                self.row(row, kind, id.unwrap_or_default())?;
+                self.check_row(row, kind, id.unwrap_or_default())?;
             }
             last = id;
         }
@@ -73,15 +73,15 @@ mod tests {
         let sides = Sides { shares, by: SideBy::Subject, seed: 0 };
         let check = |side| SideCheck { sides: &sides, side, kind: IdKind::Subject, is_private: false };
         for patient in (0..100).map(|number| format!("PAT-{number}")) {
-            let own = sides.of(&patient);
-            assert!(check(own).row(7, IdKind::Subject, &patient).is_ok());
-            assert!(check(1 - own).row(7, IdKind::Record, &patient).is_ok());
-            let error = check(1 - own).row(7, IdKind::Subject, &patient).unwrap_err().to_string();
+            let own = sides.side_of_group(&patient);
+            assert!(check(own).check_row(7, IdKind::Subject, &patient).is_ok());
+            assert!(check(1 - own).check_row(7, IdKind::Record, &patient).is_ok());
+            let error = check(1 - own).check_row(7, IdKind::Subject, &patient).unwrap_err().to_string();
             assert!(error.contains(&format!("`{patient}` of row 7 belongs to split=")), "{error}");
             let column = IdColumn::from(StringArray::from(vec![None, Some(patient.as_str()), Some(patient.as_str())]));
-            assert!(check(own).column(IdKind::Subject, Some(&column)).is_ok());
-            assert!(check(1 - own).column(IdKind::Subject, Some(&column)).is_err());
-            assert!(check(1 - own).column(IdKind::Record, Some(&column)).is_ok());
+            assert!(check(own).check_column(IdKind::Subject, Some(&column)).is_ok());
+            assert!(check(1 - own).check_column(IdKind::Subject, Some(&column)).is_err());
+            assert!(check(1 - own).check_column(IdKind::Record, Some(&column)).is_ok());
         }
     }
 }

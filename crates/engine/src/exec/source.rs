@@ -51,14 +51,14 @@ impl SourceFacts {
     }
 
     /// Returns what to do about a record that cannot be converted. Text in another encoding is not to be skipped.
-    pub fn hint(&self, record: &[u8]) -> &'static str {
+    pub fn error_hint(&self, record: &[u8]) -> &'static str {
         if !self.hashes_bytes || std::str::from_utf8(record).is_ok() {
             return "skip bad records with --on-error skip, or keep them in a file with --on-error quarantine";
         }
-        let mut text = self.file.head(HEAD_BYTES).map(|head| head.bytes).unwrap_or_default();
+        let mut text = self.file.read_head(HEAD_BYTES).map(|head| head.bytes).unwrap_or_default();
         text.push(b'\n');
         text.extend_from_slice(record);
-        encoding::hint(&text)
+        encoding::encoding_hint(&text)
     }
 
     /// Counts the lines before a byte, because the reader does not count those before the first split, such as a
@@ -73,7 +73,7 @@ impl SourceFacts {
     }
 
     /// Adds the source to an error that has none. Samples state their own files.
-    pub fn place(&self, error: Error) -> Error {
-        if self.is_samples() || error.place().source.is_some() { error } else { error.at(self.file.uri()) }
+    pub fn locate_error(&self, error: Error) -> Error {
+        if self.is_samples() || error.place().source.is_some() { error } else { error.at_location(self.file.uri()) }
     }
 }

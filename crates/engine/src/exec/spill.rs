@@ -24,7 +24,7 @@ use arrow::{
 
 use crate::{
     error::{Error, Result},
-    storage::{Location, Scratch, scratch},
+    storage::{Location, Scratch, create_scratch},
 };
 
 /// Batches in a temporary file.
@@ -41,7 +41,7 @@ pub(super) struct SpilledBatches {
 
 impl SpilledBatches {
     /// Returns the number of records.
-    pub(super) fn records(&self) -> u64 {
+    pub(super) fn record_count(&self) -> u64 {
         self.records
     }
 
@@ -52,26 +52,26 @@ impl SpilledBatches {
 
     /// Reads some batches, by their numbers.
     pub(super) fn read(&self, numbers: Range<usize>) -> Result<Vec<RecordBatch>> {
-        if numbers.is_empty() { Ok(Vec::new()) } else { self.decode(&mut self.decoder()?, numbers) }
+        if numbers.is_empty() { Ok(Vec::new()) } else { self.decode_batches(&mut self.start_decoder()?, numbers) }
     }
 
     /// Returns all batches in order; the file is deleted when they are dropped.
     pub(super) fn into_batches(self) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
-        let (mut decoder, batches) = (self.decoder()?, self.places.len() - 1);
+        let (mut decoder, batches) = (self.start_decoder()?, self.places.len() - 1);
         let batch = move |number: usize| {
-            let batch = self.decode(&mut decoder, number..number + 1)?.pop();
+            let batch = self.decode_batches(&mut decoder, number..number + 1)?.pop();
             batch.ok_or_else(|| Error::internal("a batch in a temporary file is cut"))
         };
         Ok((0..batches).map(batch))
     }
 
-    fn decoder(&self) -> Result<StreamDecoder> {
+    fn start_decoder(&self) -> Result<StreamDecoder> {
         let mut decoder = StreamDecoder::new();
         decoder.decode(&mut self.schema.clone())?;
         Ok(decoder)
     }
 
-    fn decode(&self, decoder: &mut StreamDecoder, numbers: Range<usize>) -> Result<Vec<RecordBatch>> {
+    fn decode_batches(&self, decoder: &mut StreamDecoder, numbers: Range<usize>) -> Result<Vec<RecordBatch>> {
         let mut bytes = Buffer::from_vec(self.file.read(self.places[numbers.start]..self.places[numbers.end])?);
         let mut batches = Vec::with_capacity(numbers.len());
         while let Some(batch) = decoder.decode(&mut bytes)? {
@@ -115,8 +115,8 @@ impl SpillWriter {
         schema: &SchemaRef,
         compression: Option<CompressionType>,
     ) -> Result<Self> {
-        let file = scratch(location)?;
-        let inner: Box<dyn Write + Send> = Box::new(file.create()?);
+        let file = create_scratch(location)?;
+        let inner: Box<dyn Write + Send> = Box::new(file.create_writer()?);
         let options = IpcWriteOptions::default().try_with_compression(compression)?;
         let writer = StreamWriter::try_new_with_options(Counting { inner, at: 0 }, schema, options)?;
         let places = vec![writer.get_ref().at];
@@ -142,7 +142,11 @@ impl SpillWriter {
 }
 
 /// Merges runs, `fan_in` at a time, until at most so many remain.
-pub(super) fn reduce<R>(mut runs: Vec<R>, fan_in: usize, mut merge: impl FnMut(Vec<R>) -> Result<R>) -> Result<Vec<R>> {
+pub(super) fn reduce_runs<R>(
+    mut runs: Vec<R>,
+    fan_in: usize,
+    mut merge: impl FnMut(Vec<R>) -> Result<R>,
+) -> Result<Vec<R>> {
     while runs.len() > fan_in {
         let mut next = Vec::new();
         let mut rest = runs.into_iter().peekable();
@@ -166,7 +170,7 @@ mod tests {
     #[test]
     fn batches_are_read_in_order_and_by_number() {
         let folder = tempfile::tempdir().unwrap();
-        let location = Location::local(folder.path()).unwrap();
+        let location = Location::from_local_path(folder.path()).unwrap();
         let batch = |texts: &[&str], keys: &[&str]| {
             let texts: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
             let keys: ArrayRef = Arc::new(keys.iter().copied().collect::<DictionaryArray<Int32Type>>());
@@ -178,7 +182,7 @@ mod tests {
             let mut writer = SpillWriter::create(&location, &batches[0].schema(), compression).unwrap();
             batches.iter().for_each(|batch| writer.push(batch).unwrap());
             let spilled = writer.finish().unwrap();
-            assert_eq!((spilled.records(), spilled.batch_rows()), (6, 3));
+            assert_eq!((spilled.record_count(), spilled.batch_rows()), (6, 3));
             assert_eq!(spilled.read(1..3).unwrap(), batches[1..]);
             assert_eq!(spilled.read(2..2).unwrap(), []);
             assert_eq!(spilled.into_batches().unwrap().map(Result::unwrap).collect::<Vec<_>>(), batches);
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn runs_are_merged_until_few_remain() {
         let merge = |some: Vec<Vec<u32>>| Ok(some.concat());
-        let runs = reduce((0..11).map(|run| vec![run]).collect(), 3, merge).unwrap();
+        let runs = reduce_runs((0..11).map(|run| vec![run]).collect(), 3, merge).unwrap();
         assert_eq!(runs, [(0..9).collect::<Vec<_>>(), vec![9, 10]]);
     }
 }

@@ -15,8 +15,8 @@ use bytes::Bytes;
 
 use super::{
     budget::Reservation,
-    compact::{Merge, Merger, runs},
-    rewrite::{Rewriter, check},
+    compact::{Merge, Merger, input_runs},
+    rewrite::{Rewriter, check_checksum},
     shard::{FinishedShard, ParquetShardWriter},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     format::{
         parquet::{
             GroupNote, GroupPart, ParquetEncoder, Proving, RowGroup, Source, Survey, Tally, logical_bytes,
-            media_metadata, splice,
+            media_metadata, splice_groups,
         },
         ranged::RangedInput,
     },
@@ -66,25 +66,25 @@ impl Merger<'_> {
     ///
     /// # Errors
     /// Fails if an input is damaged or the store fails.
-    pub(super) fn splice(&self, merge: &Merge, reservation: Reservation<'_>) -> Result<(FinishedShard, Tally)> {
+    pub(super) fn splice_shards(&self, merge: &Merge, reservation: Reservation<'_>) -> Result<(FinishedShard, Tally)> {
         // Small inputs are read once, not once more for their footers.
         let (bytes, rows) = merge.inputs.iter().fold((0, 0), |sum, (one, _)| (sum.0 + one.bytes, sum.1 + one.records));
         let is_small = bytes <= BATCH_BYTES && rows <= BATCH_ROWS;
         let batches: Vec<&[(ShardMeta, _)]> =
-            if is_small { vec![&merge.inputs] } else { batches(&merge.inputs).collect() };
+            if is_small { vec![&merge.inputs] } else { input_batches(&merge.inputs).collect() };
         let mut whole = if is_small { Some(self.load_all(&merge.inputs)?) } else { None };
-        let parquet = self.survey(merge, whole.as_deref())?;
+        let parquet = self.survey_inputs(merge, whole.as_deref())?;
         let shard = self.create_parquet(&parquet, merge)?;
         let mut splicing = Splicing::new(&parquet, shard, self.rewriter.row_group, self.rewriter.cancel);
         for batch in batches {
             let loaded = whole.take().map_or_else(|| self.load_all(batch), Ok)?;
             for ((input, _), loaded) in batch.iter().zip(loaded) {
                 self.rewriter.cancel.check()?;
-                if !splicing.add(loaded)? {
+                if !splicing.add_shard(loaded)? {
                     // Some column is stored in a way that only the decoder supports.
                     drop(splicing);
                     let bytes = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
-                    return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
+                    return Ok((self.reencode_rows(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
                 }
                 self.rewriter.observer.event(Event::Read { bytes: input.bytes, records: input.records });
             }
@@ -92,52 +92,52 @@ impl Merger<'_> {
         if !splicing.end_group()? {
             drop(splicing);
             let bytes = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
-            return Ok((self.reencode(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
+            return Ok((self.reencode_rows(merge)?, Tally { reencoded: bytes, ..Tally::default() }));
         }
         let Splicing { shard, proving, tally, .. } = splicing;
         // From here on the merge waits for the disk, so the next one may begin.
         drop(reservation);
-        let finished = shard.finish(&runs(merge))?;
+        let finished = shard.finish(&input_runs(merge))?;
         prove_written(self.rewriter.dataset, &finished, proving)?;
         Ok((finished, tally))
     }
 
     /// Reads the footers of all inputs.
-    fn survey(&self, merge: &Merge, loaded: Option<&[Loaded]>) -> Result<ParquetEncoder> {
-        let mut survey = Survey::towards(self.types.clone());
+    fn survey_inputs(&self, merge: &Merge, loaded: Option<&[Loaded]>) -> Result<ParquetEncoder> {
+        let mut survey = Survey::with_types(self.types.clone());
         let media = |schema: &_| media_metadata(schema).into_iter().collect();
         if let Some(loaded) = loaded {
-            loaded.iter().try_for_each(|one| survey.add(&one.source))?;
-            return survey.encoder(self.naming.codec, media);
+            loaded.iter().try_for_each(|one| survey.add_source(&one.source))?;
+            return survey.into_encoder(self.naming.codec, media);
         }
         for some in merge.inputs.chunks(BATCH_FILES) {
             self.rewriter.cancel.check()?;
             let open = |(input, _): &(ShardMeta, _)| {
                 Source::open(
-                    RangedInput::Object(self.rewriter.dataset.object(&input.path, input.bytes)),
-                    &self.rewriter.place(input),
+                    RangedInput::Object(self.rewriter.dataset.object_at(&input.path, input.bytes)),
+                    &self.rewriter.location_of(input),
                 )
             };
             for source in for_each_waiting(self.rewriter.store(), FOOTERS, some, open)? {
-                survey.add(&source)?;
+                survey.add_source(&source)?;
             }
         }
-        survey.encoder(self.naming.codec, media)
+        survey.into_encoder(self.naming.codec, media)
     }
 
     /// Reads a batch of inputs with their sidecars.
     fn load_all<T: Sync>(&self, batch: &[(ShardMeta, T)]) -> Result<Vec<Loaded>> {
-        for_each_waiting(self.rewriter.store(), (1, batch.len() as u64), batch, |(input, _)| self.load(input))
+        for_each_waiting(self.rewriter.store(), (1, batch.len() as u64), batch, |(input, _)| self.load_input(input))
     }
 
-    fn load(&self, input: &ShardMeta) -> Result<Loaded> {
-        let source = load(&self.rewriter, input, || self.rewriter.verify_checksum(input))?;
-        Ok(Loaded { source, sidecar: self.sidecar(input)? })
+    fn load_input(&self, input: &ShardMeta) -> Result<Loaded> {
+        let source = load_shard(&self.rewriter, input, || self.rewriter.verify_checksum(input))?;
+        Ok(Loaded { source, sidecar: self.open_sidecar(input)? })
     }
 }
 
 /// Reads a shard, or only its footer if it is large, and verifies it; a large one with `verify`.
-pub(super) fn load(
+pub(super) fn load_shard(
     rewriter: &Rewriter<'_>,
     input: &ShardMeta,
     verify: impl FnOnce() -> Result<()>,
@@ -146,16 +146,16 @@ pub(super) fn load(
     let source = if input.bytes <= WHOLE_BYTES {
         let mut bytes = Vec::new();
         rewriter.store().read_whole(&input.path, input.bytes, &mut bytes)?;
-        check(rewriter.dataset, input, bytes.len() as u64, Some(blake3::hash(&bytes).as_bytes()))?;
+        check_checksum(rewriter.dataset, input, bytes.len() as u64, Some(blake3::hash(&bytes).as_bytes()))?;
         RangedInput::Bytes(Bytes::from(bytes))
     } else {
         verify()?;
-        RangedInput::Object(rewriter.dataset.object(&input.path, input.bytes))
+        RangedInput::Object(rewriter.dataset.object_at(&input.path, input.bytes))
     };
-    let source = Source::open(source, &rewriter.place(input))?.with_indexes()?;
-    if source.rows() != input.records {
-        let message = format!("expected {} records, found {}", input.records, source.rows());
-        return Err(Error::integrity(message).at(rewriter.place(input)));
+    let source = Source::open(source, &rewriter.location_of(input))?.with_indexes()?;
+    if source.row_count() != input.records {
+        let message = format!("expected {} records, found {}", input.records, source.row_count());
+        return Err(Error::integrity(message).at_location(rewriter.location_of(input)));
     }
     Ok(Arc::new(source))
 }
@@ -189,8 +189,8 @@ pub(super) trait TakesRowGroups {
     /// Fails if the store fails.
     fn append_group(&mut self, group: RowGroup) -> Result<Option<GroupNote>>;
 
-    /// Opens the unfinished file, if that is possible; see [`Sink::follow`](crate::storage::Sink::follow).
-    fn follow(&self) -> Option<Box<dyn BufRead + Send>>;
+    /// Opens the unfinished file, if that is possible; see [`Sink::follow`](crate::storage::Sink::read_following).
+    fn open_unfinished(&self) -> Option<Box<dyn BufRead + Send>>;
 }
 
 impl TakesRowGroups for ParquetShardWriter {
@@ -198,7 +198,7 @@ impl TakesRowGroups for ParquetShardWriter {
         self.append_known_rows(group)
     }
 
-    fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
+    fn open_unfinished(&self) -> Option<Box<dyn BufRead + Send>> {
         Self::follow(self)
     }
 }
@@ -229,13 +229,13 @@ pub(super) struct Splicing<'a, S = ParquetShardWriter> {
 
 impl Splicing<'_> {
     /// Adds the row groups of a shard and its sidecar; returns false if they cannot be spliced.
-    fn add(&mut self, loaded: Loaded) -> Result<bool> {
+    fn add_shard(&mut self, loaded: Loaded) -> Result<bool> {
         let Loaded { source, sidecar } = loaded;
         if !self.add_source(&source)? {
             return Ok(false);
         }
         self.shard.append_sidecar_part(&sidecar)?;
-        self.release()
+        self.release_if_large()
     }
 }
 
@@ -260,7 +260,7 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
 
     /// Adds the row groups of a file; returns false if they cannot be spliced.
     pub(super) fn add_source(&mut self, source: &Arc<Source>) -> Result<bool> {
-        self.hold(source);
+        self.hold_source(source);
         for (group, _) in source.row_groups().iter().enumerate().filter(|(_, size)| size.rows > 0) {
             if !self.add_part(GroupPart::whole(source, group))? {
                 return Ok(false);
@@ -270,12 +270,12 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
     }
 
     /// Counts the memory of a file whose row groups follow.
-    pub(super) fn hold(&mut self, source: &Source) {
+    pub(super) fn hold_source(&mut self, source: &Source) {
         self.held += source.held_bytes();
     }
 
     /// Ends the row group if the files of its parts use too much memory; returns false if they cannot be spliced.
-    pub(super) fn release(&mut self) -> Result<bool> {
+    pub(super) fn release_if_large(&mut self) -> Result<bool> {
         Ok((self.held as f64) < LARGE_RATIO * self.row_group as f64 || self.end_group()?)
     }
 
@@ -324,12 +324,12 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
         }
         self.cancel.check()?;
         let group = self.parquet.encode(&rows)?;
-        self.append(group)
+        self.append_group(group)
     }
 
-    fn append(&mut self, group: RowGroup) -> Result<()> {
+    fn append_group(&mut self, group: RowGroup) -> Result<()> {
         if let Some(note) = self.shard.append_group(group)? {
-            self.proving.add(note, || self.shard.follow());
+            self.proving.add_group(note, || self.shard.open_unfinished());
         }
         Ok(())
     }
@@ -343,16 +343,16 @@ impl<'a, S: TakesRowGroups> Splicing<'a, S> {
         let parts = std::mem::take(&mut self.parts);
         let bytes = std::mem::take(&mut self.bytes);
         self.held = 0;
-        let Some((group, tally)) = splice(self.parquet, &parts)? else { return Ok(false) };
+        let Some((group, tally)) = splice_groups(self.parquet, &parts)? else { return Ok(false) };
         self.ratio = (group.uncompressed_bytes() as f64 / bytes.max(1) as f64).clamp(0.5, 1.0);
-        self.append(group)?;
+        self.append_group(group)?;
         self.tally += tally;
         Ok(true)
     }
 }
 
 /// Divides the inputs into batches that are read at once.
-pub(super) fn batches<T>(inputs: &[(ShardMeta, T)]) -> impl Iterator<Item = &[(ShardMeta, T)]> {
+pub(super) fn input_batches<T>(inputs: &[(ShardMeta, T)]) -> impl Iterator<Item = &[(ShardMeta, T)]> {
     let mut rest = inputs;
     std::iter::from_fn(move || {
         let (mut bytes, mut rows) = (0, 0);

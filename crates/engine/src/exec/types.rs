@@ -24,8 +24,8 @@ use crate::{
 ///
 /// # Errors
 /// Fails if the store fails.
-pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged> {
-    stage_small(store, &path(folder), schema::file::print(&schema::settle(fields)).as_bytes())
+pub fn stage_types(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged> {
+    stage_small(store, &types_path(folder), schema::file::print_file(&schema::settle_fields(fields)).as_bytes())
 }
 
 /// Reads the file of a folder; `None` if there is no such file.
@@ -33,7 +33,7 @@ pub fn stage(store: &dyn Store, folder: &str, fields: &Fields) -> Result<Staged>
 /// # Errors
 /// Fails if the store fails.
 pub fn read(store: &dyn Store, folder: &str) -> Result<Option<Bytes>> {
-    store.get(&path(folder))
+    store.get(&types_path(folder))
 }
 
 /// Stages a file that was read from another folder.
@@ -41,15 +41,15 @@ pub fn read(store: &dyn Store, folder: &str) -> Result<Option<Bytes>> {
 /// # Errors
 /// Fails if the store fails.
 pub fn stage_as_read(store: &dyn Store, folder: &str, content: &[u8]) -> Result<Staged> {
-    stage_small(store, &path(folder), content)
+    stage_small(store, &types_path(folder), content)
 }
 
 /// Stages a copy of one folder's file for another folder; `None` if there is no such file.
 ///
 /// # Errors
 /// Fails if the store fails.
-pub fn copy(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
-    copy_small(store, &path(from), &path(to))
+pub fn copy_types(store: &dyn Store, from: &str, to: &str) -> Result<Option<Staged>> {
+    copy_small(store, &types_path(from), &types_path(to))
 }
 
 /// Stages a copy of a small object; `None` if it does not exist.
@@ -73,10 +73,11 @@ pub fn of_shards<'a>(
     let folders: BTreeSet<&str> = shards.map(|path| path.rsplit_once('/').map_or("", |(folder, _)| folder)).collect();
     let mut all: Option<Fields> = None;
     for folder in folders {
-        let Some(bytes) = store.get(&path(folder))? else { return Ok(None) };
-        let text = std::str::from_utf8(&bytes)
-            .map_err(|e| Error::integrity("expected a schema in UTF-8").at(path(folder)).cause(e))?;
-        let fields = schema::file::parse(text).map_err(|e| e.at(path(folder)))?;
+        let Some(bytes) = store.get(&types_path(folder))? else { return Ok(None) };
+        let text = std::str::from_utf8(&bytes).map_err(|e| {
+            Error::integrity("expected a schema in UTF-8").at_location(types_path(folder)).with_cause(e)
+        })?;
+        let fields = schema::file::parse(text).map_err(|e| e.at_location(types_path(folder)))?;
         let united = match &all {
             None => fields,
             Some(known) => {
@@ -120,12 +121,12 @@ impl TypeKinds {
         let read = |shard: &&ShardMeta| -> Result<(Fields, Fields)> {
             let dataset = snapshot.dataset();
             if is_parquet {
-                let file = rewrite::open(dataset, shard)?;
+                let file = rewrite::open_parquet_shard(dataset, shard)?;
                 return Ok((file.schema().fields().clone(), exact_in_floats(&file)));
             }
             let stored = of_shards(dataset.store().as_ref(), std::iter::once(shard.path.as_str()), None)?;
             let stored = stored.unwrap_or_default();
-            let open = types.as_ref().map_or_else(|| stored.clone(), |types| bound::opened(&stored, types));
+            let open = types.as_ref().map_or_else(|| stored.clone(), |types| bound::open_text_fields(&stored, types));
             Ok((stored, open))
         };
         let all: Vec<(Fields, Fields)> = shards.par_iter().map(read).collect::<Result<_>>()?;
@@ -134,7 +135,7 @@ impl TypeKinds {
         for (shard, (stored, open)) in shards.iter().zip(all) {
             let open: Fields = open.iter().filter(is_unsure).cloned().collect();
             let fits = |field: &FieldRef, of: &Fields| {
-                of.find(field.name()).is_none_or(|(_, other)| bound::merges(field, other))
+                of.find(field.name()).is_none_or(|(_, other)| bound::can_merge(field, other))
             };
             let kind = known.iter().position(|of| open.iter().all(|field| fits(field, of)));
             match kind {
@@ -148,9 +149,9 @@ impl TypeKinds {
             let is_outdated = |field: &FieldRef| {
                 let now = types.as_ref().and_then(|types| types.find(field.name())).map(|(_, now)| now);
                 let differs = |now: &FieldRef| {
-                    let settled = schema::settle(&[Arc::clone(now)].into_iter().collect());
+                    let settled = schema::settle_fields(&[Arc::clone(now)].into_iter().collect());
                     let stored = stored.find(field.name()).map(|(_, field)| print_type(field));
-                    stored != settled.first().map(|field| print_type(field)) && bound::merges(field, now)
+                    stored != settled.first().map(|field| print_type(field)) && bound::can_merge(field, now)
                 };
                 now.is_some_and(differs)
             };
@@ -162,7 +163,7 @@ impl TypeKinds {
     }
 
     /// Returns the number of the kind of a shard.
-    pub fn of(&self, shard: &str) -> usize {
+    pub fn kind_of(&self, shard: &str) -> usize {
         self.kinds.get(shard).copied().unwrap_or(0)
     }
 
@@ -178,10 +179,10 @@ impl TypeKinds {
 }
 
 /// Returns the types that rewritten shards get for columns whose type has changed.
-pub fn newest(settings: &Settings) -> Fields {
+pub fn retyped_fields(settings: &Settings) -> Fields {
     let types = settings.types.as_ref().filter(|_| !settings.retyped.is_empty());
     let retyped = |field: &&FieldRef| settings.retyped.contains(field.name());
-    schema::settle(&types.into_iter().flatten().filter(retyped).cloned().collect())
+    schema::settle_fields(&types.into_iter().flatten().filter(retyped).cloned().collect())
 }
 
 /// Returns the columns of a shard, in which texts without values have no type, and integers that every float holds
@@ -196,7 +197,7 @@ fn exact_in_floats(file: &ParquetFile<Object>) -> Fields {
     file.open_fields().iter().map(exact).collect()
 }
 
-fn path(folder: &str) -> String {
+fn types_path(folder: &str) -> String {
     if folder.is_empty() { schema::file::NAME.to_owned() } else { format!("{folder}/{}", schema::file::NAME) }
 }
 
@@ -210,11 +211,13 @@ mod tests {
 
     #[test]
     fn types_of_several_folders_are_returned_only_if_they_agree() {
-        let store: &dyn Store = &RemoteStore::memory().unwrap();
+        let store: &dyn Store = &RemoteStore::in_memory().unwrap();
         let fields = |columns: &[(&str, DataType)]| -> Fields {
             columns.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect()
         };
-        let put = |folder: &str, fields: &Fields| store.publish(vec![stage(store, folder, fields).unwrap()]).unwrap();
+        let put = |folder: &str, fields: &Fields| {
+            store.publish_staged(vec![stage_types(store, folder, fields).unwrap()]).unwrap()
+        };
         put("a", &fields(&[("x", DataType::Int64)]));
         put("b", &fields(&[("x", DataType::Int64), ("y", DataType::Date32)]));
         put("c", &fields(&[("x", DataType::Utf8)]));

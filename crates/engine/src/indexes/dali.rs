@@ -10,7 +10,7 @@ use std::io::{Read as _, Write as _};
 
 use super::{
     kind::{About, FileBeside, Index, StartedShard, TEXT_BYTES},
-    names::{Name, Renaming, Rule},
+    names::{MemberName, Renaming, Rule},
     tfindex::{self, RecordLines},
 };
 use crate::{
@@ -29,11 +29,11 @@ const RULES: &[Rule] = &[
     Rule { fault: "not ASCII", reader: "dali", index: Some(IndexKind::Dali), harmless: false, breaks: is_not_ascii },
 ];
 
-fn has_blanks(name: Name<'_>) -> bool {
+fn has_blanks(name: MemberName<'_>) -> bool {
     name.key.chars().chain(name.extension.chars()).any(char::is_whitespace)
 }
 
-fn is_not_ascii(name: Name<'_>) -> bool {
+fn is_not_ascii(name: MemberName<'_>) -> bool {
     !name.key.is_ascii() || !name.extension.is_ascii()
 }
 
@@ -50,18 +50,22 @@ impl Index for Dali {
         }
     }
 
-    fn beside(&self, shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
-        let sink = shard.create(IndexKind::Dali)?;
+    fn start_beside(&self, shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
+        let sink = shard.create_sink(IndexKind::Dali)?;
         if shard.format == OutputFormat::TfRecord {
             return Ok(Some(Box::new(RecordLines::new(sink))));
         }
-        let lines =
-            Lines::new(Vec::new(), 1).map_err(|e| Error::internal("cannot set up a buffer for an index").cause(e))?;
+        let lines = Lines::new(Vec::new(), 1)
+            .map_err(|e| Error::internal("cannot set up a buffer for an index").with_cause(e))?;
         Ok(Some(Box::new(MemberLines { sink, lines, text: Vec::new() })))
     }
 
-    fn agrees(&self, bytes: &[u8], records: &[(u64, u64)], format: OutputFormat) -> bool {
-        if format == OutputFormat::TfRecord { tfindex::lists(bytes, records) } else { lists(bytes, records) }
+    fn matches_records(&self, bytes: &[u8], records: &[(u64, u64)], format: OutputFormat) -> bool {
+        if format == OutputFormat::TfRecord {
+            tfindex::lines_match_records(bytes, records)
+        } else {
+            lines_match_records(bytes, records)
+        }
     }
 }
 
@@ -75,15 +79,15 @@ struct MemberLines {
 }
 
 impl FileBeside for MemberLines {
-    fn member(&mut self, place: &Place<'_>, record: u64) -> Result<()> {
+    fn add_member(&mut self, place: &Place<'_>, record: u64) -> Result<()> {
         self.text.clear();
-        push(&mut self.text, place, place.first && record == 0)?;
+        push_entry(&mut self.text, place, place.first && record == 0)?;
         Ok(self.lines.write_all(&self.text)?)
     }
 
     fn finish(self: Box<Self>, records: u64, _end: u64) -> Result<Vec<Staged>> {
         let Self { mut sink, lines, .. } = *self;
-        sink.write_all(head(records).as_bytes())?;
+        sink.write_all(header_line(records).as_bytes())?;
         let packed = lines.finish()?;
         let mut text = zstd::stream::read::Decoder::new(packed.as_slice())?;
         let mut buffer = vec![0; TEXT_BYTES];
@@ -102,7 +106,7 @@ impl FileBeside for MemberLines {
 }
 
 /// Returns the first line.
-fn head(samples: u64) -> String {
+fn header_line(samples: u64) -> String {
     format!("v1.2 {samples}\n")
 }
 
@@ -110,10 +114,10 @@ fn head(samples: u64) -> String {
 ///
 /// # Errors
 /// If the name contains whitespace, which the format cannot quote, or the extension is empty.
-fn push(out: &mut Vec<u8>, place: &Place<'_>, begins: bool) -> Result<()> {
+fn push_entry(out: &mut Vec<u8>, place: &Place<'_>, begins: bool) -> Result<()> {
     if place.name.bytes().any(|b| b.is_ascii_whitespace()) || place.extension().is_empty() {
         return Err(Error::input(format!("the index of DALI cannot hold the name `{}`", place.name))
-            .hint("escape such names with --on-name rename, or omit the index with --index none"));
+            .with_hint("escape such names with --on-name rename, or omit the index with --index none"));
     }
     if !begins {
         out.push(if place.first { b'\n' } else { b' ' });
@@ -124,7 +128,7 @@ fn push(out: &mut Vec<u8>, place: &Place<'_>, begins: bool) -> Result<()> {
 }
 
 /// Returns whether there is one line per record, with offsets and sizes inside the record.
-fn lists(bytes: &[u8], records: &[(u64, u64)]) -> bool {
+fn lines_match_records(bytes: &[u8], records: &[(u64, u64)]) -> bool {
     let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let mut lines = text.lines();
     let inside = |line: &str, (offset, length): (u64, u64)| {
@@ -140,7 +144,7 @@ fn lists(bytes: &[u8], records: &[(u64, u64)]) -> bool {
             })
     };
     let ended = bytes.ends_with(b"\n");
-    let head = lines.next() == Some(head(records.len() as u64).trim_end());
+    let head = lines.next() == Some(header_line(records.len() as u64).trim_end());
     let lines: Vec<&str> = lines.collect();
     ended
         && head
@@ -168,20 +172,20 @@ mod tests {
     #[test]
     fn a_sample_is_a_line() {
         let mut out = Vec::new();
-        push(&mut out, &place("a.cls", true, 512, 0), true).unwrap();
-        push(&mut out, &place("a.jpg", false, 1024, 3), false).unwrap();
-        push(&mut out, &place("d/b.X.png", true, 2048, 512), false).unwrap();
+        push_entry(&mut out, &place("a.cls", true, 512, 0), true).unwrap();
+        push_entry(&mut out, &place("a.jpg", false, 1024, 3), false).unwrap();
+        push_entry(&mut out, &place("d/b.X.png", true, 2048, 512), false).unwrap();
         assert_eq!(out, b"cls 512 0 a.cls jpg 1024 3 a.jpg\nX.png 2048 512 d/b.X.png");
         let file = [b"v1.2 2\n", &out[..], b"\n"].concat();
-        assert!(lists(&file, &[(0, 1536), (1536, 1024)]));
-        assert!(!lists(&file, &[(0, 1536), (2048, 1024)]));
-        assert!(!lists(&file, &[(0, 1536)]));
+        assert!(lines_match_records(&file, &[(0, 1536), (1536, 1024)]));
+        assert!(!lines_match_records(&file, &[(0, 1536), (2048, 1024)]));
+        assert!(!lines_match_records(&file, &[(0, 1536)]));
     }
 
     #[test]
     fn names_that_the_index_cannot_hold_are_errors() {
         for name in ["a b.jpg", "a.j\tpg", "a."] {
-            assert!(push(&mut Vec::new(), &place(name, true, 512, 0), true).is_err(), "{name}");
+            assert!(push_entry(&mut Vec::new(), &place(name, true, 512, 0), true).is_err(), "{name}");
         }
     }
 }

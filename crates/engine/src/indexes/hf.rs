@@ -66,43 +66,43 @@ impl Index for Hf {
 }
 
 impl OfVersion for Hf {
-    fn check(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
+    fn check_dataset(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
         if snapshot.is_some() {
             return Ok(());
         }
         match dataset.store().get(CARD)? {
-            Some(found) if replaced(&found, "").is_none() => Err(Error::usage(format!(
+            Some(found) if replace_block(&found, "").is_none() => Err(Error::usage(format!(
                 "expected no {CARD}, or one with a line `{BEGIN_MARK}` and a line `{END}`, found another"
             ))
-            .at(dataset.store().location().join(CARD).to_string())
-            .hint(
+            .at_location(dataset.store().location().join(CARD).to_string())
+            .with_hint(
                 "add the two lines to its YAML, between `---` and `---`: what is between them is replaced, nothing \
                  else",
             )
-            .hint("or name another dataset with --out, or leave hf out of --index")),
+            .with_hint("or name another dataset with --out, or leave hf out of --index")),
             _ => Ok(()),
         }
     }
 
-    fn prepare(
+    fn prepare_commit(
         &mut self,
         dataset: &Dataset,
         snapshot: Option<&Snapshot>,
         _adds: &[NewShard],
         shards: &[&ShardMeta],
     ) -> Result<()> {
-        self.check(dataset, snapshot)?;
-        block(shards.iter().copied()).map(|_| ())
+        self.check_dataset(dataset, snapshot)?;
+        encode_block(shards.iter().copied()).map(|_| ())
     }
 
     fn write(&mut self, snapshot: &Snapshot) -> Result<Option<String>> {
         let store = snapshot.dataset().store();
-        let block = block(snapshot.shards()?)?;
+        let block = encode_block(snapshot.live_shards()?)?;
         let card = match store.get(CARD)? {
-            Some(found) => match replaced(&found, &block) {
+            Some(found) => match replace_block(&found, &block) {
                 Some(card) if card != found => card,
                 Some(_) => return Ok(None),
-                None => return Ok(Some(foreign())),
+                None => return Ok(Some(foreign_note())),
             },
             None => match store.put_if_absent(CARD, format!("---\n{block}---\n").into())? {
                 PutOutcome::Created => return Ok(None),
@@ -114,11 +114,11 @@ impl OfVersion for Hf {
         Ok(None)
     }
 
-    fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
-        let block = block(snapshot.shards()?)?;
+    fn find_differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
+        let block = encode_block(snapshot.live_shards()?)?;
         let what = match snapshot.dataset().store().get(CARD)? {
             None => "expected an index of the live shards, found none; `shardify compact` or `convert` writes it",
-            Some(found) => match replaced(&found, &block) {
+            Some(found) => match replace_block(&found, &block) {
                 Some(card) if card == found => return Ok(Vec::new()),
                 Some(_) => "the index belongs to another version; `shardify compact` or `convert` rewrites it",
                 None => {
@@ -133,19 +133,19 @@ impl OfVersion for Hf {
 
 fn refresh_existing(snapshot: &Snapshot, block: &str) -> Result<Option<String>> {
     let store = snapshot.dataset().store();
-    match store.get(CARD)?.map(|found| replaced(&found, block)) {
+    match store.get(CARD)?.map(|found| replace_block(&found, block)) {
         Some(Some(card)) => store.put(CARD, card.into()).map(|()| None),
-        Some(None) => Ok(Some(foreign())),
+        Some(None) => Ok(Some(foreign_note())),
         None => Ok(None),
     }
 }
 
-fn foreign() -> String {
+fn foreign_note() -> String {
     format!("{CARD} was not written by shardify, and is left as it is: see `shardify verify`")
 }
 
 /// Returns a card with other lines between the marks; `None` if it has no marks in its YAML.
-fn replaced(card: &[u8], block: &str) -> Option<Vec<u8>> {
+fn replace_block(card: &[u8], block: &str) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(card).ok()?;
     let mut lines = text.split_inclusive('\n').scan(0, |end, line| {
         *end += line.len();
@@ -166,7 +166,7 @@ fn replaced(card: &[u8], block: &str) -> Option<Vec<u8>> {
 }
 
 /// Encodes the lines between the marks, and the marks.
-fn block<'a>(shards: impl IntoIterator<Item = &'a ShardMeta>) -> Result<String> {
+fn encode_block<'a>(shards: impl IntoIterator<Item = &'a ShardMeta>) -> Result<String> {
     let mut splits: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for shard in shards {
         let path = shard.path.as_str();
@@ -176,8 +176,8 @@ fn block<'a>(shards: impl IntoIterator<Item = &'a ShardMeta>) -> Result<String> 
                 "expected a folder `{SPLIT}=NAME` whose name has letters, digits, `_` and `.`, as splits of Hugging \
                  Face do, found `{split}`"
             ))
-            .at(path.to_owned())
-            .hint("rename the folder, or leave hf out of --index"));
+            .at_location(path.to_owned())
+            .with_hint("rename the folder, or leave hf out of --index"));
         }
         splits.entry(split).or_default().push(path);
     }
@@ -188,9 +188,10 @@ fn block<'a>(shards: impl IntoIterator<Item = &'a ShardMeta>) -> Result<String> 
     let mut out = format!("{BEGIN}\nconfigs:\n- config_name: default\n  data_files:\n");
     for (split, paths) in splits {
         // Writing to memory cannot fail.
-        let _ = write!(out, "  - split: {}\n    path:{}\n", quoted(&split), if paths.is_empty() { " []" } else { "" });
+        let _ =
+            write!(out, "  - split: {}\n    path:{}\n", quote_yaml(&split), if paths.is_empty() { " []" } else { "" });
         for path in paths {
-            let _ = writeln!(out, "    - {}", quoted(&pattern(path)));
+            let _ = writeln!(out, "    - {}", quote_yaml(&escape_glob(path)));
         }
     }
     out.push_str(END);
@@ -209,12 +210,12 @@ fn is_split_name(name: &str) -> bool {
 }
 
 /// Quotes a text: every JSON text is one of YAML.
-fn quoted(text: &str) -> String {
+fn quote_yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
 /// Returns the pattern that matches this path alone.
-fn pattern(path: &str) -> String {
+fn escape_glob(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for c in path.chars() {
         match c {
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn only_the_lines_between_the_marks_are_replaced() {
-        let of = |text: &str| replaced(text.as_bytes(), "NEW\n").map(|card| String::from_utf8(card).unwrap());
+        let of = |text: &str| replace_block(text.as_bytes(), "NEW\n").map(|card| String::from_utf8(card).unwrap());
         let card = format!("---\nlicense: mit\n{BEGIN}\nold\n{END}\ntags: [a]\n---\n# Mine\n{BEGIN}\n");
         assert_eq!(of(&card).unwrap(), format!("---\nlicense: mit\nNEW\ntags: [a]\n---\n# Mine\n{BEGIN}\n"));
         assert_eq!(of(&card.replace('\n', "\r\n")).unwrap().matches("old").count(), 0);
@@ -246,7 +247,7 @@ mod tests {
         ] {
             assert_eq!(of(other), None, "{other:?}");
         }
-        assert_eq!(replaced(b"---\n\xff", ""), None);
+        assert_eq!(replace_block(b"---\n\xff", ""), None);
     }
 
     #[test]
@@ -263,6 +264,6 @@ mod tests {
         for bad in ["", "a-b", "a b", ".a", "a..b", "all"] {
             assert!(!is_split_name(bad), "{bad}");
         }
-        assert_eq!(pattern("a[1]*?.parquet"), "a[[]1][*][?].parquet");
+        assert_eq!(escape_glob("a[1]*?.parquet"), "a[[]1][*][?].parquet");
     }
 }

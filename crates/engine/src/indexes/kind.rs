@@ -56,12 +56,12 @@ pub trait Index: Sync {
     ///
     /// # Errors
     /// When the store fails.
-    fn beside(&self, _shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
+    fn start_beside(&self, _shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
         Ok(None)
     }
 
     /// Whether the bytes of the file beside a shard agree with offset and length of its records.
-    fn agrees(&self, _bytes: &[u8], _records: &[(u64, u64)], _format: OutputFormat) -> bool {
+    fn matches_records(&self, _bytes: &[u8], _records: &[(u64, u64)], _format: OutputFormat) -> bool {
         true
     }
 
@@ -102,8 +102,8 @@ impl StartedShard<'_> {
     ///
     /// # Errors
     /// When the store fails.
-    pub(super) fn create(&self, kind: IndexKind) -> Result<SealingSink> {
-        SealingSink::whole(self.store, &kind.beside(self.path).unwrap_or_default())
+    pub(super) fn create_sink(&self, kind: IndexKind) -> Result<SealingSink> {
+        SealingSink::whole(self.store, &kind.sidecar_path(self.path).unwrap_or_default())
     }
 }
 
@@ -113,7 +113,7 @@ pub trait FileBeside: Send {
     ///
     /// # Errors
     /// Fails if its name does not fit the index or the store fails.
-    fn member(&mut self, _place: &Place<'_>, _record: u64) -> Result<()> {
+    fn add_member(&mut self, _place: &Place<'_>, _record: u64) -> Result<()> {
         Ok(())
     }
 
@@ -121,7 +121,7 @@ pub trait FileBeside: Send {
     ///
     /// # Errors
     /// When the store fails.
-    fn record(&mut self, _offset: u64, _length: u64) -> Result<()> {
+    fn add_record(&mut self, _offset: u64, _length: u64) -> Result<()> {
         Ok(())
     }
 
@@ -142,7 +142,7 @@ pub trait OfVersion {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if a new dataset would replace a file of somebody else; if the store
     /// fails.
-    fn check(&self, _dataset: &Dataset, _snapshot: Option<&Snapshot>) -> Result<()> {
+    fn check_dataset(&self, _dataset: &Dataset, _snapshot: Option<&Snapshot>) -> Result<()> {
         Ok(())
     }
 
@@ -152,7 +152,7 @@ pub trait OfVersion {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for a column that no such index can have;
     /// [`Kind::Input`](crate::error::Kind::Input) for one that the index has with another type.
-    fn fit(
+    fn fit_fields(
         &self,
         _dataset: &Dataset,
         _snapshot: Option<&Snapshot>,
@@ -166,15 +166,15 @@ pub trait OfVersion {
     /// adds, and all of the new version. Keeps what the commit needs.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if it cannot; as [`check`](Self::check).
-    fn prepare(
+    /// [`Kind::Input`](crate::error::Kind::Input) if it cannot; as [`check_dataset`](Self::check_dataset).
+    fn prepare_commit(
         &mut self,
         dataset: &Dataset,
         snapshot: Option<&Snapshot>,
         _adds: &[NewShard],
         _shards: &[&ShardMeta],
     ) -> Result<()> {
-        self.check(dataset, snapshot)
+        self.check_dataset(dataset, snapshot)
     }
 
     /// Writes the files of a version that are not up to date. Returns what users must be told.
@@ -187,15 +187,15 @@ pub trait OfVersion {
     ///
     /// # Errors
     /// Fails if the store fails.
-    fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>>;
+    fn find_differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>>;
 }
 
 /// Compares objects with the bytes that they should have.
-pub(super) fn differences(store: &dyn Store, expected: &[(&str, &[u8])]) -> Result<Vec<Difference>> {
+pub(super) fn compare_objects(store: &dyn Store, expected: &[(&str, &[u8])]) -> Result<Vec<Difference>> {
     let mut out = Vec::new();
     for (path, bytes) in expected {
         match store.get(path)? {
-            None => out.push(missing(path)),
+            None => out.push(missing_object(path)),
             Some(found) if found != *bytes => out.push((
                 (*path).to_owned(),
                 "the index belongs to another version; `shardify compact` or `convert` rewrites it".to_owned(),
@@ -207,7 +207,7 @@ pub(super) fn differences(store: &dyn Store, expected: &[(&str, &[u8])]) -> Resu
 }
 
 /// Returns the difference of an object that does not exist.
-pub(super) fn missing(path: &str) -> Difference {
+pub(super) fn missing_object(path: &str) -> Difference {
     let what = "expected an index of the live shards, found none; `shardify compact` or `convert` rewrites it";
     (path.to_owned(), what.to_owned())
 }
@@ -225,10 +225,10 @@ pub(super) fn refuse_to_replace(
     let store = dataset.store();
     for path in paths {
         // Another run may have made the dataset meanwhile.
-        if store.head(path)?.is_some() && dataset.latest()?.is_none() {
+        if store.head(path)?.is_some() && dataset.newest_snapshot()?.is_none() {
             return Err(Error::usage(format!("expected no {path}, which the index {kind} would replace, found one"))
-                .at(store.location().join(path).to_string())
-                .hint(format!("move it away, name another dataset with --out, or leave {kind} out of --index")));
+                .at_location(store.location().join(path).to_string())
+                .with_hint(format!("move it away, name another dataset with --out, or leave {kind} out of --index")));
         }
     }
     Ok(())

@@ -3,12 +3,12 @@
 //!
 //! | files | written | by |
 //! |---|---|---|
-//! | beside a shard | while the bytes of the shard pass by | [`shard`], [`Index::beside`] |
+//! | beside a shard | while the bytes of the shard pass by | [`shard`], [`Index::start_beside`] |
 //! | of a folder | before the commit that adds the folder | [`of_folders`], [`Index::of_folder`] |
 //! | of a version | after the commit, from its snapshot | [`version`], [`Index::of_version`] |
 //!
-//! A new kind is a file here, a line in [`of`], and a line in [`format::index`](crate::format::index) that says what
-//! its files are called. Everything else asks these two.
+//! A new kind is a file here, a line in [`index_for`], and a line in [`format::index`](crate::format::index) that says
+//! what its files are called. Everything else asks these two.
 
 mod dali;
 mod delta;
@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Returns what a kind of index is.
-pub fn of(kind: IndexKind) -> &'static dyn Index {
+pub fn index_for(kind: IndexKind) -> &'static dyn Index {
     match kind {
         IndexKind::Dali => &dali::Dali,
         IndexKind::Wids => &wids::Wids,
@@ -45,26 +45,26 @@ pub fn of(kind: IndexKind) -> &'static dyn Index {
 }
 
 /// Whether one of the kinds is such an index.
-pub fn any(kinds: &[IndexKind], is: impl Fn(&About) -> bool) -> bool {
-    kinds.iter().any(|kind| is(of(*kind).about()))
+pub fn any_kind(kinds: &[IndexKind], is: impl Fn(&About) -> bool) -> bool {
+    kinds.iter().any(|kind| is(index_for(*kind).about()))
 }
 
 /// Whether shards of this format and codec can have the index.
-pub fn fits(kind: IndexKind, format: OutputFormat, codec: Codec) -> bool {
-    is_plain(format, codec) && of(kind).about().formats.contains(&format)
+pub fn fits_shards(kind: IndexKind, format: OutputFormat, codec: Codec) -> bool {
+    is_plain(format, codec) && index_for(kind).about().formats.contains(&format)
 }
 
 fn is_plain(format: OutputFormat, codec: Codec) -> bool {
     codec == Codec::None || format == OutputFormat::Parquet
 }
 
-fn fitting(format: OutputFormat, codec: Codec) -> impl Iterator<Item = IndexKind> {
-    IndexKind::ALL.iter().copied().filter(move |kind| fits(*kind, format, codec))
+fn fitting_kinds(format: OutputFormat, codec: Codec) -> impl Iterator<Item = IndexKind> {
+    IndexKind::ALL.iter().copied().filter(move |kind| fits_shards(*kind, format, codec))
 }
 
 /// Returns the kinds that datasets have by default.
 pub fn default_kinds(format: OutputFormat, codec: Codec) -> Vec<IndexKind> {
-    fitting(format, codec).filter(|kind| of(*kind).about().is_default).collect()
+    fitting_kinds(format, codec).filter(|kind| index_for(*kind).about().is_default).collect()
 }
 
 /// Fails on kinds that these shards cannot have, or that this program cannot write.
@@ -72,16 +72,16 @@ pub fn default_kinds(format: OutputFormat, codec: Codec) -> Vec<IndexKind> {
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) that names the kinds that fit.
 pub fn check_kinds(kinds: &[IndexKind], format: OutputFormat, codec: Codec) -> Result<()> {
-    let Some(kind) = kinds.iter().find(|kind| !fits(**kind, format, codec)) else {
+    let Some(kind) = kinds.iter().find(|kind| !fits_shards(**kind, format, codec)) else {
         return IndexKind::check_built(kinds);
     };
-    let names = |codec| fitting(format, codec).map(|kind| kind.files().name).collect::<Vec<_>>().join(", ");
+    let names = |codec| fitting_kinds(format, codec).map(|kind| kind.files().name).collect::<Vec<_>>().join(", ");
     let hint = match (names(codec), names(Codec::None)) {
         (now, plain) if now.is_empty() => format!("use --codec none, which {plain} fit, or --index none"),
         (now, _) => format!("what fits is {now}"),
     };
     let packed = if is_plain(format, codec) { String::new() } else { format!(" compressed with {codec}") };
-    Err(Error::usage(format!("the index {kind} does not fit shards of {format}{packed}")).hint(hint))
+    Err(Error::usage(format!("the index {kind} does not fit shards of {format}{packed}")).with_hint(hint))
 }
 
 /// Stages the files of the folders of new shards.
@@ -97,7 +97,7 @@ pub fn of_folders<'a>(
     for shard in shards {
         folders.entry(folder_of(&shard.0.path)).or_default().push(shard);
     }
-    let files = kinds.iter().flat_map(|kind| folders.values().map(|shards| of(*kind).of_folder(store, shards)));
+    let files = kinds.iter().flat_map(|kind| folders.values().map(|shards| index_for(*kind).of_folder(store, shards)));
     files.filter_map(Result::transpose).collect()
 }
 

@@ -8,7 +8,7 @@ use crate::{
 
 /// Name of a planned tar member.
 #[derive(Debug, Clone, Copy)]
-pub struct Name<'a> {
+pub struct MemberName<'a> {
     /// Name up to the first dot of the last component.
     pub key: &'a str,
     /// Rest of the name after that dot; empty if there is none.
@@ -27,7 +27,7 @@ pub struct Rule {
     /// Whether the fault is acceptable without changing the key, so that it counts only under strict rules.
     pub harmless: bool,
     /// Whether a name has the fault.
-    pub breaks: fn(Name<'_>) -> bool,
+    pub breaks: fn(MemberName<'_>) -> bool,
 }
 
 /// Changes to names, in addition to the escapes that every tar needs.
@@ -45,7 +45,7 @@ impl Renaming {
 
     /// Returns the changes that satisfy both.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn combined_with(self, other: Self) -> Self {
         let max_bytes = self.max_bytes.into_iter().chain(other.max_bytes).min();
         Self { plain: self.plain || other.plain, max_bytes }
     }
@@ -56,25 +56,25 @@ impl Renaming {
     }
 
     /// Changes a key that is already escaped; `extension` is the length of the extension that will follow.
-    pub fn key(self, key: String, extension: usize) -> String {
+    pub fn rename_key(self, key: String, extension: usize) -> String {
         let key = if self.plain { escape_plain(&key) } else { key };
         match self.max_bytes {
             Some(max_bytes) if key.len() + 1 + extension > max_bytes => {
-                shorten(&key, max_bytes.saturating_sub(extension + 1))
+                shorten_key(&key, max_bytes.saturating_sub(extension + 1))
             }
             _ => key,
         }
     }
 
     /// Changes an extension.
-    pub fn extension(self, extension: &str) -> String {
+    pub fn rename_extension(self, extension: &str) -> String {
         if self.plain { escape_extension(extension) } else { extension.to_owned() }
     }
 }
 
 /// Truncates a key and appends a hash of the whole key.
-fn shorten(key: &str, max_bytes: usize) -> String {
-    let hash = format!("-{:016x}", IdHash::of(key).0);
+fn shorten_key(key: &str, max_bytes: usize) -> String {
+    let hash = format!("-{:016x}", IdHash::from_id(key).0);
     let mut end = max_bytes.saturating_sub(hash.len()).min(key.len());
     while !key.is_char_boundary(end) {
         end -= 1;

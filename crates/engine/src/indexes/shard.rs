@@ -11,7 +11,7 @@ use crate::{
     format::{
         OutputFormat,
         index::IndexKind,
-        tar::places::{MemberScanner, Members, Place},
+        tar::places::{MemberPlaces, MemberScanner, Place},
     },
     storage::Staged,
 };
@@ -31,8 +31,10 @@ impl ShardIndexes {
     /// # Errors
     /// When the store fails.
     pub fn create(shard: &StartedShard<'_>, kinds: &[IndexKind]) -> Result<Self> {
-        let files =
-            kinds.iter().filter_map(|kind| super::of(*kind).beside(shard).transpose()).collect::<Result<_>>()?;
+        let files = kinds
+            .iter()
+            .filter_map(|kind| super::index_for(*kind).start_beside(shard).transpose())
+            .collect::<Result<_>>()?;
         Ok(Self { scanner: MemberScanner::default(), files, samples: 0, is_tar: shard.format == OutputFormat::Tar })
     }
 
@@ -40,41 +42,41 @@ impl ShardIndexes {
     ///
     /// # Errors
     /// Fails if a name does not fit an index or the store fails.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn feed_bytes(&mut self, bytes: &[u8]) -> Result<()> {
         if !self.has_members() {
             return Ok(());
         }
         let Self { scanner, files, samples, .. } = self;
-        scanner.feed(bytes, &mut |place| add(files, samples, &place))
+        scanner.feed(bytes, &mut |place| add_to_files(files, samples, &place))
     }
 
     /// Adds the next member of a tar, by its place instead of its bytes.
     ///
     /// # Errors
     /// Fails if its name does not fit an index or the store fails.
-    pub fn member(&mut self, place: &Place<'_>) -> Result<()> {
-        add(&mut self.files, &mut self.samples, place)
+    pub fn add_member(&mut self, place: &Place<'_>) -> Result<()> {
+        add_to_files(&mut self.files, &mut self.samples, place)
     }
 
     /// Adds the members of the next records, which are a range of the bytes of a unit, instead of these bytes.
     ///
     /// # Errors
     /// Fails if a name does not fit an index or the store fails.
-    pub fn members(&mut self, members: &Members, range: Range<u64>) -> Result<()> {
+    pub fn add_members(&mut self, members: &MemberPlaces, range: Range<u64>) -> Result<()> {
         let (at, length) = (self.scanner.offset(), range.end - range.start);
         self.scanner.pass_over(length);
-        members.within(range, at).try_for_each(|place| self.member(&place))
+        members.in_range(range, at).try_for_each(|place| self.add_member(&place))
     }
 
     /// Adds a record that begins at byte `offset` of the shard.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn record(&mut self, offset: u64, length: u64) -> Result<()> {
+    pub fn add_record(&mut self, offset: u64, length: u64) -> Result<()> {
         if self.is_tar {
             return Ok(());
         }
-        self.files.iter_mut().try_for_each(|file| file.record(offset, length))
+        self.files.iter_mut().try_for_each(|file| file.add_record(offset, length))
     }
 
     /// Finishes the indexes, which are not published yet; the last record ends at byte `end` of the shard.
@@ -84,7 +86,7 @@ impl ShardIndexes {
     pub fn finish(self, records: u64, end: u64) -> Result<Vec<Staged>> {
         if self.has_members() && self.samples != records {
             return Err(Error::integrity(format!("expected {records} samples in the tar, found {}", self.samples))
-                .hint("two neighbouring records have the same key; choose a unique --id"));
+                .with_hint("two neighbouring records have the same key; choose a unique --id"));
         }
         let staged = self.files.into_iter().map(|file| file.finish(records, end)).collect::<Result<Vec<_>>>()?;
         Ok(staged.into_iter().flatten().collect())
@@ -95,7 +97,7 @@ impl ShardIndexes {
     }
 }
 
-fn add(files: &mut [Box<dyn FileBeside>], samples: &mut u64, place: &Place<'_>) -> Result<()> {
+fn add_to_files(files: &mut [Box<dyn FileBeside>], samples: &mut u64, place: &Place<'_>) -> Result<()> {
     *samples += u64::from(place.first);
-    files.iter_mut().try_for_each(|file| file.member(place, samples.saturating_sub(1)))
+    files.iter_mut().try_for_each(|file| file.add_member(place, samples.saturating_sub(1)))
 }

@@ -27,12 +27,12 @@ impl Index for TfIndex {
         }
     }
 
-    fn beside(&self, shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
-        Ok(Some(Box::new(RecordLines::new(shard.create(IndexKind::TfIndex)?))))
+    fn start_beside(&self, shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
+        Ok(Some(Box::new(RecordLines::new(shard.create_sink(IndexKind::TfIndex)?))))
     }
 
-    fn agrees(&self, bytes: &[u8], records: &[(u64, u64)], _format: OutputFormat) -> bool {
-        lists(bytes, records)
+    fn matches_records(&self, bytes: &[u8], records: &[(u64, u64)], _format: OutputFormat) -> bool {
+        lines_match_records(bytes, records)
     }
 }
 
@@ -49,7 +49,7 @@ impl RecordLines {
 }
 
 impl FileBeside for RecordLines {
-    fn record(&mut self, offset: u64, length: u64) -> Result<()> {
+    fn add_record(&mut self, offset: u64, length: u64) -> Result<()> {
         push_record(&mut self.text, offset, length);
         if self.text.len() >= TEXT_BYTES {
             self.sink.write_all(&self.text)?;
@@ -65,7 +65,7 @@ impl FileBeside for RecordLines {
 }
 
 /// Whether the lines are those of the records.
-pub(super) fn lists(bytes: &[u8], records: &[(u64, u64)]) -> bool {
+pub(super) fn lines_match_records(bytes: &[u8], records: &[(u64, u64)]) -> bool {
     let mut expected = Vec::new();
     records.iter().for_each(|(offset, length)| push_record(&mut expected, *offset, *length));
     bytes == expected
@@ -103,7 +103,7 @@ mod tests {
         push_record(&mut out, 0, 80);
         push_record(&mut out, 80, u64::MAX);
         assert_eq!(out, b"0 80\n80 18446744073709551615\n");
-        assert!(lists(b"0 80\n80 9\n", &[(0, 80), (80, 9)]));
-        assert!(!lists(b"0 80\n80 9", &[(0, 80), (80, 9)]));
+        assert!(lines_match_records(b"0 80\n80 9\n", &[(0, 80), (80, 9)]));
+        assert!(!lines_match_records(b"0 80\n80 9", &[(0, 80), (80, 9)]));
     }
 }

@@ -19,46 +19,46 @@ use crate::{
 /// Maximum attempts to rewrite the indexes when other runs commit in the meantime.
 const ATTEMPTS: usize = 10;
 
-fn of(kinds: &[IndexKind]) -> impl Iterator<Item = (IndexKind, Box<dyn OfVersion>)> {
-    kinds.iter().filter_map(|kind| Some((*kind, super::of(*kind).of_version()?)))
+fn version_files(kinds: &[IndexKind]) -> impl Iterator<Item = (IndexKind, Box<dyn OfVersion>)> {
+    kinds.iter().filter_map(|kind| Some((*kind, super::index_for(*kind).of_version()?)))
 }
 
 /// Checks that a dataset can have these indexes, before any work is done.
 ///
 /// # Errors
-/// As [`OfVersion::check`].
-pub fn check(dataset: &Dataset, snapshot: Option<&Snapshot>, kinds: &[IndexKind]) -> Result<()> {
-    of(kinds).try_for_each(|(_, files)| files.check(dataset, snapshot))
+/// As [`OfVersion::check_dataset`].
+pub fn check_indexes(dataset: &Dataset, snapshot: Option<&Snapshot>, kinds: &[IndexKind]) -> Result<()> {
+    version_files(kinds).try_for_each(|(_, files)| files.check_dataset(dataset, snapshot))
 }
 
 /// Returns the columns of a run as all its indexes can have them.
 ///
 /// # Errors
-/// As [`OfVersion::fit`].
-pub fn fit(
+/// As [`OfVersion::fit_fields`].
+pub fn fit_fields(
     dataset: &Dataset,
     snapshot: Option<&Snapshot>,
     kinds: &[IndexKind],
     fields: Fields,
     is_given: &dyn Fn(&str) -> bool,
 ) -> Result<Fields> {
-    of(kinds).try_fold(fields, |fields, (_, files)| files.fit(dataset, snapshot, fields, is_given))
+    version_files(kinds).try_fold(fields, |fields, (_, files)| files.fit_fields(dataset, snapshot, fields, is_given))
 }
 
 /// What is prepared before the commit, so that what an index cannot hold is detected in time.
 #[derive(Default)]
-pub struct Prepared(Vec<(IndexKind, Box<dyn OfVersion>)>);
+pub struct PreparedIndexes(Vec<(IndexKind, Box<dyn OfVersion>)>);
 
-impl Prepared {
+impl PreparedIndexes {
     /// Prepares the indexes of a snapshot and additional shards, which are published already.
     ///
     /// # Errors
-    /// As [`OfVersion::prepare`].
+    /// As [`OfVersion::prepare_commit`].
     pub fn new(dataset: &Dataset, snapshot: Option<&Snapshot>, adds: &[NewShard], kinds: &[IndexKind]) -> Result<Self> {
-        let live = snapshot.map(Snapshot::shards).transpose()?.unwrap_or_default();
+        let live = snapshot.map(Snapshot::live_shards).transpose()?.unwrap_or_default();
         let shards: Vec<&ShardMeta> = live.iter().chain(adds.iter().map(|shard| &shard.meta)).collect();
-        let mut all: Vec<_> = of(kinds).collect();
-        all.iter_mut().try_for_each(|(_, files)| files.prepare(dataset, snapshot, adds, &shards))?;
+        let mut all: Vec<_> = version_files(kinds).collect();
+        all.iter_mut().try_for_each(|(_, files)| files.prepare_commit(dataset, snapshot, adds, &shards))?;
         Ok(Self(all))
     }
 }
@@ -67,18 +67,20 @@ impl Prepared {
 ///
 /// # Errors
 /// As [`OfVersion::write`]. The commit remains valid.
-pub fn refresh(snapshot: &Snapshot, prepared: Prepared, observer: &dyn Observer) -> Result<()> {
+pub fn refresh_indexes(snapshot: &Snapshot, prepared: PreparedIndexes, observer: &dyn Observer) -> Result<()> {
     let kinds = &snapshot.entry().settings.indexes;
     if kinds.is_empty() {
         return Ok(());
     }
-    let Prepared(mut all) = prepared;
-    all.extend(of(kinds).filter(|(kind, _)| !all.iter().any(|(prepared, _)| prepared == kind)).collect::<Vec<_>>());
+    let PreparedIndexes(mut all) = prepared;
+    all.extend(
+        version_files(kinds).filter(|(kind, _)| !all.iter().any(|(prepared, _)| prepared == kind)).collect::<Vec<_>>(),
+    );
     let mut newer: Option<Snapshot> = None;
     for _ in 0..ATTEMPTS {
         let current = newer.as_ref().unwrap_or(snapshot);
         let written: Result<Vec<Option<String>>> = all.iter_mut().map(|(_, files)| files.write(current)).collect();
-        let latest = current.dataset().open()?;
+        let latest = current.dataset().open_newest()?;
         if latest.version() == current.version() {
             let notes = written.map_err(|e| e.with_effect(Effect::Certain))?;
             notes.into_iter().flatten().for_each(|note| observer.event(Event::Note(note)));
@@ -94,10 +96,10 @@ pub fn refresh(snapshot: &Snapshot, prepared: Prepared, observer: &dyn Observer)
 ///
 /// # Errors
 /// Fails if the store fails.
-pub fn stale(snapshot: &Snapshot) -> Result<Vec<Difference>> {
+pub fn stale_indexes(snapshot: &Snapshot) -> Result<Vec<Difference>> {
     let mut out = Vec::new();
-    for (_, files) in of(&snapshot.entry().settings.indexes) {
-        out.extend(files.differences(snapshot)?);
+    for (_, files) in version_files(&snapshot.entry().settings.indexes) {
+        out.extend(files.find_differences(snapshot)?);
     }
     Ok(out)
 }

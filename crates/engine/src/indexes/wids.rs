@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     kind::{self, About, Difference, Index, OfVersion, ShardWithMd5},
-    names::{Name, Renaming, Rule},
+    names::{MemberName, Renaming, Rule},
 };
 use crate::{
-    codec::hex::hex,
+    codec::hex::to_hex,
     dataset::{Dataset, Snapshot, get_sealed, stage_small},
     error::{Error, Result},
     format::{OutputFormat, index::IndexKind},
@@ -35,7 +35,7 @@ const RULES: &[Rule] = &[Rule {
     reader: "wids",
     index: Some(IndexKind::Wids),
     harmless: false,
-    breaks: |name: Name<'_>| name.key.len() + 1 + name.extension.len() > NAME_BYTES,
+    breaks: |name: MemberName<'_>| name.key.len() + 1 + name.extension.len() > NAME_BYTES,
 }];
 
 impl Index for Wids {
@@ -56,7 +56,7 @@ impl Index for Wids {
         let entry = |(meta, md5): &ShardWithMd5<'_>| {
             Some(Shard {
                 url: meta.path.rsplit('/').next().unwrap_or_default().to_owned(),
-                md5sum: hex(&(*md5)?),
+                md5sum: to_hex(&(*md5)?),
                 nsamples: meta.records,
                 filesize: meta.bytes,
             })
@@ -71,21 +71,21 @@ impl Index for Wids {
 }
 
 impl OfVersion for Wids {
-    fn check(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
+    fn check_dataset(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
         kind::refuse_to_replace(dataset, snapshot, IndexKind::Wids, &[LIST])
     }
 
     fn write(&mut self, snapshot: &Snapshot) -> Result<Option<String>> {
         let list = of_live(snapshot)?;
         let store = snapshot.dataset().store().as_ref();
-        if !kind::differences(store, &[(LIST, &list)])?.is_empty() {
+        if !kind::compare_objects(store, &[(LIST, &list)])?.is_empty() {
             store.put(LIST, list.into())?;
         }
         Ok(None)
     }
 
-    fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
-        kind::differences(snapshot.dataset().store().as_ref(), &[(LIST, &of_live(snapshot)?)])
+    fn find_differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
+        kind::compare_objects(snapshot.dataset().store().as_ref(), &[(LIST, &of_live(snapshot)?)])
     }
 }
 
@@ -99,12 +99,12 @@ fn of_live(snapshot: &Snapshot) -> Result<Vec<u8>> {
     let store = snapshot.dataset().store().as_ref();
     let mut lists: HashMap<String, List> = HashMap::new();
     let mut live = Vec::new();
-    for shard in snapshot.shards()? {
+    for shard in snapshot.live_shards()? {
         let path = list_beside(&shard.path);
         if !lists.contains_key(&path) {
             let place = store.location().join(&path).to_string();
             let bytes = get_sealed(store, &shard.beside_at(&path)?)?;
-            lists.insert(path.clone(), List::decode(&bytes).map_err(|e| e.at(place))?);
+            lists.insert(path.clone(), List::decode(&bytes).map_err(|e| e.at_location(place))?);
         }
         let name = shard.path.rsplit('/').next().unwrap_or_default();
         let listed = lists.get(&path).and_then(|list| list.shardlist.iter().find(|s| s.url == name));
@@ -112,7 +112,7 @@ fn of_live(snapshot: &Snapshot) -> Result<Vec<u8>> {
             Error::integrity(format!(
                 "expected the shard `{name}` in the wids list, found no entry with its size and records"
             ))
-            .at(path.clone())
+            .at_location(path.clone())
         })?;
         live.push(Shard { url: shard.path.clone(), ..listed.clone() });
     }
@@ -148,13 +148,13 @@ impl List {
 
     fn encode(&self) -> Result<Vec<u8>> {
         let mut bytes =
-            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("encoding a list failed").cause(e))?;
+            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("encoding a list failed").with_cause(e))?;
         bytes.push(b'\n');
         Ok(bytes)
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes).map_err(|e| Error::integrity("the list of wids is damaged").cause(e))
+        serde_json::from_slice(bytes).map_err(|e| Error::integrity("the list of wids is damaged").with_cause(e))
     }
 }
 

@@ -34,7 +34,7 @@ const EVEN_MAX: f64 = 1.1;
 
 /// Planner's view of a shard; candidates are given in record order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidate {
+pub struct CompactCandidate {
     /// Path.
     pub path: String,
     /// Size on disk.
@@ -151,7 +151,7 @@ pub struct Group {
 }
 
 /// Returns the number of shards that a shard is divided into, by the nearest to the target; 1 if it stays whole.
-pub fn pieces(bytes: u64, records: u64, target: Size) -> u64 {
+pub fn piece_count(bytes: u64, records: u64, target: Size) -> u64 {
     if bytes as f64 / target.0 as f64 <= LARGE {
         return 1;
     }
@@ -168,7 +168,7 @@ pub struct CompactPlan {
 }
 
 /// Plans the merges and divisions.
-pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
+pub fn plan_compaction(candidates: &[CompactCandidate], options: &CompactOptions) -> CompactPlan {
     let target = options.target.0 as f64;
     let mut choices: Vec<Choice> = candidates
         .iter()
@@ -196,7 +196,7 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
     let mut items: Vec<Item> = partitions.into_values().flatten().filter(|item| item.inputs.len() > 1).collect();
     for (i, shard) in candidates.iter().enumerate().filter(|(i, _)| choices[*i] == Choice::Oversized) {
         let stays = shard.sorted || shard.made_for_target;
-        if !stays && pieces(shard.bytes, shard.records, options.target) > 1 {
+        if !stays && piece_count(shard.bytes, shard.records, options.target) > 1 {
             items.push(Item { inputs: vec![i], bytes: shard.bytes, ..Item::default() });
         }
     }
@@ -221,7 +221,7 @@ pub fn plan(candidates: &[Candidate], options: &CompactOptions) -> CompactPlan {
         if bytes <= left {
             left -= bytes;
             let records = inputs.iter().map(|i| candidates[*i].records).sum();
-            let shards = if inputs.len() == 1 { pieces(bytes, records, options.target) } else { 1 };
+            let shards = if inputs.len() == 1 { piece_count(bytes, records, options.target) } else { 1 };
             groups.push(Group { inputs, bytes, records, shards });
         }
     }
@@ -251,7 +251,7 @@ fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
         items,
         options,
         |item| !item.settled,
-        |items, bin| full(bin.iter().map(|i| items[*i].bytes).sum(), options) || bin.len() >= min_inputs,
+        |items, bin| is_full(bin.iter().map(|i| items[*i].bytes).sum(), options) || bin.len() >= min_inputs,
     );
     let enough = |new: usize| new >= min_inputs;
     let enough_in_all = enough(items.iter().map(|item| item.new).sum());
@@ -261,7 +261,7 @@ fn merge_bins(items: &mut Vec<Item>, options: &CompactOptions) -> bool {
         |_| true,
         |items, bin| {
             // A full shard is not rewritten again.
-            if enough_in_all && full(bin.iter().map(|i| items[*i].bytes).sum(), options) {
+            if enough_in_all && is_full(bin.iter().map(|i| items[*i].bytes).sum(), options) {
                 return true;
             }
             keep_doubling(items, bin);
@@ -280,9 +280,9 @@ fn merge_some(
     worth: impl Fn(&[Item], &mut Vec<usize>) -> bool,
 ) -> bool {
     let packed: Vec<usize> =
-        (0..items.len()).filter(|i| !full(items[*i].bytes, options) && takes_part(&items[*i])).collect();
+        (0..items.len()).filter(|i| !is_full(items[*i].bytes, options) && takes_part(&items[*i])).collect();
     let mut merged = false;
-    for mut bin in bins(items, &packed, options.target.0) {
+    for mut bin in pack_bins(items, &packed, options.target.0) {
         if !worth(items, &mut bin) || bin.len() < 2 {
             continue;
         }
@@ -312,7 +312,7 @@ fn keep_doubling(items: &[Item], bin: &mut Vec<usize>) {
     }
 }
 
-fn full(bytes: u64, options: &CompactOptions) -> bool {
+fn is_full(bytes: u64, options: &CompactOptions) -> bool {
     bytes as f64 >= SMALL * options.target.0 as f64
 }
 
@@ -332,7 +332,7 @@ pub fn in_window(version: Version, committed_at: Timestamp, options: &CompactOpt
 }
 
 /// Packs next-fit in record order: a bin is closed when its size is nearest to the target.
-fn bins(items: &[Item], packed: &[usize], target: u64) -> Vec<Vec<usize>> {
+fn pack_bins(items: &[Item], packed: &[usize], target: u64) -> Vec<Vec<usize>> {
     let mut left = packed.iter().map(|i| items[*i].bytes).sum();
     let mut bins = Vec::new();
     let mut bin = Vec::new();
@@ -369,11 +369,11 @@ mod tests {
 
     use super::*;
 
-    fn shards(sizes: &[u64]) -> Vec<Candidate> {
+    fn shards(sizes: &[u64]) -> Vec<CompactCandidate> {
         sizes
             .iter()
             .enumerate()
-            .map(|(i, bytes)| Candidate {
+            .map(|(i, bytes)| CompactCandidate {
                 path: format!("{i}"),
                 bytes: *bytes,
                 records: *bytes,
@@ -394,17 +394,18 @@ mod tests {
     }
 
     /// Returns the candidates that a second run would see.
-    fn after(shards: &[Candidate], plan: &CompactPlan) -> Vec<Candidate> {
+    fn after(shards: &[CompactCandidate], plan: &CompactPlan) -> Vec<CompactCandidate> {
         let mut after = Vec::new();
         for (shard, choice) in shards.iter().zip(&plan.choices) {
             match choice {
                 Choice::Merge(g) if shards[plan.groups[*g].inputs[0]].path == shard.path => {
-                    after.push(Candidate { bytes: plan.groups[*g].bytes, settled: true, ..shard.clone() });
+                    after.push(CompactCandidate { bytes: plan.groups[*g].bytes, settled: true, ..shard.clone() });
                 }
                 Choice::Merge(_) => {}
                 Choice::Divide(g) => {
                     let shards = plan.groups[*g].shards;
-                    let piece = |bytes| Candidate { bytes, settled: true, made_for_target: true, ..shard.clone() };
+                    let piece =
+                        |bytes| CompactCandidate { bytes, settled: true, made_for_target: true, ..shard.clone() };
                     let rest = shard.bytes - shard.bytes / shards * (shards - 1);
                     after.extend((1..shards).map(|_| piece(shard.bytes / shards)).chain([piece(rest)]));
                 }
@@ -416,7 +417,7 @@ mod tests {
 
     #[test]
     fn small_shards_are_packed_over_large_ones_in_order() {
-        let plan = plan(&shards(&[30, 30, 200, 30, 10, 100, 40, 40, 30]), &options(100));
+        let plan = plan_compaction(&shards(&[30, 30, 200, 30, 10, 100, 40, 40, 30]), &options(100));
         assert_eq!(plan.groups[0].inputs, [0, 1, 3, 4]);
         assert_eq!((plan.groups[1].inputs.as_slice(), plan.groups[1].shards), (&[2][..], 2));
         assert_eq!(plan.groups[2].inputs, [6, 7, 8]);
@@ -426,10 +427,10 @@ mod tests {
 
     #[test]
     fn large_shards_are_divided_unless_that_has_no_effect() {
-        let choices = |change: fn(&mut Candidate)| {
+        let choices = |change: fn(&mut CompactCandidate)| {
             let mut all = shards(&[180, 181, 250, 251, 10_000]);
             all.iter_mut().for_each(change);
-            let plan = plan(&all, &options(100));
+            let plan = plan_compaction(&all, &options(100));
             (plan.choices, plan.groups.iter().map(|group| group.shards).collect::<Vec<_>>())
         };
         let divided = [Choice::RightSize, Choice::Divide(0), Choice::Divide(1), Choice::Divide(2), Choice::Divide(3)];
@@ -440,7 +441,7 @@ mod tests {
             "made for a larger target"
         );
         assert_eq!(choices(|shard| shard.records = 2).1, [2, 2, 2, 2]);
-        let stays: [fn(&mut Candidate); 3] =
+        let stays: [fn(&mut CompactCandidate); 3] =
             [|shard| shard.records = 1, |shard| shard.sorted = true, |shard| shard.made_for_target = true];
         for change in stays {
             let (choices, groups) = choices(change);
@@ -451,22 +452,22 @@ mod tests {
 
     #[test]
     fn a_few_small_shards_wait_until_more_arrive() {
-        assert!(plan(&shards(&[1, 1, 1, 1]), &options(100)).groups.is_empty());
-        assert_eq!(plan(&shards(&[1, 1, 1, 1, 1]), &options(100)).groups.len(), 1);
-        assert!(plan(&shards(&[10]), &options(100)).groups.is_empty());
-        assert!(plan(&[], &options(100)).groups.is_empty());
+        assert!(plan_compaction(&shards(&[1, 1, 1, 1]), &options(100)).groups.is_empty());
+        assert_eq!(plan_compaction(&shards(&[1, 1, 1, 1, 1]), &options(100)).groups.len(), 1);
+        assert!(plan_compaction(&shards(&[10]), &options(100)).groups.is_empty());
+        assert!(plan_compaction(&[], &options(100)).groups.is_empty());
     }
 
     #[test]
     fn the_window_is_by_version_or_time() {
         let mut o = options(100);
         o.since = Some(When::Version(Version(3)));
-        let plan_versions = plan(&shards(&[40; 6]), &o);
+        let plan_versions = plan_compaction(&shards(&[40; 6]), &o);
         assert_eq!(plan_versions.choices[1], Choice::OutsideWindow);
         assert_eq!(plan_versions.groups[0].inputs, [2, 3]);
         o.since = None;
         o.until = Some(When::Instant(Timestamp::from_second(2 * 86_400).unwrap()));
-        assert_eq!(plan(&shards(&[40; 6]), &o).choices[3], Choice::OutsideWindow);
+        assert_eq!(plan_compaction(&shards(&[40; 6]), &o).choices[3], Choice::OutsideWindow);
     }
 
     #[test]
@@ -478,7 +479,7 @@ mod tests {
                 all.extend(shards(&[1]));
                 all.iter_mut().enumerate().for_each(|(i, shard)| shard.path = i.to_string());
             }
-            let plan = plan(&all, &options(1_000));
+            let plan = plan_compaction(&all, &options(1_000));
             rewritten += plan.groups.iter().map(|g| g.bytes).sum::<u64>();
             all = after(&all, &plan);
             most = most.max(all.iter().filter(|shard| shard.bytes < 750).count());
@@ -491,8 +492,9 @@ mod tests {
 
     #[test]
     fn small_remainders_are_spread_over_the_bins() {
-        let sizes =
-            |sizes: &[u64]| plan(&shards(sizes), &options(100)).groups.iter().map(|g| g.bytes).collect::<Vec<_>>();
+        let sizes = |sizes: &[u64]| {
+            plan_compaction(&shards(sizes), &options(100)).groups.iter().map(|g| g.bytes).collect::<Vec<_>>()
+        };
         assert_eq!(sizes(&[1; 205]), [102, 103]);
         assert_eq!(sizes(&[1; 290]), [96, 97, 97]);
         // Too much to spread: it remains, to be merged with later shards.
@@ -504,11 +506,11 @@ mod tests {
     fn a_bounded_run_merges_what_fits() {
         let mut bounded = options(100);
         bounded.max_bytes = Some(Size(150));
-        let plan = plan(&shards(&[50, 50, 50, 50, 20, 30]), &bounded);
+        let plan = plan_compaction(&shards(&[50, 50, 50, 50, 20, 30]), &bounded);
         assert_eq!(plan.groups.len(), 1);
         assert_eq!(plan.choices[..4], [Choice::Merge(0), Choice::Merge(0), Choice::Deferred, Choice::Deferred]);
         bounded.max_bytes = Some(Size(99));
-        assert!(super::plan(&shards(&[50; 6]), &bounded).groups.is_empty());
+        assert!(super::plan_compaction(&shards(&[50; 6]), &bounded).groups.is_empty());
     }
 
     proptest! {
@@ -517,11 +519,11 @@ mod tests {
             let options = options(100);
             let mut before = shards(&sizes.iter().map(|(bytes, _)| *bytes).collect::<Vec<_>>());
             before.iter_mut().zip(&sizes).for_each(|(shard, (_, settled))| shard.settled = *settled);
-            let first = plan(&before, &options);
+            let first = plan_compaction(&before, &options);
             let after = after(&before, &first);
-            let total = |shards: &[Candidate]| shards.iter().map(|s| s.bytes).sum::<u64>();
+            let total = |shards: &[CompactCandidate]| shards.iter().map(|s| s.bytes).sum::<u64>();
             prop_assert_eq!(total(&after), total(&before));
-            let second = plan(&after, &options);
+            let second = plan_compaction(&after, &options);
             prop_assert!(second.groups.is_empty(), "{:?} -> {:?} -> {:?}", sizes, after, second.groups);
         }
 
@@ -531,19 +533,19 @@ mod tests {
             bounded.max_bytes = Some(Size(300));
             let mut left = shards(&sizes);
             for _ in 0..sizes.len() + 1 {
-                let plan = plan(&left, &bounded);
+                let plan = plan_compaction(&left, &bounded);
                 prop_assert!(plan.groups.iter().map(|g| g.bytes).sum::<u64>() <= 300);
                 if plan.groups.is_empty() {
                     break;
                 }
                 left = after(&left, &plan);
             }
-            prop_assert!(plan(&left, &options(100)).groups.is_empty());
+            prop_assert!(plan_compaction(&left, &options(100)).groups.is_empty());
         }
 
         #[test]
         fn groups_keep_order_and_hold_each_shard_once(sizes in prop::collection::vec(1_u64..300, 0..80)) {
-            let plan = plan(&shards(&sizes), &options(100));
+            let plan = plan_compaction(&shards(&sizes), &options(100));
             let all: Vec<usize> = plan.groups.iter().flat_map(|g| g.inputs.clone()).collect();
             let distinct: std::collections::BTreeSet<usize> = all.iter().copied().collect();
             prop_assert_eq!(distinct.len(), all.len());

@@ -14,7 +14,7 @@ use crate::{dataset::Settings, format::OutputFormat, units::Size};
 
 /// Default memory limit. It is a constant, because a default derived from the machine would make shards depend on the
 /// machine.
-pub const DEFAULT_MEMORY: Size = Size::mib(1024);
+pub const DEFAULT_MEMORY: Size = Size::from_mib(1024);
 
 /// Maximum bytes of a split. It is small, because a split expands to megabytes of columns, and memory that was never
 /// used before is slow.
@@ -49,7 +49,7 @@ pub struct MemoryPlan {
 
 impl MemoryPlan {
     /// Divides `memory` among the stages of a run that writes shards of a dataset.
-    pub fn of(memory: Size, jobs: usize, settings: &Settings) -> Self {
+    pub fn for_settings(memory: Size, jobs: usize, settings: &Settings) -> Self {
         Self::new(memory, jobs, settings.shard_format, settings.target_shard, settings.row_group)
     }
 
@@ -82,7 +82,7 @@ impl MemoryPlan {
 
     /// Returns the plan of records that are divided among so many sides, each of which gathers a unit of its own.
     #[must_use]
-    pub fn divided(self, sides: usize) -> Self {
+    pub fn for_sides(self, sides: usize) -> Self {
         let others = sides.saturating_sub(1) as u64;
         let most = (self.bytes / 64 * 5).checked_div(others).unwrap_or(u64::MAX);
         Self { unit_bytes: self.unit_bytes.min(most).max(MIN_UNIT.min(self.unit_bytes)), ..self }
@@ -91,7 +91,7 @@ impl MemoryPlan {
     /// Returns the plan of records that are shuffled, whose sidecar rows are in memory with them, and runs that are
     /// merged meanwhile.
     #[must_use]
-    pub fn shuffled(self) -> Self {
+    pub fn for_shuffle(self) -> Self {
         Self { unit_bytes: self.unit_bytes.min(self.bytes / 16).max(MIN_UNIT.min(self.unit_bytes)), ..self }
     }
 
@@ -113,7 +113,7 @@ impl MemoryPlan {
     }
 
     /// Estimates the peak memory of the pipeline, in bytes.
-    pub fn estimate(&self) -> u64 {
+    pub fn peak_memory(&self) -> u64 {
         let splits = 3 * self.split_bytes * self.parse_window as u64;
         splits + self.unit_bytes * (1 + 2 * self.encode_window as u64 + self.write_window as u64)
     }
@@ -125,7 +125,9 @@ mod tests {
 
     #[test]
     fn sizes_do_not_depend_on_jobs() {
-        let plan = |jobs| MemoryPlan::new(DEFAULT_MEMORY, jobs, OutputFormat::Parquet, Size::mib(128), Size::mib(64));
+        let plan = |jobs| {
+            MemoryPlan::new(DEFAULT_MEMORY, jobs, OutputFormat::Parquet, Size::from_mib(128), Size::from_mib(64))
+        };
         let (one, many) = (plan(1), plan(64));
         assert_eq!((one.split_bytes, one.unit_bytes), (many.split_bytes, many.unit_bytes));
         assert!(one.parse_window <= many.parse_window);
@@ -133,8 +135,9 @@ mod tests {
 
     #[test]
     fn units_wait_only_where_there_is_memory_for_them() {
-        let window =
-            |mib, format| MemoryPlan::new(Size::mib(mib), 8, format, Size::mib(128), Size::mib(64)).write_window;
+        let window = |mib, format| {
+            MemoryPlan::new(Size::from_mib(mib), 8, format, Size::from_mib(128), Size::from_mib(64)).write_window
+        };
         assert_eq!([128, 512, 1024, 4096].map(|mib| window(mib, OutputFormat::Tar)), [0, 1, 2, 3]);
         assert_eq!(window(4096, OutputFormat::Parquet), 0);
     }
@@ -142,9 +145,9 @@ mod tests {
     #[test]
     fn little_memory_makes_everything_smaller() {
         for mib in [64, 256, 512, 1024, 4096] {
-            let memory = Size::mib(mib);
-            let plan = MemoryPlan::new(memory, 8, OutputFormat::Parquet, Size::mib(128), Size::mib(64));
-            assert!(plan.estimate() <= memory.0, "{mib}: {plan:?}");
+            let memory = Size::from_mib(mib);
+            let plan = MemoryPlan::new(memory, 8, OutputFormat::Parquet, Size::from_mib(128), Size::from_mib(64));
+            assert!(plan.peak_memory() <= memory.0, "{mib}: {plan:?}");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     format::{OutputFormat, index::IndexKind},
     indexes::{
         self,
-        names::{Name, Renaming, Rule},
+        names::{MemberName, Renaming, Rule},
     },
 };
 
@@ -53,15 +53,15 @@ const RULES: [Rule; 4] = [
     Rule { fault: "no extension", reader: "webdataset", index: None, harmless: true, breaks: has_no_extension },
 ];
 
-fn base(key: &str) -> &str {
+fn base_name(key: &str) -> &str {
     key.rsplit('/').next().unwrap_or_default()
 }
 
-fn has_no_stem(name: Name<'_>) -> bool {
-    base(name.key).is_empty()
+fn has_no_stem(name: MemberName<'_>) -> bool {
+    base_name(name.key).is_empty()
 }
 
-fn is_metadata(name: Name<'_>) -> bool {
+fn is_metadata(name: MemberName<'_>) -> bool {
     // The pattern `__[^/]*__($|/)`, from the start of the name.
     if !name.key.starts_with("__") {
         return false;
@@ -71,14 +71,14 @@ fn is_metadata(name: Name<'_>) -> bool {
     marked(whole.split('/').next().unwrap_or_default()) || marked(name.key)
 }
 
-fn is_odd_path(name: Name<'_>) -> bool {
-    let folders = name.key.strip_suffix(base(name.key)).and_then(|folders| folders.strip_suffix('/'));
+fn is_odd_path(name: MemberName<'_>) -> bool {
+    let folders = name.key.strip_suffix(base_name(name.key)).and_then(|folders| folders.strip_suffix('/'));
     let odd = |part: &str| part.is_empty() || part == "." || part == "..";
     folders.is_some_and(|folders| folders.split('/').any(odd))
         || name.key.chars().chain(name.extension.chars()).any(char::is_control)
 }
 
-fn has_no_extension(name: Name<'_>) -> bool {
+fn has_no_extension(name: MemberName<'_>) -> bool {
     name.extension.is_empty()
 }
 
@@ -98,20 +98,23 @@ impl NameRules {
     }
 
     /// Returns the first rule that the name breaks.
-    pub fn broken(&self, name: Name<'_>) -> Option<&'static Rule> {
+    pub fn broken_rule(&self, name: MemberName<'_>) -> Option<&'static Rule> {
         if self.format != OutputFormat::Tar {
             return None;
         }
-        let of_indexes = self.indexes.iter().flat_map(|kind| indexes::of(*kind).about().rules);
+        let of_indexes = self.indexes.iter().flat_map(|kind| indexes::index_for(*kind).about().rules);
         RULES.iter().chain(of_indexes).find(|rule| (self.strict || !rule.harmless) && (rule.breaks)(name))
     }
 
     /// Returns how names must be changed so that they break no rule.
-    pub fn renaming(&self) -> Renaming {
+    pub fn required_renaming(&self) -> Renaming {
         if self.format != OutputFormat::Tar {
             return Renaming::NONE;
         }
-        self.indexes.iter().map(|kind| indexes::of(*kind).about().renaming).fold(Renaming::NONE, Renaming::and)
+        self.indexes
+            .iter()
+            .map(|kind| indexes::index_for(*kind).about().renaming)
+            .fold(Renaming::NONE, Renaming::combined_with)
     }
 }
 
@@ -123,7 +126,9 @@ mod tests {
     use crate::record::key::escape_key;
 
     fn fault(key: &str, extension: &str, indexes: &[IndexKind]) -> Option<&'static str> {
-        NameRules::new(OutputFormat::Tar, indexes, true).broken(Name { key, extension }).map(|rule| rule.fault)
+        NameRules::new(OutputFormat::Tar, indexes, true)
+            .broken_rule(MemberName { key, extension })
+            .map(|rule| rule.fault)
     }
 
     #[test]
@@ -154,19 +159,19 @@ mod tests {
         assert_eq!(fault("my photo", "jpg", &[IndexKind::Energon]), None);
         assert_eq!(fault(&"n".repeat(200), "jpg", &[IndexKind::Dali]), None);
         let rules = NameRules::new(OutputFormat::Tar, &[], false);
-        assert!(rules.broken(Name { key: "README", extension: "" }).is_none());
+        assert!(rules.broken_rule(MemberName { key: "README", extension: "" }).is_none());
         let rules = NameRules::new(OutputFormat::TfRecord, &all, true);
-        assert!(rules.broken(Name { key: "my photo", extension: "" }).is_none());
+        assert!(rules.broken_rule(MemberName { key: "my photo", extension: "" }).is_none());
     }
 
     #[test]
     fn renamed_names_are_readable() {
-        let renaming = NameRules::new(OutputFormat::Tar, &[IndexKind::Dali, IndexKind::Wids], true).renaming();
-        assert_eq!(renaming.key(escape_key("my é.1"), 3), "my%20%C3%A9%2E1");
-        assert_eq!(renaming.extension("v 1.jpg"), "v%201.jpg");
-        assert_eq!(renaming.extension("%20"), "%2520");
+        let renaming = NameRules::new(OutputFormat::Tar, &[IndexKind::Dali, IndexKind::Wids], true).required_renaming();
+        assert_eq!(renaming.rename_key(escape_key("my é.1"), 3), "my%20%C3%A9%2E1");
+        assert_eq!(renaming.rename_extension("v 1.jpg"), "v%201.jpg");
+        assert_eq!(renaming.rename_extension("%20"), "%2520");
         let long = format!("a.b/{}/{}", "c.".repeat(30), "n".repeat(80));
-        let short = renaming.key(escape_key(&long), 3);
+        let short = renaming.rename_key(escape_key(&long), 3);
         assert_eq!(short.len(), 96);
         assert_eq!(fault(&short, "jpg", &[IndexKind::Wids]), None, "{short}");
     }
@@ -177,15 +182,15 @@ mod tests {
             keys in prop::collection::btree_set("[a /%2.é_]{1,3}|[a./]{90,130}", 2..6), extension in "[a é%2]{1,4}",
         ) {
             let rules = NameRules::new(OutputFormat::Tar, &[IndexKind::Dali, IndexKind::Wids], true);
-            let renaming = rules.renaming();
-            let extension = renaming.extension(&extension);
+            let renaming = rules.required_renaming();
+            let extension = renaming.rename_extension(&extension);
             let renamed: std::collections::BTreeSet<String> =
-                keys.iter().map(|key| renaming.key(escape_key(key), extension.len())).collect();
+                keys.iter().map(|key| renaming.rename_key(escape_key(key), extension.len())).collect();
             prop_assert_eq!(renamed.len(), keys.len());
             for key in &renamed {
-                let broken = rules.broken(Name { key, extension: &extension });
+                let broken = rules.broken_rule(MemberName { key, extension: &extension });
                 prop_assert!(broken.is_none(), "{} {:?}", key, broken);
-                prop_assert!(!base(key).contains('.') && !base(key).is_empty(), "{}", key);
+                prop_assert!(!base_name(key).contains('.') && !base_name(key).is_empty(), "{}", key);
             }
         }
     }

@@ -64,19 +64,19 @@ pub fn shards_of(groups: &[Share], cut: Cut) -> Result<Vec<u64>> {
             let most = groups.iter().map(|group| group.records).sum::<u64>();
             if shards < least.max(1) {
                 return Err(Error::usage(format!("expected --shards of at least {}, found {shards}", least.max(1)))
-                    .hint("shards of different constants, types, partitions or sort runs are never mixed"));
+                    .with_hint("shards of different constants, types, partitions or sort runs are never mixed"));
             }
             if shards > most {
                 return Err(Error::usage(format!("expected --shards of at most {most}, found {shards}"))
-                    .hint("a shard has at least one record"));
+                    .with_hint("a shard has at least one record"));
             }
-            Ok(divided(groups, shards))
+            Ok(divide_shards(groups, shards))
         }
     }
 }
 
 /// Divides shards among groups, so that the largest shard is as small as possible.
-fn divided(groups: &[Share], shards: u64) -> Vec<u64> {
+fn divide_shards(groups: &[Share], shards: u64) -> Vec<u64> {
     let mut out: Vec<u64> = groups.iter().map(|group| u64::from(group.records > 0)).collect();
     for _ in out.iter().sum()..shards {
         let room = groups.iter().zip(&out).enumerate().filter(|(_, (group, shards))| **shards < group.records);
@@ -93,19 +93,20 @@ fn divided(groups: &[Share], shards: u64) -> Vec<u64> {
 /// Returns the error if there are fewer records than even shards; `of` tells which part of a dataset they are, after a
 /// space.
 pub fn too_few(records: u64, shards: u64, of: &str) -> Error {
-    Error::usage(format!("expected at least {shards} records{of} for {shards} even shards, found {records}"))
-        .hint(format!("a shard has at least one record: leave --even out, or say --shards {} at most", records.max(1)))
+    Error::usage(format!("expected at least {shards} records{of} for {shards} even shards, found {records}")).with_hint(
+        format!("a shard has at least one record: leave --even out, or say --shards {} at most", records.max(1)),
+    )
 }
 
 /// Returns the records before each new shard but the first, for `shards` shards whose numbers of records differ by at
 /// most one; the bytes, for shards that are even in bytes.
-pub fn marks(bytes: u64, shards: u64) -> Vec<u64> {
+pub fn even_marks(bytes: u64, shards: u64) -> Vec<u64> {
     let mark = |shard: u64| u128::from(bytes) * u128::from(shard) / u128::from(shards.max(1));
     (1..shards).map(|shard| u64::try_from(mark(shard)).unwrap_or(u64::MAX)).collect()
 }
 
 /// Returns the shard in which a mark lies, and the bytes of that shard before it.
-pub fn place(shares: &[Share], mark: u64) -> (usize, u64) {
+pub fn locate_mark(shares: &[Share], mark: u64) -> (usize, u64) {
     let mut before = 0_u64;
     for (number, share) in shares.iter().enumerate() {
         if mark < before.saturating_add(share.bytes) {
@@ -117,7 +118,7 @@ pub fn place(shares: &[Share], mark: u64) -> (usize, u64) {
 }
 
 /// Moves ends of shards, given as records before them, so that no shard is empty.
-pub fn settle(ends: &mut [u64], records: u64) {
+pub fn separate_ends(ends: &mut [u64], records: u64) {
     let mut least = 1;
     for end in ends.iter_mut() {
         *end = (*end).max(least);
@@ -132,7 +133,7 @@ pub fn settle(ends: &mut [u64], records: u64) {
 
 /// Returns the parts of old shards that each new shard is made of: the number of the old shard, and which of its kept
 /// records. `ends` are the records before each new shard but the first.
-pub fn parts(shares: &[Share], ends: &[u64]) -> Vec<Vec<(usize, Range<u64>)>> {
+pub fn shard_parts(shares: &[Share], ends: &[u64]) -> Vec<Vec<(usize, Range<u64>)>> {
     let records = shares.iter().map(|share| share.records).sum();
     let mut out = Vec::with_capacity(ends.len() + 1);
     let (mut shard, mut before, mut start) = (0, 0_u64, 0_u64);
@@ -182,11 +183,11 @@ mod tests {
 
     #[test]
     fn marks_lie_in_shards() {
-        assert_eq!(marks(10, 3), [3, 6]);
+        assert_eq!(even_marks(10, 3), [3, 6]);
         // 103 records for 8 ranks: 12 or 13 each.
-        assert_eq!(marks(103, 8), [12, 25, 38, 51, 64, 77, 90]);
+        assert_eq!(even_marks(103, 8), [12, 25, 38, 51, 64, 77, 90]);
         let shares = [share(1, 4), share(0, 0), share(5, 6)];
-        assert_eq!([0, 3, 4, 9, 10].map(|mark| place(&shares, mark)), [(0, 0), (0, 3), (2, 0), (2, 5), (3, 0)]);
+        assert_eq!([0, 3, 4, 9, 10].map(|mark| locate_mark(&shares, mark)), [(0, 0), (0, 3), (2, 0), (2, 5), (3, 0)]);
     }
 
     proptest! {
@@ -200,8 +201,8 @@ mod tests {
             let mut ends = ends;
             ends.sort_unstable();
             ends.truncate(usize::try_from(total.saturating_sub(1)).unwrap());
-            settle(&mut ends, total);
-            let made = parts(&shares, &ends);
+            separate_ends(&mut ends, total);
+            let made = shard_parts(&shares, &ends);
             prop_assert_eq!(made.len(), ends.len() + 1);
             prop_assert!(total == 0 || made.iter().all(|parts| !parts.is_empty()));
             let all: Vec<(usize, u64)> =

@@ -102,7 +102,7 @@ impl Spread {
 
     /// Estimates the output that follows after `read` bytes of input, given that the first `known_read` of them gave
     /// `known_written` bytes of output; `None` if the estimate may be too far off.
-    pub fn left(&self, read: u64, known_read: u64, known_written: u64) -> Option<f64> {
+    pub fn estimate_left(&self, read: u64, known_read: u64, known_written: u64) -> Option<f64> {
         let input = self.input?;
         let ratio = known_written as f64 / (known_read > 0).then_some(known_read as f64)?;
         let is_exact = input.error as f64 * ratio <= MAX_ERROR * self.target;
@@ -110,7 +110,7 @@ impl Spread {
     }
 
     /// Decides where the open shard should end; `open` are its bytes so far, `left` those that follow, if known.
-    pub fn aim(&mut self, open: f64, left: Option<f64>) -> Aim {
+    pub fn next_aim(&mut self, open: f64, left: Option<f64>) -> Aim {
         let Some(rest) = left.map(|left| (open + left) / self.target) else {
             self.shards = None;
             return Aim { bytes: self.target, is_last: false };
@@ -126,7 +126,7 @@ impl Spread {
     }
 
     /// Notes that the open shard has ended.
-    pub fn ended(&mut self) {
+    pub fn end_shard(&mut self) {
         self.shards = self.shards.map(|shards| (shards - 1.0).max(1.0));
     }
 }
@@ -182,7 +182,7 @@ struct Unit {
 
 /// Size of the next row group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cut {
+pub struct RowGroupCut {
     /// Target size of the row group, in uncompressed bytes.
     pub raw_bytes: u64,
     /// Whether it starts a new shard.
@@ -202,8 +202,8 @@ impl RowGroupPlanner {
         self.unit_bytes
     }
 
-    /// Returns how many units, from the first one, must have been [encoded](Self::encoded) before the next
-    /// [cut](Self::cut).
+    /// Returns how many units, from the first one, must have been [encoded](Self::report_encoded) before the next
+    /// [cut](Self::next_cut).
     pub fn must_know(&self) -> usize {
         let all = self.units.len();
         // The first size is always known before the second cut.
@@ -213,16 +213,16 @@ impl RowGroupPlanner {
         }
         // Near the end of a shard, all sizes must be exact. The last shard ends with the input unless it grows too
         // large.
-        let used = self.used(lagging);
+        let used = self.bytes_used(lagging);
         let mut spread = self.spread;
-        let aim = spread.aim(used, self.left(lagging));
+        let aim = spread.next_aim(used, self.bytes_left(lagging));
         let end = if aim.is_last { self.target as f64 } else { aim.bytes.min(self.target as f64) };
-        let near = used + self.unit_bytes as f64 * self.ratio(lagging) >= end;
+        let near = used + self.unit_bytes as f64 * self.recent_ratio(lagging) >= end;
         if near { all } else { lagging }
     }
 
     /// Records the encoded size of a unit. Units are reported in order.
-    pub fn encoded(&mut self, unit: usize, bytes: u64) {
+    pub fn report_encoded(&mut self, unit: usize, bytes: u64) {
         let before = unit.checked_sub(1).and_then(|before| self.units.get(before)).map_or(0, |unit| unit.written);
         if let Some(unit) = self.units.get_mut(unit) {
             unit.encoded = Some(bytes);
@@ -231,20 +231,23 @@ impl RowGroupPlanner {
     }
 
     /// Decides the size of the next row group; report the actual size with [`Self::push`].
-    pub fn cut(&mut self) -> Cut {
+    pub fn next_cut(&mut self) -> RowGroupCut {
         let known = self.must_know();
         if self.units.is_empty() {
-            return Cut { raw_bytes: (self.target / FIRST_DIVISOR).clamp(1, self.unit_bytes), starts_shard: true };
+            return RowGroupCut {
+                raw_bytes: (self.target / FIRST_DIVISOR).clamp(1, self.unit_bytes),
+                starts_shard: true,
+            };
         }
-        let ratio = self.ratio(known);
-        let (mut used, left) = (self.used(known), self.left(known));
-        let mut aim = self.spread.aim(used, left);
-        let starts_shard = !aim.is_last && used >= self.full(aim, ratio);
+        let ratio = self.recent_ratio(known);
+        let (mut used, left) = (self.bytes_used(known), self.bytes_left(known));
+        let mut aim = self.spread.next_aim(used, left);
+        let starts_shard = !aim.is_last && used >= self.full_size(aim, ratio);
         if starts_shard {
             self.shard_start = self.units.len();
             used = 0.0;
-            self.spread.ended();
-            aim = self.spread.aim(used, left);
+            self.spread.end_shard();
+            aim = self.spread.next_aim(used, left);
         }
         let room = if aim.is_last { LAST_ROOM } else { 1.0 };
         let missing = (aim.bytes - used).max(0.0) / ratio * room;
@@ -261,7 +264,7 @@ impl RowGroupPlanner {
         };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a range of u64")]
         let raw_bytes = (raw.ceil() as u64).clamp(1, self.unit_bytes);
-        Cut { raw_bytes, starts_shard }
+        RowGroupCut { raw_bytes, starts_shard }
     }
 
     /// Records the uncompressed size of the unit that was cut, and the bytes of input that it accounts for.
@@ -271,21 +274,21 @@ impl RowGroupPlanner {
     }
 
     /// Returns the size at which a shard is full: half of a row group may be missing, but only a small part of the aim.
-    fn full(&self, aim: Aim, ratio: f64) -> f64 {
+    fn full_size(&self, aim: Aim, ratio: f64) -> f64 {
         let half_unit = self.unit_bytes as f64 * ratio / 2.0;
         let least = (MIN_FULL * self.target as f64).min(CLOSE * aim.bytes);
         (FULL * aim.bytes).max(aim.bytes - half_unit).max(least)
     }
 
     /// Estimates the encoded bytes of what is not cut yet.
-    fn left(&self, known: usize) -> Option<f64> {
+    fn bytes_left(&self, known: usize) -> Option<f64> {
         let (last, newest) = (self.units.last()?, self.units.get(known.checked_sub(1)?)?);
-        self.spread.left(last.read, newest.read, newest.written)
+        self.spread.estimate_left(last.read, newest.read, newest.written)
     }
 
     /// Returns the encoded bytes of the current shard; units from `known` on are estimated.
-    fn used(&self, known: usize) -> f64 {
-        let ratio = self.ratio(known);
+    fn bytes_used(&self, known: usize) -> f64 {
+        let ratio = self.recent_ratio(known);
         let size = |(i, unit): (usize, &Unit)| match unit.encoded {
             Some(bytes) if i < known => bytes as f64,
             _ => unit.raw as f64 * ratio,
@@ -294,7 +297,7 @@ impl RowGroupPlanner {
     }
 
     /// Returns the encoded bytes per raw byte of the last few known units.
-    fn ratio(&self, known: usize) -> f64 {
+    fn recent_ratio(&self, known: usize) -> f64 {
         let recent = &self.units[known.saturating_sub(3)..known];
         let (raw, encoded) =
             recent.iter().fold((0, 0), |(r, e), unit| (r + unit.raw, e + unit.encoded.unwrap_or(unit.raw)));
@@ -315,10 +318,10 @@ mod tests {
         let (mut at, mut reported) = (0, 0);
         while at < total {
             while reported < planner.must_know() {
-                planner.encoded(reported, encoded[reported]);
+                planner.report_encoded(reported, encoded[reported]);
                 reported += 1;
             }
-            let cut = planner.cut();
+            let cut = planner.next_cut();
             let raw = cut.raw_bytes.min(total - at);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small positive numbers")]
             let size = (raw as f64 * ratio(at)) as u64;
@@ -353,12 +356,12 @@ mod tests {
         let (mut sizes, mut read, mut written) = (vec![0], 0, 0);
         for (lengths, bytes, bytes_in) in units {
             (read, written) = (read + bytes_in, written + bytes);
-            let left = spread.left(read, read, written);
+            let left = spread.estimate_left(read, read, written);
             let mut rest = bytes;
             for length in lengths {
                 let open = sizes.last().copied().unwrap_or(0);
-                if spread.aim(open as f64, left.map(|left| left + rest as f64)).rolls_before(open, length) {
-                    spread.ended();
+                if spread.next_aim(open as f64, left.map(|left| left + rest as f64)).rolls_before(open, length) {
+                    spread.end_shard();
                     sizes.push(0);
                 }
                 rest -= length;
@@ -414,22 +417,22 @@ mod tests {
     #[test]
     fn the_planned_number_of_shards_is_kept_while_it_is_good() {
         let mut spread = Spread::new(100, exact(1000));
-        let aim = spread.aim(0.0, Some(545.0));
+        let aim = spread.next_aim(0.0, Some(545.0));
         assert!((aim.bytes - 109.0).abs() < 1e-9 && !aim.is_last);
-        assert!((spread.aim(0.0, Some(560.0)).bytes - 112.0).abs() < 1e-9);
-        assert!((spread.aim(0.0, Some(580.0)).bytes - 580.0 / 6.0).abs() < 1e-9);
-        spread.ended();
-        assert!((spread.aim(0.0, Some(450.0)).bytes - 90.0).abs() < 1e-9);
+        assert!((spread.next_aim(0.0, Some(560.0)).bytes - 112.0).abs() < 1e-9);
+        assert!((spread.next_aim(0.0, Some(580.0)).bytes - 580.0 / 6.0).abs() < 1e-9);
+        spread.end_shard();
+        assert!((spread.next_aim(0.0, Some(450.0)).bytes - 90.0).abs() < 1e-9);
     }
 
     #[test]
     fn an_inexact_input_is_not_spread() {
         let spread = |error| Spread::new(100, Some(InputSize { bytes: 1000, error }));
-        assert!(spread(4).left(500, 500, 500).is_some_and(|left| (left - 500.0).abs() < 1e-9));
-        assert!(spread(4).left(500, 500, 1000).is_none());
-        assert!(spread(4).left(0, 0, 0).is_none());
-        assert!(Spread::new(100, None).left(500, 500, 500).is_none());
-        let aim = spread(6).aim(0.0, None);
+        assert!(spread(4).estimate_left(500, 500, 500).is_some_and(|left| (left - 500.0).abs() < 1e-9));
+        assert!(spread(4).estimate_left(500, 500, 1000).is_none());
+        assert!(spread(4).estimate_left(0, 0, 0).is_none());
+        assert!(Spread::new(100, None).estimate_left(500, 500, 500).is_none());
+        let aim = spread(6).next_aim(0.0, None);
         assert!((aim.bytes - 100.0).abs() < 1e-9 && !aim.is_last);
     }
 
@@ -493,9 +496,9 @@ mod tests {
         let (mut at, mut cuts) = (0, Vec::new());
         while at < total {
             for (number, raw) in cuts.iter().enumerate().take(planner.must_know()) {
-                planner.encoded(number, *raw);
+                planner.report_encoded(number, *raw);
             }
-            let raw = planner.cut().raw_bytes.min(total - at);
+            let raw = planner.next_cut().raw_bytes.min(total - at);
             planner.push(raw, raw);
             cuts.push(raw);
             at += raw;

@@ -93,7 +93,7 @@ impl Cells {
     }
 
     /// Counts a record of a side.
-    pub fn count(&mut self, side: usize, rank: u128) {
+    pub fn count_record(&mut self, side: usize, rank: u128) {
         let cell = usize::try_from(rank >> self.shift).unwrap_or(usize::MAX);
         if let Some(count) = self.counts.get_mut(side).and_then(|cells| cells.get_mut(cell)) {
             *count += 1;
@@ -102,7 +102,7 @@ impl Cells {
 
     /// Returns intervals that have at most `limit` records each, if no cell has more; together they have all records,
     /// in order.
-    pub fn intervals(&self, limit: u64) -> Vec<Interval> {
+    pub fn to_intervals(&self, limit: u64) -> Vec<Interval> {
         let mut all = Vec::new();
         for (side, cells) in self.counts.iter().enumerate() {
             let mut open = Interval { side, ranks: 0..=0, first: 0, records: 0 };
@@ -130,7 +130,7 @@ mod tests {
     proptest! {
         #[test]
         fn memory_is_divided(mib in 64..4_096_u64, jobs in 1..64_usize) {
-            let memory = ShuffleMemory::new(Size::mib(mib), jobs);
+            let memory = ShuffleMemory::new(Size::from_mib(mib), jobs);
             let all = mib << 20;
             prop_assert!(memory.held_bytes + 4 * memory.run_bytes <= all / 2);
             prop_assert!(2 * memory.interval_bytes * (jobs as u64 + 1) <= all / 2
@@ -146,10 +146,10 @@ mod tests {
         ) {
             ranks.extend([(0, u128::MAX), (2, 0), (2, 0)]);
             let mut cells = Cells::new(3);
-            ranks.iter().for_each(|(side, rank)| cells.count(*side, *rank));
+            ranks.iter().for_each(|(side, rank)| cells.count_record(*side, *rank));
             ranks.sort_unstable();
             let (mut at, mut first, mut before) = (0, 0, None);
-            for interval in cells.intervals(limit) {
+            for interval in cells.to_intervals(limit) {
                 if before != Some(interval.side) {
                     first = 0;
                 }

@@ -49,7 +49,8 @@ pub struct SortCandidate {
     pub partition: String,
     /// Order of its records; `None` if they are not sorted.
     pub order: Option<ShardOrder>,
-    /// Its minimum and maximum value in the wanted order; only needed for the candidates that [`undecided`] returns.
+    /// Its minimum and maximum value in the wanted order; only needed for the candidates that [`undecided_shards`]
+    /// returns.
     pub range: Option<Range>,
 }
 
@@ -78,7 +79,7 @@ impl SortChoice {
     }
 
     /// Returns the group in which it is sorted, if any.
-    pub fn group(self) -> Option<usize> {
+    pub fn group_number(self) -> Option<usize> {
         match self {
             Self::Sort(group) | Self::Stream(group) => Some(group),
             Self::OutsideWindow | Self::Sorted => None,
@@ -103,7 +104,7 @@ pub struct SortGroup {
 
 impl SortGroup {
     /// Iterates over the indexes of all shards of the group.
-    pub fn inputs(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn all_inputs(&self) -> impl Iterator<Item = usize> + '_ {
         self.unsorted.iter().chain(self.sets.iter().flatten()).copied()
     }
 }
@@ -129,7 +130,7 @@ pub struct SortOptions {
 }
 
 /// Returns the selected shards by partition, in record order.
-fn partitions(candidates: &[SortCandidate]) -> BTreeMap<&str, Vec<usize>> {
+fn inputs_by_partition(candidates: &[SortCandidate]) -> BTreeMap<&str, Vec<usize>> {
     let mut partitions: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (i, candidate) in candidates.iter().enumerate().filter(|(_, candidate)| candidate.in_window) {
         partitions.entry(&candidate.partition).or_default().push(i);
@@ -149,7 +150,7 @@ fn are_one_set(candidates: &[SortCandidate], inputs: &[usize], wanted: &Order) -
 }
 
 /// Returns the shards whose ranges are needed to decide, by partition.
-pub fn undecided(candidates: &[SortCandidate], wanted: &Order) -> Vec<Vec<usize>> {
+pub fn undecided_shards(candidates: &[SortCandidate], wanted: &Order) -> Vec<Vec<usize>> {
     // Quantiles depend on the data, so shards that were Z-ordered with other data are in another order.
     if wanted.by == Arrangement::ZOrder {
         return Vec::new();
@@ -157,21 +158,21 @@ pub fn undecided(candidates: &[SortCandidate], wanted: &Order) -> Vec<Vec<usize>
     let decides = |inputs: &Vec<usize>| {
         !are_one_set(candidates, inputs, wanted) && inputs.iter().any(|i| set_of(&candidates[*i], wanted).is_some())
     };
-    partitions(candidates).into_values().filter(decides).collect()
+    inputs_by_partition(candidates).into_values().filter(decides).collect()
 }
 
 /// Plans the sorts.
-pub fn plan(candidates: &[SortCandidate], options: &SortOptions) -> SortPlan {
+pub fn plan_sorts(candidates: &[SortCandidate], options: &SortOptions) -> SortPlan {
     let wanted = &options.order;
     let mut choices = vec![SortChoice::OutsideWindow; candidates.len()];
     let mut groups = Vec::new();
-    for (partition, inputs) in partitions(candidates) {
+    for (partition, inputs) in inputs_by_partition(candidates) {
         let together = if are_one_set(candidates, &inputs, wanted) {
             Vec::new()
         } else if wanted.by == Arrangement::ZOrder {
             vec![inputs.clone()]
         } else {
-            overlapping(candidates, &inputs, options)
+            overlapping_groups(candidates, &inputs, options)
         };
         inputs.iter().for_each(|i| choices[*i] = SortChoice::Sorted);
         for inputs in together {
@@ -210,7 +211,7 @@ struct OverlapGroup {
 }
 
 /// Returns the shards of a partition that are sorted together; each group in record order.
-fn overlapping(candidates: &[SortCandidate], inputs: &[usize], options: &SortOptions) -> Vec<Vec<usize>> {
+fn overlapping_groups(candidates: &[SortCandidate], inputs: &[usize], options: &SortOptions) -> Vec<Vec<usize>> {
     let all = (Vec::new(), vec![u8::MAX; 64]);
     let range = |i: usize| candidates[i].range.as_ref().unwrap_or(&all);
     let mut by_value = inputs.to_vec();
@@ -276,7 +277,7 @@ impl SortMemory {
 }
 
 /// Interleaves the bits of ranks of [`RANK_BITS`] bits, starting with the first rank.
-pub fn interleave(ranks: &[u64]) -> u64 {
+pub fn interleave_bits(ranks: &[u64]) -> u64 {
     let mut key = 0;
     for bit in (0..RANK_BITS).rev() {
         for rank in ranks {
@@ -288,7 +289,7 @@ pub fn interleave(ranks: &[u64]) -> u64 {
 
 /// Maps one of `count` ranks to the full range of [`RANK_BITS`] bits, so that columns of few values have the same
 /// weight as others.
-pub fn spread(rank: usize, count: usize) -> u64 {
+pub fn scale_rank(rank: usize, count: usize) -> u64 {
     let most = 1_u64 << RANK_BITS;
     (rank as u64 * most / (count.max(1) as u64)).min(most - 1)
 }
@@ -315,30 +316,30 @@ mod tests {
     fn a_set_already_in_the_requested_order_is_not_sorted_again() {
         for by in [Arrangement::Sort, Arrangement::ZOrder] {
             let sorted = || candidate(10, [1, 9], Some((by, "a")));
-            assert!(plan(&[sorted(), sorted()], &options(by)).groups.is_empty());
-            assert!(undecided(&[sorted(), sorted()], &options(by).order).is_empty());
+            assert!(plan_sorts(&[sorted(), sorted()], &options(by)).groups.is_empty());
+            assert!(undecided_shards(&[sorted(), sorted()], &options(by).order).is_empty());
         }
         let sorted = candidate(10, [1, 9], Some((Arrangement::Sort, "a")));
-        assert_eq!(plan(&[sorted], &options(Arrangement::ZOrder)).choices, [SortChoice::Sort(0)]);
+        assert_eq!(plan_sorts(&[sorted], &options(Arrangement::ZOrder)).choices, [SortChoice::Sort(0)]);
     }
 
     #[test]
     fn only_overlapping_shards_are_sorted_again() {
         let set = |range| candidate(100, range, Some((Arrangement::Sort, "a")));
         let all = [set([0, 3]), set([3, 5]), set([5, 8]), set([8, 9]), candidate(10, [4, 6], None)];
-        assert_eq!(undecided(&all, &options(Arrangement::Sort).order), [[0, 1, 2, 3, 4]]);
-        let found = plan(&all, &options(Arrangement::Sort));
+        assert_eq!(undecided_shards(&all, &options(Arrangement::Sort).order), [[0, 1, 2, 3, 4]]);
+        let found = plan_sorts(&all, &options(Arrangement::Sort));
         let (keep, stream) = (SortChoice::Sorted, SortChoice::Stream(0));
         assert_eq!(found.choices, [keep, stream, stream, keep, SortChoice::Sort(0)]);
         assert_eq!((&found.groups[0].unsorted, &found.groups[0].sets), (&vec![4], &vec![vec![1, 2]]));
         // Records that come after all others are sorted on their own.
         let later = [set([0, 3]), set([3, 5]), candidate(100, [5, 8], None)];
-        assert_eq!(plan(&later, &options(Arrangement::Sort)).choices, [keep, keep, SortChoice::Sort(0)]);
+        assert_eq!(plan_sorts(&later, &options(Arrangement::Sort)).choices, [keep, keep, SortChoice::Sort(0)]);
         // Sets that do not overlap are in order already.
         let other = candidate(100, [5, 6], Some((Arrangement::Sort, "b")));
-        assert!(plan(&[set([0, 3]), set([3, 5]), other], &options(Arrangement::Sort)).groups.is_empty());
+        assert!(plan_sorts(&[set([0, 3]), set([3, 5]), other], &options(Arrangement::Sort)).groups.is_empty());
         let other = candidate(100, [2, 4], Some((Arrangement::Sort, "b")));
-        assert_eq!(plan(&[set([0, 3]), set([3, 5]), other], &options(Arrangement::Sort)).groups[0].sets.len(), 2);
+        assert_eq!(plan_sorts(&[set([0, 3]), set([3, 5]), other], &options(Arrangement::Sort)).groups[0].sets.len(), 2);
     }
 
     #[test]
@@ -346,18 +347,18 @@ mod tests {
         let set = |bytes, range, set| candidate(bytes, range, Some((Arrangement::Sort, set)));
         let small = |from: u8, name| set(10, [from, from + 1], name);
         let sort = options(Arrangement::Sort);
-        assert!(plan(&[small(1, "a"), small(2, "b")], &sort).groups.is_empty());
-        assert_eq!(plan(&[small(1, "a"), small(2, "b"), small(3, "c")], &sort).groups[0].sets.len(), 3);
-        assert_eq!(plan(&[set(50, [1, 2], "a"), set(30, [2, 3], "b")], &sort).groups.len(), 1);
+        assert!(plan_sorts(&[small(1, "a"), small(2, "b")], &sort).groups.is_empty());
+        assert_eq!(plan_sorts(&[small(1, "a"), small(2, "b"), small(3, "c")], &sort).groups[0].sets.len(), 3);
+        assert_eq!(plan_sorts(&[set(50, [1, 2], "a"), set(30, [2, 3], "b")], &sort).groups.len(), 1);
         let beside = [set(100, [0, 1], "a"), small(1, "a"), candidate(10, [2, 3], None)];
-        let found = plan(&beside, &sort);
+        let found = plan_sorts(&beside, &sort);
         assert_eq!(found.choices, [SortChoice::Sorted, SortChoice::Stream(0), SortChoice::Sort(0)]);
     }
 
     #[test]
     fn z_order_is_sorted_again_when_something_is_new() {
         let sorted = candidate(100, [0, 1], Some((Arrangement::ZOrder, "a")));
-        let found = plan(&[sorted, candidate(100, [5, 6], None)], &options(Arrangement::ZOrder));
+        let found = plan_sorts(&[sorted, candidate(100, [5, 6], None)], &options(Arrangement::ZOrder));
         assert_eq!(found.choices, [SortChoice::Sort(0), SortChoice::Sort(0)]);
         assert!(found.groups[0].sets.is_empty());
     }
@@ -367,17 +368,17 @@ mod tests {
         let new = || candidate(10, [0, 9], None);
         let one = SortCandidate { partition: "y=1/".into(), ..new() };
         let old = SortCandidate { in_window: false, ..new() };
-        let found = plan(&[new(), one, old], &options(Arrangement::Sort));
+        let found = plan_sorts(&[new(), one, old], &options(Arrangement::Sort));
         assert_eq!(found.choices, [SortChoice::Sort(0), SortChoice::Sort(1), SortChoice::OutsideWindow]);
         assert_eq!((found.groups[1].records, found.groups[1].bytes), (5, 10));
     }
 
     #[test]
     fn bits_are_interleaved() {
-        assert_eq!(interleave(&[0b11, 0b00]), 0b1010);
-        assert_eq!(interleave(&[0b01, 0b10]), 0b0110);
-        assert_eq!(interleave(&[7]), 7);
-        assert_eq!((spread(0, 3), spread(1, 3), spread(2, 3)), (0, 1365, 2730));
+        assert_eq!(interleave_bits(&[0b11, 0b00]), 0b1010);
+        assert_eq!(interleave_bits(&[0b01, 0b10]), 0b0110);
+        assert_eq!(interleave_bits(&[7]), 7);
+        assert_eq!((scale_rank(0, 3), scale_rank(1, 3), scale_rank(2, 3)), (0, 1365, 2730));
     }
 
     proptest! {
@@ -386,7 +387,7 @@ mod tests {
             at in any::<prop::sample::Index>()) {
             let mut greater = ranks.clone();
             greater[at.index(ranks.len())] += 1;
-            prop_assert!(interleave(&ranks) < interleave(&greater));
+            prop_assert!(interleave_bits(&ranks) < interleave_bits(&greater));
         }
 
         /// Executing the plan, into shards of the target size and a remainder, leaves nothing to sort.
@@ -410,17 +411,18 @@ mod tests {
                     all.push(candidate(bytes, [first, first + length], set));
                 }
             }
-            let first = plan(&all, &sort);
+            let first = plan_sorts(&all, &sort);
             let mut after: Vec<SortCandidate> = all
                 .iter()
                 .zip(&first.choices)
-                .filter(|(_, choice)| choice.group().is_none())
+                .filter(|(_, choice)| choice.group_number().is_none())
                 .map(|(shard, _)| shard.clone())
                 .collect();
             for (number, group) in first.groups.iter().enumerate() {
                 let set = format!("new {number}");
-                let least = group.inputs().filter_map(|i| all[i].range.as_ref()).map(|range| range.0[0]).min().unwrap();
-                let most = group.inputs().filter_map(|i| all[i].range.as_ref()).map(|range| range.1[0]).max().unwrap();
+                let ranges = || group.all_inputs().filter_map(|i| all[i].range.as_ref());
+                let least = ranges().map(|range| range.0[0]).min().unwrap();
+                let most = ranges().map(|range| range.1[0]).max().unwrap();
                 let (whole, rest) = (group.bytes / 100, group.bytes % 100);
                 let pieces = whole + u64::from(rest > 0);
                 for piece in 0..pieces {
@@ -430,13 +432,13 @@ mod tests {
                     after.push(candidate(bytes, [at(piece), at(piece + 1)], Some((Arrangement::Sort, &set))));
                 }
             }
-            let second = plan(&after, &sort);
+            let second = plan_sorts(&after, &sort);
             prop_assert!(second.groups.is_empty(), "{:?} -> {:?}", all, second);
         }
 
         #[test]
         fn memory_is_divided(mib in 64..4_096_u64) {
-            let memory = SortMemory::new(Size::mib(mib));
+            let memory = SortMemory::new(Size::from_mib(mib));
             prop_assert!(3 * memory.run_bytes + memory.run_bytes / 2 <= mib << 20);
             prop_assert!(3 * memory.batch_bytes * memory.fan_in as u64 <= (mib << 20) / 2);
         }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use rayon::prelude::*;
 
 use super::SourceFile;
-use crate::{array::CONSTANTS_FILE, format::index, record::key::ending, schema};
+use crate::{array::CONSTANTS_FILE, format::index, record::key::lowercase_extension, schema};
 
 /// What was left out because it only describes other files.
 #[derive(Debug, Default)]
@@ -54,11 +54,11 @@ fn is_companion(name: &str) -> bool {
 }
 
 fn holds_shards(name: &str) -> bool {
-    ending(name).split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
+    lowercase_extension(name).split('.').any(|part| matches!(part, "tar" | "tgz") || part.starts_with("tfrec"))
 }
 
 /// A file in which a tool describes the records next to it.
-struct Metadata {
+struct MetadataFile {
     /// Name of the file, or the end of names if it begins with a dot.
     name: &'static str,
     /// The tool.
@@ -68,19 +68,19 @@ struct Metadata {
 }
 
 /// Files that describe the records in their folder or below.
-const METADATA: [Metadata; 12] = [
-    Metadata { name: "state.json", tool: HUGGING_FACE, of: &[".arrow"] },
-    Metadata { name: "dataset_dict.json", tool: HUGGING_FACE, of: &[".arrow"] },
-    Metadata { name: "dataset_info.json", tool: HUGGING_FACE, of: &[".arrow", ".parquet"] },
-    Metadata { name: "dataset_infos.json", tool: HUGGING_FACE, of: RECORDS },
-    Metadata { name: "dataset_info.json", tool: TFDS, of: &[".tfrecord"] },
-    Metadata { name: "features.json", tool: TFDS, of: &[".tfrecord"] },
-    Metadata { name: "metadata.json", tool: TFDS, of: &[".tfrecord"] },
-    Metadata { name: ".labels.txt", tool: TFDS, of: &[".tfrecord"] },
-    Metadata { name: "croissant.json", tool: "Croissant", of: RECORDS },
-    Metadata { name: "datapackage.json", tool: "Frictionless Data", of: RECORDS },
-    Metadata { name: "dataset-metadata.json", tool: "Kaggle", of: RECORDS },
-    Metadata { name: ".csv-metadata.json", tool: "CSV on the Web", of: &[".csv"] },
+const METADATA: [MetadataFile; 12] = [
+    MetadataFile { name: "state.json", tool: HUGGING_FACE, of: &[".arrow"] },
+    MetadataFile { name: "dataset_dict.json", tool: HUGGING_FACE, of: &[".arrow"] },
+    MetadataFile { name: "dataset_info.json", tool: HUGGING_FACE, of: &[".arrow", ".parquet"] },
+    MetadataFile { name: "dataset_infos.json", tool: HUGGING_FACE, of: RECORDS },
+    MetadataFile { name: "dataset_info.json", tool: TFDS, of: &[".tfrecord"] },
+    MetadataFile { name: "features.json", tool: TFDS, of: &[".tfrecord"] },
+    MetadataFile { name: "metadata.json", tool: TFDS, of: &[".tfrecord"] },
+    MetadataFile { name: ".labels.txt", tool: TFDS, of: &[".tfrecord"] },
+    MetadataFile { name: "croissant.json", tool: "Croissant", of: RECORDS },
+    MetadataFile { name: "datapackage.json", tool: "Frictionless Data", of: RECORDS },
+    MetadataFile { name: "dataset-metadata.json", tool: "Kaggle", of: RECORDS },
+    MetadataFile { name: ".csv-metadata.json", tool: "CSV on the Web", of: &[".csv"] },
 ];
 
 const HUGGING_FACE: &str = "Hugging Face datasets";
@@ -102,8 +102,8 @@ fn ignore_metadata(found: &mut Vec<SourceFile>) -> Vec<(String, &'static str)> {
         let folder = &name[..name.rfind('/').map_or(0, |slash| slash + 1)];
         let below = all.partition_point(|other| other.as_str() < folder);
         let below = || all[below..].iter().take_while(|other| other.starts_with(folder));
-        let has = |known: &&Metadata| {
-            below().any(|other| known.of.iter().any(|part| last(other).contains(part) && other != name))
+        let has = |known: &&MetadataFile| {
+            below().any(|other| known.of.iter().any(|part| last_component(other).contains(part) && other != name))
         };
         let Some(known) = METADATA.iter().filter(|known| names_metadata(known, name)).find(has) else { return true };
         names.push((name.to_owned(), known.tool));
@@ -112,12 +112,12 @@ fn ignore_metadata(found: &mut Vec<SourceFile>) -> Vec<(String, &'static str)> {
     names
 }
 
-fn names_metadata(known: &Metadata, name: &str) -> bool {
-    name.ends_with(known.name) && (known.name.starts_with('.') || last(name) == known.name)
+fn names_metadata(known: &MetadataFile, name: &str) -> bool {
+    name.ends_with(known.name) && (known.name.starts_with('.') || last_component(name) == known.name)
 }
 
 /// Returns the last component of a path.
-fn last(path: &str) -> &str {
+fn last_component(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 

@@ -19,7 +19,7 @@ use super::SourceFile;
 use crate::{
     error::{Error, Result},
     format::{csv, json},
-    record::key::ending,
+    record::key::lowercase_extension,
 };
 
 /// Bytes that tell what a file is: the marks below, or whether text is JSON or delimited.
@@ -123,30 +123,30 @@ const UNREAD: [(&str, &str, Kind); 33] = [
 const ALSO_PARTS: [&str; 7] = ["pkl", "pickle", "fits", "mat", "zip", "7z", "rar"];
 
 /// A store of another tool that cannot be read: files of it, what it is, and what to do.
-struct Store {
+struct ForeignStore {
     has: fn(&SourceFile, &[SourceFile]) -> bool,
     what: &'static str,
     hint: &'static str,
 }
 
 /// Stores whose files must not become samples. The functions get a file and all files, sorted by name.
-const STORES: [Store; 4] = [
-    Store {
+const STORES: [ForeignStore; 4] = [
+    ForeignStore {
         has: |file, _| is_below(file, ".zarr"),
         what: "part of a Zarr store without readable metadata (zarr.json, or .zgroup and .zarray)",
         hint: "copy the store anew, with hidden files",
     },
-    Store {
+    ForeignStore {
         has: |file, _| file.name().ends_with(".lance") || is_below(file, ".lance"),
         what: "part of a Lance dataset, which is not supported",
         hint: "export it as Parquet, for example with pylance: lance.dataset(PATH).to_table()",
     },
-    Store {
+    ForeignStore {
         has: |file, _| file.name().ends_with(".mds") || file.name().ends_with(".mds.zstd"),
         what: "a shard of MosaicML's MDS, which is not supported",
         hint: "export it as Parquet with the package streaming",
     },
-    Store {
+    ForeignStore {
         has: |file, files| {
             let (folder, name) =
                 file.name().rsplit_once('/').map_or(("", file.name()), |(folder, name)| (folder, name));
@@ -191,7 +191,10 @@ pub(super) fn refuse_stores(files: &[SourceFile]) -> Result<()> {
         .find_map_first(|file| STORES.iter().find(|store| (store.has)(file, files)).map(|store| (file, store)));
     let Some((file, store)) = found else { return Ok(()) };
     let expected = "expected records or files of samples, found";
-    Err(Error::input(format!("{expected} {}", store.what)).at(file.uri()).hint(store.hint).hint(AS_FILES))
+    Err(Error::input(format!("{expected} {}", store.what))
+        .at_location(file.uri())
+        .with_hint(store.hint)
+        .with_hint(AS_FILES))
 }
 
 /// Refuses files that are all in formats which hold tables or archives that cannot be read.
@@ -201,7 +204,7 @@ pub(super) fn refuse_stores(files: &[SourceFile]) -> Result<()> {
 pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
     let [first, others @ ..] = files else { return Ok(()) };
     let of_name = |file: &SourceFile| {
-        let ending = ending(file.name()).into_owned();
+        let ending = lowercase_extension(file.name()).into_owned();
         let last = ending.rsplit('.').next().unwrap_or_default();
         UNREAD.iter().find(|(known, ..)| *known == last && (others.is_empty() || !ALSO_PARTS.contains(known)))
     };
@@ -209,20 +212,22 @@ pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
         Some((_, what, kind)) if others.iter().all(|file| of_name(file).is_some()) => Some((*what, *kind)),
         Some(_) => None,
         // A database may have any name.
-        None if others.is_empty() => told(&first.head(HEAD_BYTES)?.bytes).filter(|(_, kind)| *kind == Kind::Database),
+        None if others.is_empty() => {
+            recognize_foreign(&first.read_head(HEAD_BYTES)?.bytes).filter(|(_, kind)| *kind == Kind::Database)
+        }
         None => None,
     };
     let Some((what, kind)) = found else { return Ok(()) };
     let more = if others.is_empty() { String::new() } else { format!(" (and {} more like it)", others.len()) };
     Err(Error::input(format!("expected records or files of samples, found {what}, which is not supported{more}"))
-        .at(first.uri())
-        .hint(kind.hint())
-        .hint(AS_FILES))
+        .at_location(first.uri())
+        .with_hint(kind.hint())
+        .with_hint(AS_FILES))
 }
 
 /// Returns whether a name is that of an archive which is not read: its members are neither records nor files.
 pub fn is_foreign_archive(name: &str) -> bool {
-    let ending = ending(name);
+    let ending = lowercase_extension(name);
     let last = ending.rsplit('.').next().unwrap_or_default();
     UNREAD.iter().any(|(known, _, kind)| *kind == Kind::Archive && *known == last)
 }
@@ -231,7 +236,7 @@ pub fn is_foreign_archive(name: &str) -> bool {
 const HTML: [&[u8]; 2] = [b"<!doctype html", b"<html"];
 
 /// Returns what begins so and holds no records.
-fn told(head: &[u8]) -> Option<(&'static str, Kind)> {
+fn recognize_foreign(head: &[u8]) -> Option<(&'static str, Kind)> {
     let begins = |magic: &[u8]| match magic {
         // Three letters may begin a text, too.
         b"ORC" | b"ID3" => head.starts_with(magic) && head.contains(&0),
@@ -245,44 +250,45 @@ fn told(head: &[u8]) -> Option<(&'static str, Kind)> {
 
 /// Returns whether the first bytes are those of something that holds no records, however much it looks like text.
 pub(super) fn holds_no_records(head: &[u8]) -> bool {
-    told(head).is_some()
+    recognize_foreign(head).is_some()
 }
 
 /// Returns the error for a file whose content is not what its name states.
 pub(super) fn not_as_named(file: &SourceFile) -> Error {
-    let (head, complete, packed) = match file.head(HEAD_BYTES) {
+    let (head, complete, packed) = match file.read_head(HEAD_BYTES) {
         Ok(head) => (head.bytes, head.complete, head.packed),
         Err(_) => (Vec::new(), false, false),
     };
-    let error =
-        |found: &str| Error::input(format!("expected records, as the name states, found {found}")).at(file.uri());
+    let error = |found: &str| {
+        Error::input(format!("expected records, as the name states, found {found}")).at_location(file.uri())
+    };
     if file.bytes() == 0 {
-        return error("nothing, the file is empty").hint("write or download it again, or skip it with --exclude");
+        return error("nothing, the file is empty").with_hint("write or download it again, or skip it with --exclude");
     }
-    if let Some((name, kind)) = told(&head) {
-        return error(name).hint(kind.hint());
+    if let Some((name, kind)) = recognize_foreign(&head) {
+        return error(name).with_hint(kind.hint());
     }
     if let Some(source) = json::sniff(&head, complete) {
         let (what, from) = match source.mode() {
             json::Mode::Lines => ("JSON Lines", "jsonl"),
             json::Mode::Document => ("a JSON document", "json"),
         };
-        return error(what).hint(format!("name the format with --from {from}, or rename the file"));
+        return error(what).with_hint(format!("name the format with --from {from}, or rename the file"));
     }
     if is_table(&head, complete) {
-        return error("delimited text").hint("name the format with --from csv, or rename the file");
+        return error("delimited text").with_hint("name the format with --from csv, or rename the file");
     }
-    let what = if packed { "compressed data of an unknown format".to_owned() } else { unknown(&head) };
+    let what = if packed { "compressed data of an unknown format".to_owned() } else { describe_unknown(&head) };
     error(&what)
-        .hint("the file may be damaged: download it again, or skip it with --exclude")
-        .hint("if it has another format, name it with --from; --from files converts all files as samples")
+        .with_hint("the file may be damaged: download it again, or skip it with --exclude")
+        .with_hint("if it has another format, name it with --from; --from files converts all files as samples")
 }
 
 /// Number of bytes shown of content in an unknown format: enough to recognise a signature.
 const SHOWN_BYTES: usize = 8;
 
 /// Describes content in an unknown format. Text is not shown, because it may be about people.
-fn unknown(head: &[u8]) -> String {
+fn describe_unknown(head: &[u8]) -> String {
     let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
     if head.is_empty() {
         return "something else".to_owned();
@@ -306,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_begins_so_is_named() {
-        let name = |head: &[u8]| told(head).map(|(name, _)| name);
+        let name = |head: &[u8]| recognize_foreign(head).map(|(name, _)| name);
         assert_eq!(name(b"%PDF-1.7\n1 0 obj"), Some("a PDF document"));
         assert_eq!(name(b"\n<!DocType HTML>\n<html>"), Some("an HTML page"));
         assert_eq!(name(b"version https://git-lfs.github.com/spec/v1\n"), Some("a pointer of Git LFS"));
@@ -318,12 +324,12 @@ mod tests {
 
     #[test]
     fn bytes_of_no_known_format_are_shown_and_text_is_not() {
-        assert_eq!(unknown("Zahl der Fälle: 3\n".as_bytes()), "text of another kind");
-        assert_eq!(unknown(b""), "something else", "it could not be read");
-        assert_eq!(unknown(b"Stra\xdfe\r\n"), "text of another kind");
-        assert_eq!(unknown(b"\x00\xff12"), "bytes of no known format, beginning with 00 ff 31 32");
+        assert_eq!(describe_unknown("Zahl der Fälle: 3\n".as_bytes()), "text of another kind");
+        assert_eq!(describe_unknown(b""), "something else", "it could not be read");
+        assert_eq!(describe_unknown(b"Stra\xdfe\r\n"), "text of another kind");
+        assert_eq!(describe_unknown(b"\x00\xff12"), "bytes of no known format, beginning with 00 ff 31 32");
         assert_eq!(
-            unknown(b"\x89LZO\0\r\n\x1a\n rest"),
+            describe_unknown(b"\x89LZO\0\r\n\x1a\n rest"),
             "bytes of no known format, beginning with 89 4c 5a 4f 00 0d 0a 1a"
         );
     }

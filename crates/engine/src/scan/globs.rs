@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) for a malformed pattern.
-pub(super) fn globs(patterns: &[String]) -> Result<Option<GlobSet>> {
+pub(super) fn compile_globs(patterns: &[String]) -> Result<Option<GlobSet>> {
     if patterns.is_empty() {
         return Ok(None);
     }
-    let bad = |e: globset::Error| Error::usage("expected a glob such as `**/*.csv`").cause(e);
+    let bad = |e: globset::Error| Error::usage("expected a glob such as `**/*.csv`").with_cause(e);
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         set.add(Glob::new(pattern).map_err(bad)?);
@@ -36,6 +36,6 @@ pub(super) fn split_glob(text: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns whether a pattern matches the whole name, or the file name alone.
-pub(super) fn matches(set: &GlobSet, name: &str) -> bool {
+pub(super) fn matches_name(set: &GlobSet, name: &str) -> bool {
     set.is_match(name) || name.rsplit('/').next().is_some_and(|last| set.is_match(last))
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::{Error, Kind, Result},
-    record::key::ending,
+    record::key::lowercase_extension,
 };
 
 /// Classified inputs.
@@ -31,7 +31,7 @@ pub enum Input {
 ///
 /// # Errors
 /// Fails if a file is not what `--from` states or cannot be read, or if inputs are mixed that have no single reading.
-pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input> {
+pub fn classify_inputs(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input> {
     if options.from == Some(InputFormat::FILES) {
         return Ok(Input::Files(found));
     }
@@ -40,7 +40,7 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
     }
     let alone = found.len() == 1;
     // JSON documents next to files that cannot be tables are labels, which need not be opened to be recognised.
-    let named = |file: &SourceFile| file.is_store() || file.table().is_some() || names_records(file.name());
+    let named = |file: &SourceFile| file.is_store() || file.table_file().is_some() || names_records(file.name());
     let mixed = options.from.is_none() && found.par_iter().any(|file| !named(file));
     // Next to an image, an array of the same name is part of a sample, too.
     let may_be_part = |file: &SourceFile| is_document(file.name()) || is_numpy(file.name());
@@ -53,13 +53,13 @@ pub fn classify(found: Vec<SourceFile>, options: &SniffOptions) -> Result<Input>
         .into_par_iter()
         .enumerate()
         .map(|(number, file)| {
-            let mut source = if may_hold(&file) { detect(&file, options)? } else { None };
+            let mut source = if may_hold(&file) { detect_records(&file, options)? } else { None };
             if let Some(source) = &mut source {
                 source.hashed = options.hashed;
                 if let Some(taken) = &options.taken {
-                    selected::take(source, taken);
+                    selected::select_columns(source, taken);
                 }
-                source.infer(options.samples.is_none_or(|samples| number < samples));
+                source.infer_fields(options.samples.is_none_or(|samples| number < samples));
             }
             Ok((file, source))
         })
@@ -122,19 +122,19 @@ fn records_beside_files(
         records.name(),
         other.name()
     ))
-    .hint(if of_bids { bids } else { labels })
-    .hint("to convert the files with records alone: --include '*.csv' (or *.jsonl ...)")
-    .hint("to convert all files as samples, grouped by name: --from files")
+    .with_hint(if of_bids { bids } else { labels })
+    .with_hint("to convert the files with records alone: --include '*.csv' (or *.jsonl ...)")
+    .with_hint("to convert all files as samples, grouped by name: --from files")
 }
 
 /// Returns whether a name states that the file holds JSON Lines, so that an empty one has no records.
 fn names_json_lines(name: &str) -> bool {
-    InputFormat::JSONL.ends(name)
+    InputFormat::JSONL.matches_extension(name)
 }
 
 /// Detects the records of a file. If the run continues without bad sources, an unreadable file becomes a source that
 /// fails when it is converted.
-fn detect(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+fn detect_records(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     let empty_lines;
     let options = match options.from {
         None if file.bytes() == 0 && names_json_lines(file.name()) => {
@@ -143,19 +143,19 @@ fn detect(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSour
         }
         _ => options,
     };
-    let found = sniff::source(file, options).and_then(|found| match (found, options.from) {
+    let found = sniff::sniff_source(file, options).and_then(|found| match (found, options.from) {
         (None, Some(from)) => Err(Error::input(format!("expected {}, found something else", from.name()))
-            .at(file.uri())
-            .hint("name the right format with --from, or skip the file with --exclude")),
+            .at_location(file.uri())
+            .with_hint("name the right format with --from, or skip the file with --exclude")),
         // A truncated or damaged table is not treated as a file of a sample, whatever is next to it.
         (None, None) if names_records(file.name()) => Err(foreign::not_as_named(file)),
         (found, _) => Ok(found),
     });
-    match (found, file.fault()) {
+    match (found, file.store_fault()) {
         // After a failure of the store, the format is unknown, whatever was detected in the bytes that arrived.
         (_, Some(fault)) => Err(fault),
         (Err(e), None) if options.keep_going && e.kind() != Kind::Storage => {
-            Ok(Some(sniff::unreadable(file, options, e)))
+            Ok(Some(sniff::unreadable_source(file, options, e)))
         }
         (found, None) => found,
     }
@@ -179,7 +179,7 @@ fn refuse_arrays_and_others(sources: &[RecordSource]) -> Result<()> {
             others.file.name(),
             others.format.name()
         ))
-        .hint("convert them one after the other, selecting each with --include")),
+        .with_hint("convert them one after the other, selecting each with --include")),
         _ => Ok(()),
     }
 }
@@ -193,24 +193,24 @@ fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
             samples.file.name(),
             rows.file.name()
         ))
-        .hint("convert them one after the other, selecting each with --include")),
+        .with_hint("convert them one after the other, selecting each with --include")),
         _ => Ok(()),
     }
 }
 
 /// Returns whether a name is that of a JSON document.
 fn is_document(name: &str) -> bool {
-    InputFormat::JSON.ends(name)
+    InputFormat::JSON.matches_extension(name)
 }
 
 /// Returns whether a name is that of a NumPy array.
 fn is_numpy(name: &str) -> bool {
-    InputFormat::NPY.ends(name)
+    InputFormat::NPY.matches_extension(name)
 }
 
 /// Returns whether a name suggests that the file contains records.
 pub fn names_records(name: &str) -> bool {
-    let ending = ending(name);
+    let ending = lowercase_extension(name);
     let extension = match ending.rsplit_once('.') {
         Some((inner, packed)) if PACKED.contains(&packed) => inner,
         _ => &ending,
@@ -218,5 +218,5 @@ pub fn names_records(name: &str) -> bool {
     // `train.tfrecord-00000-of-00010` is a common way to number shards.
     let last = extension.rsplit('.').next().unwrap_or_default();
     let last = last.split_once("-of-").map_or(last, |(head, _)| head.trim_end_matches(|c: char| c.is_ascii_digit()));
-    formats::stated(last.trim_end_matches('-')).is_some()
+    formats::stated_format(last.trim_end_matches('-')).is_some()
 }

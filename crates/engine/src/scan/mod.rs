@@ -37,18 +37,18 @@ pub use companions::{Companions, ignore_companions};
 pub use foreign::is_foreign_archive;
 pub use formats::{InputFormat, SniffOptions};
 pub use ignored::CONFIG_FILE;
-pub use kind::{BIDS, BIDS_OPTIONS, Input, classify, names_records};
-pub use misnamed::{contradiction, misnamed, names_arrays};
+pub use kind::{BIDS, BIDS_OPTIONS, Input, classify_inputs, names_records};
+pub use misnamed::{contradiction_note, misnamed_note, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
-pub use parts::{Scouted, closed_hash, scout};
+pub use parts::{Scouted, closed_hash, scout_parts};
 pub use source::{First, RecordSource};
-pub use stored::{Listed as ListedSource, content_hash, reopen};
-pub use tables::{Table, TableFormat, refuse_foreign};
+pub use stored::{Listed as ListedSource, content_hash, reopen_sources};
+pub use tables::{FoundTable, TableFormat, refuse_foreign};
 
 use self::{
-    globs::{globs, matches, split_glob},
+    globs::{compile_globs, matches_name, split_glob},
     ignored::{LastFolder, is_ignored},
-    name::{Name, Named},
+    name::{Named, SharedName},
     tables::Tables,
 };
 use crate::{
@@ -64,7 +64,7 @@ use crate::{
     schema,
     storage::{
         self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_argument,
-        watched,
+        watch_store,
     },
     units::Size,
 };
@@ -89,12 +89,12 @@ impl Root {
     fn new(store: Arc<dyn Store>, prefix: String) -> Arc<Self> {
         let shown = store.location().to_string().into();
         let unwatched = Arc::clone(&store);
-        let (store, watch) = watched(store);
+        let (store, watch) = watch_store(store);
         Arc::new(Self { store, unwatched, watch, shown, prefix: prefix.into(), stream: None })
     }
 
     /// Returns the same root with another prefix.
-    fn named(&self, prefix: String) -> Arc<Self> {
+    fn with_prefix(&self, prefix: String) -> Arc<Self> {
         let (store, watch, shown) = (Arc::clone(&self.store), self.watch.clone(), Arc::clone(&self.shown));
         let unwatched = Arc::clone(&self.unwatched);
         Arc::new(Self { store, unwatched, watch, shown, prefix: prefix.into(), stream: None })
@@ -105,7 +105,7 @@ impl Root {
 /// share what they have in common.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
-    name: Name<Arc<Root>>,
+    name: SharedName<Arc<Root>>,
     bytes: u64,
     /// Microseconds since 1970.
     modified: i64,
@@ -143,7 +143,7 @@ fn usual_key(name: &str) -> u32 {
 }
 
 /// What a store says of a source.
-struct Stated {
+struct StatedSource {
     /// Its name, which begins with the prefix of its root.
     name: String,
     bytes: u64,
@@ -151,7 +151,7 @@ struct Stated {
     etag: Option<String>,
 }
 
-impl Stated {
+impl StatedSource {
     fn new(root: &Root, facts: ObjectFacts) -> Self {
         Self {
             name: if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) },
@@ -162,48 +162,48 @@ impl Stated {
     }
 
     /// Returns its entity tag, and the length of it. One that is longer than any store makes them counts as none.
-    fn tag(&self) -> (&str, u16) {
+    fn entity_tag(&self) -> (&str, u16) {
         let tag = self.etag.as_deref().and_then(|tag| Some((tag, u16::try_from(tag.len()).ok()?)));
         tag.filter(|(_, bytes)| *bytes < NO_TAG).unwrap_or(("", NO_TAG))
     }
 
     /// Estimates the bytes of memory of the source.
-    fn memory(&self) -> u64 {
-        (size_of::<SourceFile>() + self.name.len() + self.tag().0.len()) as u64
+    fn memory_bytes(&self) -> u64 {
+        (size_of::<SourceFile>() + self.name.len() + self.entity_tag().0.len()) as u64
     }
 }
 
 impl SourceFile {
     /// Returns a source that shares nothing with others.
-    fn new(root: &Arc<Root>, stated: &Stated) -> Self {
-        Self::of(Name::new(Arc::clone(root), &stated.name, stated.tag().0), stated)
+    fn new(root: &Arc<Root>, stated: &StatedSource) -> Self {
+        Self::from_stated(SharedName::new(Arc::clone(root), &stated.name, stated.entity_tag().0), stated)
     }
 
     /// Returns sources below a root, which share a text.
-    fn pack(root: &Arc<Root>, stated: &[Stated]) -> Vec<Self> {
-        let texts: Vec<(&str, &str)> = stated.iter().map(|one| (one.name.as_str(), one.tag().0)).collect();
-        name::pack(Arc::clone(root), &texts).zip(stated).map(|(name, one)| Self::of(name, one)).collect()
+    fn pack_sources(root: &Arc<Root>, stated: &[StatedSource]) -> Vec<Self> {
+        let texts: Vec<(&str, &str)> = stated.iter().map(|one| (one.name.as_str(), one.entity_tag().0)).collect();
+        name::pack_names(Arc::clone(root), &texts).zip(stated).map(|(name, one)| Self::from_stated(name, one)).collect()
     }
 
-    fn of(name: Name<Arc<Root>>, stated: &Stated) -> Self {
+    fn from_stated(name: SharedName<Arc<Root>>, stated: &StatedSource) -> Self {
         Self {
             key_bytes: usual_key(&name),
             name,
             bytes: stated.bytes,
             modified: stated.modified,
             facts: None,
-            etag_bytes: stated.tag().1,
+            etag_bytes: stated.entity_tag().1,
             is_store: false,
         }
     }
 
     fn root(&self) -> &Arc<Root> {
-        self.name.shared()
+        self.name.shared_data()
     }
 
     /// Gives it another root, and a name below that.
-    fn rename(&mut self, root: Arc<Root>, name: &str) {
-        self.name = Name::new(root, name, self.etag().unwrap_or_default());
+    fn set_root(&mut self, root: Arc<Root>, name: &str) {
+        self.name = SharedName::new(root, name, self.etag().unwrap_or_default());
     }
 
     /// Creates a source from a stream that can be read only once. Its identifier is a hash of its content, so that the
@@ -212,14 +212,14 @@ impl SourceFile {
     /// # Errors
     /// Fails if the stream cannot be read or stored.
     pub fn of_stream(name: &str, input: impl Read) -> Result<Self> {
-        let spool = Spool::of(input)?;
-        let bytes = spool.bytes();
+        let spool = Spool::from_reader(input)?;
+        let bytes = spool.byte_count();
         let unwatched = Arc::clone(spool.store());
-        let (store, watch) = watched(Arc::clone(&unwatched));
+        let (store, watch) = watch_store(Arc::clone(&unwatched));
         let digest = blake3::Hash::from(spool.checksum()).to_hex();
         let uri = format!("{name}:{}", &digest[..16]);
         let root = Root { store, unwatched, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
-        Ok(Self::new(&Arc::new(root), &Stated { name: name.to_owned(), bytes, modified: 0, etag: None }))
+        Ok(Self::new(&Arc::new(root), &StatedSource { name: name.to_owned(), bytes, modified: 0, etag: None }))
     }
 
     /// Returns the name used in origins and keys: the path below the user's source.
@@ -249,23 +249,23 @@ impl SourceFile {
 
     /// Returns the failure of its store while something was read, if any. After a failure, nothing that was read may be
     /// treated as complete, whatever a decoder made of it.
-    pub fn fault(&self) -> Option<Error> {
-        self.root().watch.fault()
+    pub fn store_fault(&self) -> Option<Error> {
+        self.root().watch.first_fault()
     }
 
-    /// Whether a [fault](Self::fault) of this file is one of the other file too.
+    /// Whether a [fault](Self::store_fault) of this file is one of the other file too.
     pub fn shares_store(&self, other: &Self) -> bool {
         Arc::ptr_eq(self.root(), other.root())
     }
 
-    /// Returns the same file, whose failures are no [faults](Self::fault) of this one: it is read as an attempt that
-    /// may fail.
+    /// Returns the same file, whose failures are no [faults](Self::store_fault) of this one: it is read as an attempt
+    /// that may fail.
     #[must_use]
-    pub fn apart(&self) -> Self {
+    pub fn to_unwatched(&self) -> Self {
         let mut apart = self.clone();
         if self.root().stream.is_none() {
             let root = Root::new(Arc::clone(&self.root().unwatched), self.root().prefix.to_string());
-            apart.rename(root, self.name());
+            apart.set_root(root, self.name());
         }
         apart
     }
@@ -300,38 +300,38 @@ impl SourceFile {
 
     /// Returns the entity tag, if the store has one.
     pub fn etag(&self) -> Option<&str> {
-        (self.etag_bytes != NO_TAG).then(|| self.name.behind(self.etag_bytes))
+        (self.etag_bytes != NO_TAG).then(|| self.name.text_behind(self.etag_bytes))
     }
 
     /// Applies a rule for keys: that of a path which has none is the whole path.
     pub fn key_by(&mut self, rule: &KeyRule) {
-        if self.joined().is_some() {
-            self.known().joined = None;
+        if self.joined_name().is_some() {
+            self.facts_mut().joined = None;
         }
-        match rule.cut(&self.name) {
+        match rule.cut_path(&self.name) {
             Some(Cut::At(end)) => self.key_bytes = u32::try_from(end).unwrap_or(u32::MAX),
-            Some(Cut::Joined { key, part }) => self.known().joined = Some((key, format!(".{part}"))),
+            Some(Cut::Joined { key, part }) => self.facts_mut().joined = Some((key, format!(".{part}"))),
             None => self.key_bytes = u32::try_from(self.name.len()).unwrap_or(u32::MAX),
         }
     }
 
-    fn known(&mut self) -> &mut KnownFacts {
+    fn facts_mut(&mut self) -> &mut KnownFacts {
         Arc::make_mut(self.facts.get_or_insert_default())
     }
 
-    fn joined(&self) -> Option<&(String, String)> {
+    fn joined_name(&self) -> Option<&(String, String)> {
         self.facts.as_ref()?.joined.as_ref()
     }
 
     /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
     #[must_use]
     pub fn in_table(mut self, file: DataFile) -> Self {
-        self.known().table = Some(file);
+        self.facts_mut().table = Some(file);
         self
     }
 
     /// Returns how it is read as a data file of a Delta table; `None` for other files.
-    pub fn table(&self) -> Option<&DataFile> {
+    pub fn table_file(&self) -> Option<&DataFile> {
         self.facts.as_ref()?.table.as_ref()
     }
 
@@ -344,7 +344,7 @@ impl SourceFile {
     }
 
     /// Estimates its bytes of memory.
-    pub fn memory(&self) -> u64 {
+    pub fn memory_bytes(&self) -> u64 {
         (size_of::<Self>() + self.name.len() + self.etag().map_or(0, str::len)) as u64
     }
 
@@ -353,7 +353,7 @@ impl SourceFile {
     /// # Errors
     /// Fails if it cannot be read.
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
-        Ok(self.unpacked(Box::new(Tap { inner: self.object().read()?, tap }))?.0)
+        Ok(self.decompress_input(Box::new(Tap { inner: self.object().read()?, tap }))?.0)
     }
 
     /// Opens a range of its stored bytes, as they are; `tap` observes them.
@@ -374,14 +374,14 @@ impl SourceFile {
     }
 
     /// Decompresses an opened source if necessary; also returns whether the whole source is compressed.
-    fn unpacked(&self, mut raw: Box<dyn Read + Send>) -> Result<(Box<dyn Read + Send>, bool)> {
+    fn decompress_input(&self, mut raw: Box<dyn Read + Send>) -> Result<(Box<dyn Read + Send>, bool)> {
         let mut head = Vec::new();
         raw.by_ref().take(16).read_to_end(&mut head)?;
-        let compression = decompress::sniff(&head);
+        let compression = decompress::detect_compression(&head);
         let whole: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(raw));
         match compression {
             Some(compression) => {
-                let input = decompress::decoder(compression, whole).map_err(|e| e.at(self.uri()))?;
+                let input = decompress::open_decoder(compression, whole).map_err(|e| e.at_location(self.uri()))?;
                 Ok((input, true))
             }
             None => Ok((whole, false)),
@@ -392,13 +392,13 @@ impl SourceFile {
     ///
     /// # Errors
     /// Fails if it cannot be read.
-    pub fn head(&self, limit: usize) -> Result<Head> {
-        let (input, packed) = self.unpacked(self.object().read_start()?)?;
+    pub fn read_head(&self, limit: usize) -> Result<Head> {
+        let (input, packed) = self.decompress_input(self.object().read_start()?)?;
         let mut bytes = Vec::new();
         match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
             Ok(_) => {}
             // A damaged compressed file is reported when it is converted; the readable part reveals its format.
-            Err(e) if bytes.is_empty() => return Err(Error::from(e).at(self.uri())),
+            Err(e) if bytes.is_empty() => return Err(Error::from(e).at_location(self.uri())),
             Err(_) => {}
         }
         let complete = bytes.len() <= limit;
@@ -426,7 +426,7 @@ impl Named for SourceFile {
 
 /// Sorts by name.
 pub fn sort_by_name(files: &mut [SourceFile]) {
-    name::sort(files);
+    name::sort_by_name(files);
 }
 
 impl TreeFile for SourceFile {
@@ -434,19 +434,19 @@ impl TreeFile for SourceFile {
         self.name()
     }
 
-    fn bytes(&self) -> u64 {
+    fn byte_count(&self) -> u64 {
         self.bytes
     }
 
     fn key(&self) -> &str {
-        match self.joined() {
+        match self.joined_name() {
             Some(joined) => &joined.0,
             None => &self.name[..self.key_bytes as usize],
         }
     }
 
-    fn ending(&self) -> &str {
-        match self.joined() {
+    fn part_suffix(&self) -> &str {
+        match self.joined_name() {
             Some(joined) => &joined.1,
             None => &self.name[self.key_bytes as usize..],
         }
@@ -483,7 +483,7 @@ const MANY_NEIGHBOURS: usize = 10_000;
 
 /// Result of a scan.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ScanResult {
     /// Inputs, sorted by name.
     pub files: Vec<SourceFile>,
     /// Errors for names that are not valid text, sorted by location.
@@ -502,12 +502,12 @@ pub struct Found {
     /// Number of files skipped because of `--include` or `--exclude`.
     pub filtered: u64,
     /// Folders with a table log at or above the inputs; never the output dataset.
-    pub tables: Vec<Table>,
+    pub tables: Vec<FoundTable>,
 }
 
-impl Found {
+impl ScanResult {
     /// Counts a file that is no input, and names it if it is hidden or a leftover of a system.
-    fn ignore(&mut self, path: &str) {
+    fn ignore_file(&mut self, path: &str) {
         self.ignored += 1;
         self.system_files += u64::from(path.split('/').next() == Some(SYSTEM_FOLDER));
         let last = path.rsplit('/').next();
@@ -524,24 +524,29 @@ impl Found {
 ///
 /// # Errors
 /// Fails if a source does not exist, a pattern is malformed, or a store fails.
-pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options: &ScanOptions) -> Result<Found> {
+pub fn scan_sources(
+    sources: &[String],
+    folder: &Path,
+    settings: &StoreSettings,
+    options: &ScanOptions,
+) -> Result<ScanResult> {
     let mut scan = Scan {
-        include: globs(&options.include)?,
-        exclude: globs(&options.exclude)?,
+        include: compile_globs(&options.include)?,
+        exclude: compile_globs(&options.exclude)?,
         dataset: options.dataset.clone(),
         several: sources.len() > 1,
         memory: 0,
         budget: options.memory,
         unpacked: Vec::new(),
-        found: Found::default(),
+        found: ScanResult::default(),
         tables: Tables::default(),
     };
     for source in sources {
-        scan.source(source, folder, settings)?;
+        scan.add_source(source, folder, settings)?;
     }
     let mut found = scan.found;
     found.tables = scan.tables.finish(&found.files, settings);
-    found.tables.retain(|table| options.dataset.as_ref().is_none_or(|own| table.root.below(own).is_none()));
+    found.tables.retain(|table| options.dataset.as_ref().is_none_or(|own| table.root.relative_to(own).is_none()));
     found.faults.sort_by(|a, b| a.place().source.cmp(&b.place().source));
     if sources.len() > 1 {
         // If a file is found several times, the first occurrence is kept.
@@ -554,10 +559,10 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
         name == "zarr.json" || name.starts_with(".z")
     };
     if found.files.par_iter().any(marked) {
-        found.ignored += stores::gather(&mut found.files)?;
+        found.ignored += stores::group_stores(&mut found.files)?;
         sort_by_name(&mut found.files);
     }
-    if distinguish(&mut found.files) {
+    if distinguish_names(&mut found.files) {
         sort_by_name(&mut found.files);
     }
     Ok(found)
@@ -569,10 +574,11 @@ pub fn scan(sources: &[String], folder: &Path, settings: &StoreSettings, options
 /// Fails if the store fails.
 pub fn in_store(store: &Arc<dyn Store>) -> Result<Vec<SourceFile>> {
     let root = Root::new(Arc::clone(store), String::new());
-    let stated: Vec<Stated> = store.list("")?.into_iter().map(|facts| Stated::new(&root, facts)).collect();
+    let stated: Vec<StatedSource> =
+        store.list_folder("")?.into_iter().map(|facts| StatedSource::new(&root, facts)).collect();
     let mut files: Vec<SourceFile> =
-        stated.chunks(PACKED_NAMES).flat_map(|some| SourceFile::pack(&root, some)).collect();
-    stores::gather(&mut files)?;
+        stated.chunks(PACKED_NAMES).flat_map(|some| SourceFile::pack_sources(&root, some)).collect();
+    stores::group_stores(&mut files)?;
     name::sort_folders(&mut files);
     Ok(files)
 }
@@ -586,115 +592,115 @@ struct Scan {
     memory: u64,
     budget: Size,
     /// The newest inputs of the root that is listed, which get a text together.
-    unpacked: Vec<Stated>,
-    found: Found,
+    unpacked: Vec<StatedSource>,
+    found: ScanResult,
     tables: Tables,
 }
 
 impl Scan {
-    fn source(&mut self, text: &str, folder: &Path, settings: &StoreSettings) -> Result<()> {
+    fn add_source(&mut self, text: &str, folder: &Path, settings: &StoreSettings) -> Result<()> {
         if let Some((above, pattern)) = split_glob(text) {
             let root = Location::parse(if above.is_empty() { "." } else { above }, folder)?;
-            let matcher = globs(&[pattern.to_owned()])?;
-            return self.folder(&root, settings, matcher.as_ref(), text);
+            let matcher = compile_globs(&[pattern.to_owned()])?;
+            return self.add_folder(&root, settings, matcher.as_ref(), text);
         }
         let location = Location::parse(text, folder)?;
         if let Some((above, name)) = location.split_name() {
-            let store = storage::open(&above, settings)?;
+            let store = storage::open_store(&above, settings)?;
             if let Some(facts) = store.head(&name)? {
-                self.tables.start(&above);
+                self.tables.schedule_search(&above);
                 let root = Root::new(store, String::new());
-                self.add(&root, facts)?;
-                self.pack(&root);
+                self.add_object(&root, facts)?;
+                self.pack_found(&root);
                 return Ok(());
             }
         }
-        self.folder(&location, settings, None, text)
+        self.add_folder(&location, settings, None, text)
     }
 
     /// Adds all files below a folder that `matcher` matches.
-    fn folder(
+    fn add_folder(
         &mut self,
         root: &Location,
         settings: &StoreSettings,
         matcher: Option<&GlobSet>,
         text: &str,
     ) -> Result<()> {
-        let store = storage::open(root, settings)?;
+        let store = storage::open_store(root, settings)?;
         let prefix = match root.split_name() {
             Some((_, name)) if self.several && matcher.is_none() => format!("{name}/"),
             _ => String::new(),
         };
         let below = Root::new(Arc::clone(&store), prefix);
         let output = match &self.dataset {
-            Some(dataset) if root.below(dataset).is_some() => Some(String::new()),
-            Some(dataset) => dataset.below(root).map(|path| format!("{path}/")),
+            Some(dataset) if root.relative_to(dataset).is_some() => Some(String::new()),
+            Some(dataset) => dataset.relative_to(root).map(|path| format!("{path}/")),
             None => None,
         };
         let mut empty = true;
         let mut last_folder = LastFolder::default();
         if let Some((above, _)) = root.split_name() {
-            self.tables.start(&above);
+            self.tables.schedule_search(&above);
         }
-        store.walk("", &mut |listed| {
+        store.walk_folder("", &mut |listed| {
             empty = false;
             let special = !matches!(&listed, Listed::Object(facts) if last_folder.is_plain(&facts.path));
             if special && let Listed::Object(facts) = &listed {
-                self.tables.note(root, &facts.path, matcher.is_none());
+                self.tables.note_table(root, &facts.path, matcher.is_none());
             }
             match listed {
                 Listed::Object(facts) if matcher.is_some_and(|m| !m.is_match(&facts.path)) => {}
                 Listed::Object(facts) if output.as_ref().is_some_and(|o| facts.path.starts_with(o)) => {}
                 Listed::Object(facts) if special && is_ignored(&facts.path) && !stores::is_store_file(&facts.path) => {
-                    self.found.ignore(&facts.path);
+                    self.found.ignore_file(&facts.path);
                 }
-                Listed::Object(facts) => self.add(&below, facts)?,
+                Listed::Object(facts) => self.add_object(&below, facts)?,
                 Listed::FolderLink(path) => {
                     self.found.folder_links += u64::from(!is_ignored(&path));
                     self.found.ignored += 1;
                 }
                 Listed::Fault(fault) => {
-                    if self.excludes(root, &fault) {
+                    if self.is_excluded(root, &fault) {
                         self.found.filtered += 1;
                     } else if fault.kind() == Kind::Storage {
                         // An unlistable folder may contain anything, and the failure may be temporary.
-                        return Err(fault.hint("skip it with --exclude"));
+                        return Err(fault.with_hint("skip it with --exclude"));
                     } else {
-                        self.account(FAULT_BYTES)?;
+                        self.account_memory(FAULT_BYTES)?;
                         self.found.faults.push(fault);
                     }
                 }
             }
             Ok(())
         })?;
-        self.pack(&below);
+        self.pack_found(&below);
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
-            let error = Error::usage("expected a file or folder, found nothing").at(plain_argument(text));
-            let error = match root.local_path().and_then(neighbour) {
-                Some(neighbour) => error.hint(format!("there is `{neighbour}` in the same folder")),
+            let error = Error::usage("expected a file or folder, found nothing").at_location(plain_argument(text));
+            let error = match root.local_path().and_then(similar_file_name) {
+                Some(neighbour) => error.with_hint(format!("there is `{neighbour}` in the same folder")),
                 None => error,
             };
-            return Err(error.hint("check the path; quote patterns so that the shell does not expand them"));
+            return Err(error.with_hint("check the path; quote patterns so that the shell does not expand them"));
         }
         Ok(())
     }
 
     /// Returns whether a location below `root` that cannot be listed is excluded together with everything below it.
-    fn excludes(&self, root: &Location, fault: &Error) -> bool {
+    fn is_excluded(&self, root: &Location, fault: &Error) -> bool {
         let (Some(exclude), Some(place), Some(root)) =
             (&self.exclude, fault.place().source.as_deref(), root.local_path())
         else {
             return false;
         };
         let path = Path::new(place).strip_prefix(root).map(|path| path.to_string_lossy().into_owned());
-        path.is_ok_and(|path| matches(exclude, &path) || matches(exclude, &format!("{path}/_")))
+        path.is_ok_and(|path| matches_name(exclude, &path) || matches_name(exclude, &format!("{path}/_")))
     }
 
     /// Accounts for an entry of so many bytes.
     ///
     /// # Errors
     /// If the list exceeds its share of the memory limit: the rest cannot make it smaller.
-    fn account(&mut self, bytes: u64) -> Result<()> {
+    fn account_memory(&mut self, bytes: u64) -> Result<()> {
         self.memory += bytes;
         if self.memory <= self.budget.0 / LIST_DIVISOR {
             return Ok(());
@@ -704,36 +710,36 @@ impl Scan {
             "expected a list of inputs that fits into half of --memory {}, found more than {count} inputs",
             self.budget,
         ))
-        .hint(format!("raise the limit: --memory {}MiB is enough for twice as many", (self.budget.0 >> 19).max(1)))
-        .hint("or convert the inputs in parts: folder by folder, or with --include"))
+        .with_hint(format!("raise the limit: --memory {}MiB is enough for twice as many", (self.budget.0 >> 19).max(1)))
+        .with_hint("or convert the inputs in parts: folder by folder, or with --include"))
     }
 
-    fn add(&mut self, root: &Arc<Root>, facts: ObjectFacts) -> Result<()> {
-        let stated = Stated::new(root, facts);
-        let wanted = self.include.as_ref().is_none_or(|g| matches(g, &stated.name))
-            && !self.exclude.as_ref().is_some_and(|g| matches(g, &stated.name));
+    fn add_object(&mut self, root: &Arc<Root>, facts: ObjectFacts) -> Result<()> {
+        let stated = StatedSource::new(root, facts);
+        let wanted = self.include.as_ref().is_none_or(|g| matches_name(g, &stated.name))
+            && !self.exclude.as_ref().is_some_and(|g| matches_name(g, &stated.name));
         if !wanted {
             self.found.filtered += 1;
             return Ok(());
         }
-        self.account(stated.memory())?;
+        self.account_memory(stated.memory_bytes())?;
         self.unpacked.push(stated);
         if self.unpacked.len() == PACKED_NAMES {
-            self.pack(root);
+            self.pack_found(root);
         }
         Ok(())
     }
 
     /// Adds the newest inputs of a root to those that were found.
-    fn pack(&mut self, root: &Arc<Root>) {
-        self.found.files.extend(SourceFile::pack(root, &self.unpacked));
+    fn pack_found(&mut self, root: &Arc<Root>) {
+        self.found.files.extend(SourceFile::pack_sources(root, &self.unpacked));
         self.unpacked.clear();
     }
 }
 
 /// Makes names unique: files of several roots with the same name get the location of their root as a prefix. Returns
 /// true if there were any. `files` must be sorted by name.
-fn distinguish(files: &mut [SourceFile]) -> bool {
+fn distinguish_names(files: &mut [SourceFile]) -> bool {
     if !files.par_windows(2).any(|pair| pair[0].name() == pair[1].name()) {
         return false;
     }
@@ -742,7 +748,7 @@ fn distinguish(files: &mut [SourceFile]) -> bool {
             let folder = file.root().store.location().to_string();
             let above = format!("{}/", folder.trim_matches('/'));
             let name = format!("{above}{}", file.path());
-            file.rename(Root::new(Arc::clone(&file.root().store), above), &name);
+            file.set_root(Root::new(Arc::clone(&file.root().store), above), &name);
         }
     }
     true
@@ -762,11 +768,11 @@ impl<F: FnMut(&[u8])> Read for Tap<F> {
 }
 
 /// Returns the name in the folder of a missing file that is spelt most like its name.
-fn neighbour(missing: &Path) -> Option<String> {
+fn similar_file_name(missing: &Path) -> Option<String> {
     let (folder, wanted) = (missing.parent()?, missing.file_name()?.to_str()?);
     let entries = std::fs::read_dir(folder).ok()?.take(MANY_NEIGHBOURS);
     let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    schema::nearest(wanted, names.iter().map(String::as_str)).map(str::to_owned)
+    schema::nearest_name(wanted, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -786,7 +792,7 @@ mod tests {
 
     fn names(sources: &[&str], folder: &Path, options: &ScanOptions) -> Vec<String> {
         let sources: Vec<String> = sources.iter().map(|s| (*s).to_owned()).collect();
-        scan(&sources, folder, &StoreSettings::default(), options)
+        scan_sources(&sources, folder, &StoreSettings::default(), options)
             .unwrap()
             .files
             .iter()
@@ -804,7 +810,7 @@ mod tests {
             "shards/t/000000.parquet",
             "shardify.toml",
         ]);
-        let dataset = Location::local(&folder.path().join("shards")).unwrap();
+        let dataset = Location::from_local_path(&folder.path().join("shards")).unwrap();
         let options = ScanOptions { dataset: Some(dataset), ..ScanOptions::default() };
         assert_eq!(names(&["."], folder.path(), &options), ["a/x.csv", "b.csv"]);
     }
@@ -818,7 +824,7 @@ mod tests {
         let mut last_folder = LastFolder::default();
         for path in paths.split_whitespace().flat_map(|path| [path, path, "a/b.csv", path]) {
             let mut known = Tables::default();
-            known.note(&Location::local(Path::new("/x")).unwrap(), path, true);
+            known.note_table(&Location::from_local_path(Path::new("/x")).unwrap(), path, true);
             let special = is_ignored(path) || !known.finish(&[], &StoreSettings::default()).is_empty();
             let plain = last_folder.is_plain(path);
             assert!(plain != special || (!plain && path == "a/metadata/x.png"), "{path}");
@@ -858,7 +864,7 @@ mod tests {
         let names: Vec<String> = (0..1000).map(|i| format!("{i}.jpg")).collect();
         let folder = tree(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let scan = |memory| {
-            scan(
+            scan_sources(
                 &[".".to_owned()],
                 folder.path(),
                 &StoreSettings::default(),
@@ -875,8 +881,13 @@ mod tests {
     fn a_missing_source_is_an_error() {
         let folder = tree(&["a.csv"]);
         assert!(
-            scan(&["nothing.csv".to_owned()], folder.path(), &StoreSettings::default(), &ScanOptions::default())
-                .is_err()
+            scan_sources(
+                &["nothing.csv".to_owned()],
+                folder.path(),
+                &StoreSettings::default(),
+                &ScanOptions::default()
+            )
+            .is_err()
         );
     }
 }

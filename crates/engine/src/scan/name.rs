@@ -22,13 +22,13 @@ struct Block<S> {
 }
 
 /// The name of a source, and what it shares with others.
-pub(super) struct Name<S> {
+pub(super) struct SharedName<S> {
     block: Arc<Block<S>>,
     start: u32,
     length: u32,
 }
 
-impl<S> Name<S> {
+impl<S> SharedName<S> {
     /// Returns a name that shares nothing, followed by a second text.
     pub(super) fn new(shared: S, name: &str, behind: &str) -> Self {
         let text = [name, behind].concat().into();
@@ -36,12 +36,12 @@ impl<S> Name<S> {
     }
 
     /// Returns what the name shares with others.
-    pub(super) fn shared(&self) -> &S {
+    pub(super) fn shared_data(&self) -> &S {
         &self.block.shared
     }
 
     /// Returns so many bytes of what follows the name in the text.
-    pub(super) fn behind(&self, bytes: u16) -> &str {
+    pub(super) fn text_behind(&self, bytes: u16) -> &str {
         let end = self.start as usize + self.length as usize;
         self.block.text.get(end..end + usize::from(bytes)).unwrap_or_default()
     }
@@ -52,24 +52,24 @@ fn bytes_of(text: &str) -> u32 {
 }
 
 /// Returns names that share a text, each followed by a second text. All together have less than 4 GiB.
-pub(super) fn pack<S>(shared: S, names: &[(&str, &str)]) -> impl Iterator<Item = Name<S>> {
+pub(super) fn pack_names<S>(shared: S, names: &[(&str, &str)]) -> impl Iterator<Item = SharedName<S>> {
     let mut text = String::with_capacity(names.iter().map(|(name, behind)| name.len() + behind.len()).sum());
     names.iter().for_each(|(name, behind)| text.extend([*name, *behind]));
     let block = Arc::new(Block { shared, text: text.into() });
     names.iter().scan(0_u32, move |next, (name, behind)| {
         let (start, length) = (*next, bytes_of(name));
         *next = start.saturating_add(length).saturating_add(bytes_of(behind));
-        Some(Name { block: Arc::clone(&block), start, length })
+        Some(SharedName { block: Arc::clone(&block), start, length })
     })
 }
 
-impl<S> Clone for Name<S> {
+impl<S> Clone for SharedName<S> {
     fn clone(&self) -> Self {
         Self { block: Arc::clone(&self.block), ..*self }
     }
 }
 
-impl<S> Deref for Name<S> {
+impl<S> Deref for SharedName<S> {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -78,7 +78,7 @@ impl<S> Deref for Name<S> {
     }
 }
 
-impl<S> fmt::Debug for Name<S> {
+impl<S> fmt::Debug for SharedName<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
@@ -102,7 +102,7 @@ pub(super) fn sort_folders<F: Named>(files: &mut [F]) {
     if !starts.is_empty() && starts.len() < files.len() / MIN_FOLDER_FILES {
         move_runs(files, &starts);
     }
-    sort(files);
+    sort_by_name(files);
 }
 
 /// Puts the runs that begin at the start and at `starts` into the order of their first names.
@@ -130,7 +130,7 @@ fn move_runs<F: Named>(files: &mut [F], starts: &[usize]) {
 }
 
 /// Sorts by name. Files are usually sorted already, which all cores check.
-pub(super) fn sort<F: Named>(files: &mut [F]) {
+pub(super) fn sort_by_name<F: Named>(files: &mut [F]) {
     if !files.par_windows(2).all(|pair| pair[0].name() <= pair[1].name()) {
         files.par_sort_unstable_by(by_name);
     }
@@ -140,15 +140,15 @@ pub(super) fn sort<F: Named>(files: &mut [F]) {
 mod tests {
     use super::*;
 
-    impl Named for Name<()> {
+    impl Named for SharedName<()> {
         fn name(&self) -> &str {
             self
         }
     }
 
-    fn names(texts: &[String]) -> Vec<Name<()>> {
+    fn names(texts: &[String]) -> Vec<SharedName<()>> {
         let pairs: Vec<(&str, &str)> = texts.iter().map(|text| (text.as_str(), "")).collect();
-        pack((), &pairs).collect()
+        pack_names((), &pairs).collect()
     }
 
     #[test]
@@ -156,14 +156,14 @@ mod tests {
         let names: Vec<String> = (0..3_000).map(|n| format!("{:03}/\u{e4}{}", n / 70, "x".repeat(n % 9))).collect();
         let tags: Vec<String> = (0..3_000).map(|n| "\u{e4}".repeat(n % 4)).collect();
         let pairs: Vec<(&str, &str)> = names.iter().map(String::as_str).zip(tags.iter().map(String::as_str)).collect();
-        let packed: Vec<Name<u8>> = pack(7, &pairs).collect();
+        let packed: Vec<SharedName<u8>> = pack_names(7, &pairs).collect();
         assert_eq!(packed.len(), names.len());
         for (name, (text, tag)) in packed.iter().zip(&pairs) {
             let bytes = u16::try_from(tag.len()).unwrap_or(u16::MAX);
-            assert_eq!((&**name, name.behind(bytes), *name.shared()), (*text, *tag, 7));
+            assert_eq!((&**name, name.text_behind(bytes), *name.shared_data()), (*text, *tag, 7));
         }
-        let alone = Name::new((), "\u{e4}b", "tag");
-        assert_eq!((&*alone, alone.behind(3)), ("\u{e4}b", "tag"));
+        let alone = SharedName::new((), "\u{e4}b", "tag");
+        assert_eq!((&*alone, alone.text_behind(3)), ("\u{e4}b", "tag"));
     }
 
     #[test]

@@ -42,7 +42,7 @@ type Folders = Vec<(String, Option<String>)>;
 
 /// Returns the folders `key=value` above a source; none of a data file of a table, whose log states its values.
 pub fn folders_of(file: &SourceFile) -> Folders {
-    if file.table().is_some() {
+    if file.table_file().is_some() {
         return Folders::new();
     }
     let (uri, name) = (file.uri(), file.name());
@@ -50,16 +50,16 @@ pub fn folders_of(file: &SourceFile) -> Folders {
     let mut outer: Vec<&str> = above.rsplit('/').take_while(|folder| key_and_value(folder).is_some()).collect();
     outer.reverse();
     let inner = name.rsplit_once('/').map_or("", |(folders, _)| folders);
-    distinct(outer.into_iter().chain(inner.split('/')))
+    distinct_keys(outer.into_iter().chain(inner.split('/')))
 }
 
 /// Returns the folders `key=value` in a path.
 pub fn folders_in(path: &str) -> Folders {
-    distinct(path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/'))
+    distinct_keys(path.rsplit_once('/').map_or("", |(folders, _)| folders).split('/'))
 }
 
 /// Returns keys and values of folders; the last value of a key counts.
-fn distinct<'a>(folders: impl Iterator<Item = &'a str>) -> Folders {
+fn distinct_keys<'a>(folders: impl Iterator<Item = &'a str>) -> Folders {
     let mut out: Folders = Vec::new();
     for (key, value) in folders.filter_map(key_and_value) {
         match out.iter_mut().find(|(known, _)| *known == key) {
@@ -139,21 +139,21 @@ struct Partition {
 
 impl Partition {
     /// Returns the rows with the columns of `schema`, given those of the source itself.
-    fn complete(&self, own: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    fn add_partition_columns(&self, own: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         let rows = own.num_rows();
         let column = |field: &Arc<Field>| match self
             .partition_columns
             .iter()
             .find(|(column, _)| column.name() == field.name())
         {
-            Some((_, value)) => constant(value.as_deref(), field, rows),
+            Some((_, value)) => constant_column(value.as_deref(), field, rows),
             None => column_of(own, field),
         };
         of_columns(schema, schema.fields().iter().map(column).collect::<Result<_>>()?, rows)
     }
 }
 
-fn constant(value: Option<&str>, field: &Field, rows: usize) -> Result<ArrayRef> {
+fn constant_column(value: Option<&str>, field: &Field, rows: usize) -> Result<ArrayRef> {
     let Some(value) = value else { return Ok(new_null_array(field.data_type(), rows)) };
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let one = cast_with_options(&StringArray::from(vec![value]), field.data_type(), &options).map_err(|e| {
@@ -162,8 +162,8 @@ fn constant(value: Option<&str>, field: &Field, rows: usize) -> Result<ArrayRef>
             field.name(),
             field.data_type()
         ))
-        .column(field.name().clone())
-        .cause(e)
+        .in_column(field.name().clone())
+        .with_cause(e)
     })?;
     Ok(take(&one, &UInt32Array::from(vec![0; rows]), None)?)
 }
@@ -173,7 +173,7 @@ impl Adapter for Partition {
         let nothing = |rows| GroupBounds { rows, of_column: Box::new(|_: &str, _: &DataType| None) };
         let inner = match inner.bounds(split) {
             Some(bounds) => bounds,
-            None => SplitBounds { groups: vec![nothing(split.rows()?)], deleted: 0 },
+            None => SplitBounds { groups: vec![nothing(split.row_count()?)], deleted: 0 },
         };
         let of_folders = |group: GroupBounds<'a>| GroupBounds {
             rows: group.rows,
@@ -181,7 +181,7 @@ impl Adapter for Partition {
                 let Some((_, value)) = self.partition_columns.iter().find(|(column, _)| column.name() == name) else {
                     return (group.of_column)(name, data_type);
                 };
-                let value = constant(value.as_deref(), &Field::new(name, data_type.clone(), true), 1).ok()?;
+                let value = constant_column(value.as_deref(), &Field::new(name, data_type.clone(), true), 1).ok()?;
                 Some(ColumnBounds::of_value(&value, group.rows))
             }),
         };
@@ -199,7 +199,7 @@ impl Adapter for Partition {
         Ok(match inner.parse(split, &own)? {
             Parsed::Block(mut block) => {
                 if let Payload::Rows(batch) = &block.payload {
-                    block.payload = Payload::Rows(self.complete(batch, schema)?);
+                    block.payload = Payload::Rows(self.add_partition_columns(batch, schema)?);
                 }
                 Parsed::Block(block)
             }

@@ -42,13 +42,13 @@ pub struct Scouted {
 ///
 /// # Errors
 /// Fails if the store fails.
-pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>> {
+pub fn scout_parts(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>> {
     let file = &source.file;
     let by_itself = source.reader.facts().reads_own_source;
-    if sizes.count() < 2 || source.packed || source.encoding.is_some() || !(by_itself || file.has_ranges()) {
+    if sizes.part_count() < 2 || source.packed || source.encoding.is_some() || !(by_itself || file.has_ranges()) {
         return Ok(None);
     }
-    let at = |error: Error| if error.place().source.is_some() { error } else { error.at(file.uri()) };
+    let at = |error: Error| if error.place().source.is_some() { error } else { error.at_location(file.uri()) };
     if by_itself {
         let parts = source.reader.parts(Box::new(std::io::empty()), sizes).map_err(at)?;
         return match parts.len() {
@@ -63,7 +63,7 @@ pub fn scout(source: &RecordSource, sizes: &PartSizes) -> Result<Option<Scouted>
     }
     std::io::copy(&mut input, &mut std::io::sink())?;
     // A reader may have treated a failed read as the end of the source.
-    match file.fault() {
+    match file.store_fault() {
         Some(fault) => Err(fault),
         None => Ok(Some(Scouted { parts, hash: input.hasher.digest() })),
     }

@@ -54,19 +54,19 @@ pub(super) struct RowsInTar {
 impl RowsInTar {
     /// Creates a reader for rows whose columns had these types.
     pub(super) fn new(types: Fields) -> Self {
-        let types: Fields = types.iter().map(|field| Arc::new(restorable(field))).collect();
-        let carriers: Fields = types.iter().map(|field| Arc::new(carrier(field))).collect();
+        let types: Fields = types.iter().map(|field| Arc::new(restorable_field(field))).collect();
+        let carriers: Fields = types.iter().map(|field| Arc::new(carrier_field(field))).collect();
         let json = JsonSource::new(Mode::Lines);
         Self { tar: TarReader::new(), json, types, carriers: Arc::new(Schema::new(carriers)) }
     }
 
     /// Converts rows to their original types.
-    fn restore(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+    fn restore_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let columns = self
             .types
             .iter()
             .zip(rows.columns())
-            .map(|(field, array)| restored(array, field.data_type()).map_err(|e| e.column(field.name())))
+            .map(|(field, array)| restore_array(array, field.data_type()).map_err(|e| e.in_column(field.name())))
             .collect::<Result<_>>()?;
         Ok(RecordBatch::try_new(Arc::new(Schema::new(self.types.clone())), columns)?)
     }
@@ -116,7 +116,7 @@ impl RecordReader for RowsInTar {
                     lines.push(b'\n');
                     accepted.push(number);
                 }
-                None => rejects.push(reject(number, split, sample)),
+                None => rejects.push(reject_row(number, split, sample)),
             }
         }
         let lines = Split { hashed: false, ..Split::of_bytes(0, Bytes::from(lines)) };
@@ -134,9 +134,9 @@ impl RecordReader for RowsInTar {
         }));
         rejects.sort_by_key(|r| r.row);
         let Payload::Rows(rows) = read.payload else { return Err(Error::internal("JSON holds rows")) };
-        let rows = self.restore(&rows)?;
+        let rows = self.restore_rows(&rows)?;
         Ok(Parsed::Block(RecordBlock {
-            hashes: split.hashes(rows.num_rows(), || row_hashes(&rows)),
+            hashes: split.hashes_if_needed(rows.num_rows(), || row_hashes(&rows)),
             rows: read.rows.iter().map(|row| number(*row)).collect(),
             payload: Payload::Rows(cast_to(&rows, schema)?),
             lacking: read.lacking,
@@ -156,7 +156,7 @@ fn row_of(sample: &Sample) -> Option<&[u8]> {
     }
 }
 
-fn reject(row: u32, split: &Split, sample: &Sample) -> Reject {
+fn reject_row(row: u32, split: &Split, sample: &Sample) -> Reject {
     Reject {
         row,
         line: 0,
@@ -168,11 +168,11 @@ fn reject(row: u32, split: &Split, sample: &Sample) -> Reject {
 }
 
 /// Returns the field in whose type JSON represents the values.
-fn carrier(field: &Field) -> Field {
+fn carrier_field(field: &Field) -> Field {
     if schema::is_json(field) {
         return field.clone();
     }
-    let inner = |field: &Field| Arc::new(carrier(field));
+    let inner = |field: &Field| Arc::new(carrier_field(field));
     let carried = match field.data_type() {
         same @ (DataType::Int64 | DataType::Boolean | DataType::Utf8) => same.clone(),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(|f| inner(f)).collect()),
@@ -197,7 +197,7 @@ fn item_of(data_type: &DataType) -> Option<&FieldRef> {
 }
 
 /// Returns the field of the restored values: the original one, unless text cannot be converted to its type.
-fn restorable(field: &Field) -> Field {
+fn restorable_field(field: &Field) -> Field {
     match field.data_type() {
         data_type if can_restore(data_type) => field.clone(),
         data_type if data_type.is_nested() => schema::json_field(field.name()),
@@ -217,32 +217,32 @@ fn can_restore(data_type: &DataType) -> bool {
 }
 
 /// Converts values read from JSON to their original type.
-fn restored(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+fn restore_array(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     match (array.data_type(), to) {
         (from, to) if from == to => Ok(Arc::clone(array)),
         (_, DataType::Null) => Ok(new_null_array(to, array.len())),
         (DataType::List(_), to) => restored_lists(array, to),
         (DataType::Struct(_), DataType::Struct(fields)) => {
             let members = array.as_struct();
-            let columns = fields.iter().zip(members.columns()).map(|(f, column)| restored(column, f.data_type()));
+            let columns = fields.iter().zip(members.columns()).map(|(f, column)| restore_array(column, f.data_type()));
             let columns = columns.collect::<Result<_>>()?;
             let nulls = members.nulls().cloned();
             let built = StructArray::try_new_with_length(fields.clone(), columns, nulls, members.len());
             built.map(|built| Arc::new(built) as ArrayRef).map_err(|e| cast_error(to, e))
         }
-        (DataType::Utf8, DataType::Timestamp(..) | DataType::Date32) => moments(array, to),
-        (DataType::Utf8, DataType::Duration(unit)) => durations(array, *unit, to),
-        (DataType::Utf8, DataType::Interval(_)) => intervals(array, to),
-        (_, to) if to.is_binary() || matches!(to, DataType::FixedSizeBinary(_)) => cast(&bytes_of(array)?, to),
-        _ => cast(array, to),
+        (DataType::Utf8, DataType::Timestamp(..) | DataType::Date32) => restore_timestamps(array, to),
+        (DataType::Utf8, DataType::Duration(unit)) => restore_durations(array, *unit, to),
+        (DataType::Utf8, DataType::Interval(_)) => restore_intervals(array, to),
+        (_, to) if to.is_binary() || matches!(to, DataType::FixedSizeBinary(_)) => strict_cast(&bytes_of(array)?, to),
+        _ => strict_cast(array, to),
     }
 }
 
 /// Restores lists of any kind, and maps.
 fn restored_lists(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let list = array.as_list::<i32>();
-    let Some(item) = item_of(to) else { return cast(array, to) };
-    let values = restored(list.values(), item.data_type())?;
+    let Some(item) = item_of(to) else { return strict_cast(array, to) };
+    let values = restore_array(list.values(), item.data_type())?;
     let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
     if let DataType::Map(entries, sorted) = to {
         let entry = values.as_struct_opt().ok_or_else(|| Error::internal("entries of a map are no structs"))?;
@@ -250,10 +250,10 @@ fn restored_lists(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
         return map.map(|map| Arc::new(map) as ArrayRef).map_err(|e| cast_error(to, e));
     }
     let lists = ListArray::try_new(Arc::clone(item), offsets, values, nulls).map_err(|e| cast_error(to, e))?;
-    cast(&(Arc::new(lists) as ArrayRef), to)
+    strict_cast(&(Arc::new(lists) as ArrayRef), to)
 }
 
-fn durations(array: &ArrayRef, unit: TimeUnit, to: &DataType) -> Result<ArrayRef> {
+fn restore_durations(array: &ArrayRef, unit: TimeUnit, to: &DataType) -> Result<ArrayRef> {
     let texts = array.as_string::<i32>();
     let mut values = Int64Builder::with_capacity(texts.len());
     for text in texts {
@@ -266,48 +266,48 @@ fn durations(array: &ArrayRef, unit: TimeUnit, to: &DataType) -> Result<ArrayRef
             }
         }
     }
-    cast(&(Arc::new(values.finish()) as ArrayRef), to)
+    strict_cast(&(Arc::new(values.finish()) as ArrayRef), to)
 }
 
 /// Restores dates and timestamps. Arrow's parser is fast, but knows only years of four digits.
-fn moments(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+fn restore_timestamps(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let cast_all = || match to {
         // The text states its offset; the zone's name is a label that the cast does not know.
         DataType::Timestamp(unit, Some(zone)) if zone.as_ref() != UTC => {
-            cast(&cast(array, &DataType::Timestamp(*unit, Some(UTC.into())))?, to)
+            strict_cast(&strict_cast(array, &DataType::Timestamp(*unit, Some(UTC.into())))?, to)
         }
-        _ => cast(array, to),
+        _ => strict_cast(array, to),
     };
     let texts = array.as_string::<i32>();
     let parse = |text: &str| match to {
-        DataType::Timestamp(unit, Some(_)) => time::instant(text, *unit),
-        DataType::Timestamp(unit, None) => time::timestamp(text, *unit),
-        _ => time::date(text).map(i64::from),
+        DataType::Timestamp(unit, Some(_)) => time::parse_instant(text, *unit),
+        DataType::Timestamp(unit, None) => time::parse_timestamp(text, *unit),
+        _ => time::parse_date(text).map(i64::from),
     };
     cast_all().or_else(|error| {
         let values = texts.iter().map(|text| text.map(|text| parse(text).ok_or(())).transpose());
         let Ok(values) = values.collect::<Result<Vec<_>, ()>>() else { return Err(error) };
         let values: ArrayRef = Arc::new(Int64Array::from(values));
         match to {
-            DataType::Date32 => cast(&cast(&values, &DataType::Int32)?, to),
-            _ => cast(&values, to),
+            DataType::Date32 => strict_cast(&strict_cast(&values, &DataType::Int32)?, to),
+            _ => strict_cast(&values, to),
         }
     })
 }
 
-fn intervals(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+fn restore_intervals(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let texts = array.as_string::<i32>();
     interval::of_texts(texts, to)
         .map_err(|row| Error::input(format!("expected an interval such as P1M2DT3.5S, found `{}`", texts.value(row))))
 }
 
-fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+fn strict_cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(array, to, &options).map_err(|e| cast_error(to, e))
 }
 
 fn cast_error(to: &DataType, error: ArrowError) -> Error {
-    Error::input(format!("expected values of {to}, found other values")).cause(error)
+    Error::input(format!("expected values of {to}, found other values")).with_cause(error)
 }
 
 fn bytes_of(array: &ArrayRef) -> Result<ArrayRef> {

@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// Makes a source of rows give only the columns of these names.
-pub(super) fn take(source: &mut RecordSource, taken: &[String]) {
+pub(super) fn select_columns(source: &mut RecordSource, taken: &[String]) {
     let selects_itself =
-        (source.format.is_text() || source.format == InputFormat::PARQUET) && source.file.table().is_none();
+        (source.format.is_text() || source.format == InputFormat::PARQUET) && source.file.table_file().is_none();
     if !selects_itself && !source.yields_samples() {
         let mut facts = source.reader.facts().clone();
         facts.units.retain(|(column, _)| taken.contains(column));
@@ -40,7 +40,7 @@ struct Selected {
 /// Returns a column of rows by its name.
 pub(super) fn column_of(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
     let column = rows.column_by_name(field.name()).cloned();
-    column.ok_or_else(|| Error::internal("a column is missing").column(field.name().clone()))
+    column.ok_or_else(|| Error::internal("a column is missing").in_column(field.name().clone()))
 }
 
 /// Returns rows of the columns of a schema; coded columns keep their types, which encoders look at.
@@ -54,7 +54,7 @@ pub(super) fn of_columns(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize
 }
 
 /// Returns the rows with the columns of `schema` alone.
-fn only(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+fn project_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = schema.fields().iter().map(|field| column_of(batch, field)).collect::<Result<_>>()?;
     of_columns(schema, columns, batch.num_rows())
 }
@@ -68,7 +68,7 @@ impl Adapter for Selected {
         Ok(match inner.parse(split, &schema_of(&all))? {
             Parsed::Block(mut block) => {
                 if let Payload::Rows(batch) = &block.payload {
-                    block.payload = Payload::Rows(only(batch, schema)?);
+                    block.payload = Payload::Rows(project_batch(batch, schema)?);
                 }
                 Parsed::Block(block)
             }

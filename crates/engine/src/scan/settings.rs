@@ -5,7 +5,7 @@ use crate::{
     codec::encoding::Encoding,
     delta::AsOf,
     error::{Error, Result},
-    settings::{Given, Setting, Settings, Table, Values},
+    settings::{Given, Setting, SettingValues, Settings, Table},
 };
 
 /// The settings of `--read`.
@@ -34,16 +34,21 @@ impl FromIterator<ReadSetting> for ReadSettings {
     }
 }
 
-const fn text(key: &'static str, name: &'static str, help: &'static str, check: fn(&str) -> Result<()>) -> Setting {
-    Setting { key, values: Values::Text { name, help, check } }
+const fn text_setting(
+    key: &'static str,
+    name: &'static str,
+    help: &'static str,
+    check: fn(&str) -> Result<()>,
+) -> Setting {
+    Setting { key, values: SettingValues::Text { name, help, check } }
 }
 
 impl Table for Read {
     const SETTINGS: &'static [Setting] = &[
-        text("delimiter", "CHAR", "CSV: one character, or `tab`; detected by default", |text| {
-            delimiter(text).map(drop)
+        text_setting("delimiter", "CHAR", "CSV: one character, or `tab`; detected by default", |text| {
+            parse_delimiter(text).map(drop)
         }),
-        text(
+        text_setting(
             "encoding",
             "NAME",
             "Text: such as latin1, windows-1252, utf-16 or shift_jis; detected by default",
@@ -51,15 +56,15 @@ impl Table for Read {
         ),
         Setting {
             key: "header",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("yes", "CSV: the first row names the columns"),
                 ("no", "CSV: the first row is data"),
             ]),
         },
-        text("null", "TEXT", "CSV: text that means null, besides empty fields", |_| Ok(())),
+        text_setting("null", "TEXT", "CSV: text that means null, besides empty fields", |_| Ok(())),
         Setting {
             key: "tidy",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("yes", "CSV: where the standard reading is impossible, read by another one that fits"),
                 (
                     "no",
@@ -69,20 +74,20 @@ impl Table for Read {
         },
         Setting {
             key: "hive-columns",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("no", "Tables: folders KEY=VALUE in paths mean nothing"),
                 ("yes", "Tables: a column for each folder KEY=VALUE in their paths (Hive partitions)"),
             ]),
         },
-        text("as-of", "VERSION|INSTANT", "Delta: version v12, or the newest at 2026-11-25T09:00:00Z", |text| {
+        text_setting("as-of", "VERSION|INSTANT", "Delta: version v12, or the newest at 2026-11-25T09:00:00Z", |text| {
             text.parse::<AsOf>().map(drop)
         }),
-        text("record-dim", "DIM", "Arrays: dimension along which they are split into records", name),
-        text("var", "NAME[,NAME]", "Arrays: variables to read; all by default", name),
-        text("patch", "DIM=N[,DIM=N]", "Arrays: cut each record into patches of this size", |text| {
+        text_setting("record-dim", "DIM", "Arrays: dimension along which they are split into records", name),
+        text_setting("var", "NAME[,NAME]", "Arrays: variables to read; all by default", name),
+        text_setting("patch", "DIM=N[,DIM=N]", "Arrays: cut each record into patches of this size", |text| {
             sizes(text).map(drop)
         }),
-        text(
+        text_setting(
             "stride",
             "DIM=N[,DIM=N]",
             "Arrays: distance between the starts of patches; their size by default",
@@ -90,18 +95,18 @@ impl Table for Read {
         ),
         Setting {
             key: "flatten",
-            values: Values::Words(&[("no", "Arrays: one row per record"), ("yes", "Arrays: one row per cell")]),
+            values: SettingValues::Words(&[("no", "Arrays: one row per record"), ("yes", "Arrays: one row per cell")]),
         },
         Setting {
             key: "raw",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("no", "Arrays: decode CF conventions: _FillValue, scale_factor, units of time and the like"),
                 ("yes", "Arrays: keep values as stored"),
             ]),
         },
         Setting {
             key: "sparse",
-            values: Values::Words(&[
+            values: SettingValues::Words(&[
                 ("no", "Arrays: refuse those that declare far more values than their bytes can hold"),
                 ("yes", "Arrays: accept them; what was never written are fill values"),
             ]),
@@ -111,61 +116,61 @@ impl Table for Read {
 
 impl ReadSettings {
     /// Whether delimited text may be read otherwise than by the standard where that is impossible.
-    pub fn tidy(&self) -> bool {
-        self.is("tidy", "yes")
+    pub fn is_tidy(&self) -> bool {
+        self.is_set_to("tidy", "yes")
     }
 
     /// Returns the delimiter; `None` detects it.
     pub fn delimiter(&self) -> Option<u8> {
-        self.value("delimiter", delimiter)
+        self.parse_value("delimiter", parse_delimiter)
     }
 
     /// Returns the encoding of text; `None` detects it from the content.
     pub fn encoding(&self) -> Option<Encoding> {
-        self.value("encoding", str::parse)
+        self.parse_value("encoding", str::parse)
     }
 
     /// Whether delimited text has a header.
     pub fn has_header(&self) -> bool {
-        self.is("header", "yes")
+        self.is_set_to("header", "yes")
     }
 
     /// Returns the text that means null, besides empty fields.
-    pub fn null(&self) -> Option<&str> {
+    pub fn null_text(&self) -> Option<&str> {
         self.text("null")
     }
 
     /// Whether `key=value` folders in the paths of sources become columns.
     pub fn hive_columns(&self) -> bool {
-        self.is("hive-columns", "yes")
+        self.is_set_to("hive-columns", "yes")
     }
 
     /// Returns the version of the Delta tables among the sources; `None` is the newest.
     pub fn as_of(&self) -> Option<AsOf> {
-        self.value("as-of", str::parse)
+        self.parse_value("as-of", str::parse)
     }
 
     /// Whether array values stay as they are stored.
-    pub fn raw(&self) -> bool {
-        self.is("raw", "yes")
+    pub fn is_raw(&self) -> bool {
+        self.is_set_to("raw", "yes")
     }
 
     /// Returns how arrays are divided into records.
-    pub fn arrays(&self) -> ArrayOptions {
+    pub fn array_options(&self) -> ArrayOptions {
         ArrayOptions {
             record_dim: self.text("record-dim").map(str::to_owned),
             vars: self.text("var").map(|vars| vars.split(',').map(str::to_owned).collect()).unwrap_or_default(),
-            raw: self.raw(),
-            patch: self.value("patch", sizes).unwrap_or_default(),
-            stride: self.value("stride", sizes).unwrap_or_default(),
-            flatten: self.is("flatten", "yes"),
-            sparse: self.is("sparse", "yes"),
+            raw: self.is_raw(),
+            patch: self.parse_value("patch", sizes).unwrap_or_default(),
+            stride: self.parse_value("stride", sizes).unwrap_or_default(),
+            flatten: self.is_set_to("flatten", "yes"),
+            sparse: self.is_set_to("sparse", "yes"),
             ..ArrayOptions::default()
         }
     }
 }
 
-fn delimiter(text: &str) -> Result<u8> {
+fn parse_delimiter(text: &str) -> Result<u8> {
     match (text, text.as_bytes()) {
         ("\\t" | "tab", _) => Ok(b'\t'),
         (_, [one]) if !matches!(one, b'"' | b'\r' | b'\n') => Ok(*one),
@@ -203,12 +208,12 @@ mod tests {
     #[test]
     fn settings_have_their_types() {
         let none = settings(&[]);
-        assert!(none.tidy() && none.has_header() && !none.hive_columns() && !none.raw());
-        assert_eq!((none.delimiter(), none.encoding(), none.null(), none.as_of()), (None, None, None, None));
-        assert_eq!(none.arrays(), ArrayOptions::default());
+        assert!(none.is_tidy() && none.has_header() && !none.hive_columns() && !none.is_raw());
+        assert_eq!((none.delimiter(), none.encoding(), none.null_text(), none.as_of()), (None, None, None, None));
+        assert_eq!(none.array_options(), ArrayOptions::default());
         let all = settings(&["delimiter=tab", "header=no", "null=", "patch=lat=64,lon=32", "var=t,p", "raw=yes"]);
-        assert_eq!((all.delimiter(), all.has_header(), all.null()), (Some(b'\t'), false, Some("")));
-        let arrays = all.arrays();
+        assert_eq!((all.delimiter(), all.has_header(), all.null_text()), (Some(b'\t'), false, Some("")));
+        let arrays = all.array_options();
         assert_eq!(arrays.patch, [("lat".to_owned(), 64), ("lon".to_owned(), 32)]);
         assert_eq!((arrays.vars.as_slice(), arrays.raw), (["t".to_owned(), "p".to_owned()].as_slice(), true));
         assert_eq!(settings(&["delimiter=="]).delimiter(), Some(b'='));

@@ -6,7 +6,9 @@ use arrow::datatypes::Fields;
 
 use super::{
     Head, SourceFile,
-    formats::{self, HEAD_BYTES, InputFormat, SniffOptions, Start, first_split, is_csv_name, placed, zarr_source},
+    formats::{
+        self, HEAD_BYTES, InputFormat, SniffOptions, Start, first_split, is_csv_name, locate_result, zarr_source,
+    },
     source::RecordSource,
 };
 use crate::{
@@ -26,26 +28,26 @@ const WIDE_HEAD_BYTES: usize = 8 << 20;
 const ALL_HEAD_BYTES: usize = 64 << 20;
 
 /// The records that a file holds; `None` when it holds none.
-pub(super) fn source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
+pub(super) fn sniff_source(file: &SourceFile, options: &SniffOptions) -> Result<Option<RecordSource>> {
     if file.is_store() {
         return zarr_source(file, options);
     }
-    if let Some(table) = file.table() {
+    if let Some(table) = file.table_file() {
         return table_source(file, table).map(Some);
     }
     let head_bytes = (ALL_HEAD_BYTES / options.sources.max(1)).clamp(SHORT_HEAD_BYTES, HEAD_BYTES);
-    let head = file.head(head_bytes)?;
+    let head = file.read_head(head_bytes)?;
     let enough = head.complete || head_bytes == HEAD_BYTES;
     let complete = head.complete;
     let found = source_of(file, options, head)?;
     if found.is_none() && !complete && is_said_to_be_delimited(file, options) {
-        return source_of(file, options, file.head(WIDE_HEAD_BYTES)?);
+        return source_of(file, options, file.read_head(WIDE_HEAD_BYTES)?);
     }
     if enough || found.as_ref().is_some_and(|source| source.sample.is_some()) {
         return Ok(found);
     }
     // Its first record may just be longer than that.
-    source_of(file, options, file.head(HEAD_BYTES)?)
+    source_of(file, options, file.read_head(HEAD_BYTES)?)
 }
 
 /// Whether the user or the name says that a file is delimited text.
@@ -63,14 +65,14 @@ fn source_of(file: &SourceFile, options: &SniffOptions, head: Head) -> Result<Op
 /// A data file of a Delta table.
 fn table_source(file: &SourceFile, table: &DataFile) -> Result<RecordSource> {
     let inner = ParquetReader::open_as_stored(RangedInput::Object(file.object()), &file.uri())?;
-    let reader = Arc::new(placed(TableReader::open(inner, table), file)?);
+    let reader = Arc::new(locate_result(TableReader::open(inner, table), file)?);
     let mut source = RecordSource::new(file, InputFormat::PARQUET, reader);
     source.sample = first_split(&source)?;
     Ok(source)
 }
 
 /// A source that fails with `error` when it is converted.
-pub(super) fn unreadable(file: &SourceFile, options: &SniffOptions, error: Error) -> RecordSource {
+pub(super) fn unreadable_source(file: &SourceFile, options: &SniffOptions, error: Error) -> RecordSource {
     let format = options.from.unwrap_or(InputFormat::CSV);
     let reader =
         Arc::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
@@ -94,8 +96,8 @@ impl RecordReader for Unreadable {
         Box::new(std::iter::once_with(|| {
             let mut error = Error::new(self.kind, self.message.clone());
             let place = &self.place;
-            error = place.source.iter().fold(error, |e, source| e.at(source.clone()));
-            Err(place.byte.iter().fold(error, |e, byte| e.byte(*byte)))
+            error = place.source.iter().fold(error, |e, source| e.at_location(source.clone()));
+            Err(place.byte.iter().fold(error, |e, byte| e.at_byte(*byte)))
         }))
     }
 

@@ -68,10 +68,10 @@ impl RecordSource {
     pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
         let mut tap = tap;
         let first = self.first.clone().filter(|_| self.is_recoded());
-        first.iter().for_each(|first| first.begin());
+        first.iter().for_each(|first| first.start_over());
         let tap = move |bytes: &[u8]| {
             if let Some(first) = &first {
-                first.add(bytes.len() as u64);
+                first.add_read(bytes.len() as u64);
             }
             tap(bytes);
         };
@@ -80,7 +80,7 @@ impl RecordSource {
         }
         let input = self.file.open(tap)?;
         Ok(match self.encoding {
-            Some(encoding) => encoding::decode(encoding, input),
+            Some(encoding) => encoding::decode_to_utf8(encoding, input),
             None => input,
         })
     }
@@ -91,7 +91,7 @@ impl RecordSource {
     }
 
     /// Returns the stored bytes that are read: those of the source, of the part, or about those of its start.
-    pub fn bytes(&self) -> u64 {
+    pub fn input_bytes(&self) -> u64 {
         let all = self.part.as_ref().map_or_else(|| self.file.bytes(), |part| part.bytes);
         self.first.as_ref().map_or(all, |first| first.most.min(all))
     }
@@ -108,13 +108,13 @@ impl RecordSource {
             None => self.reader.splits(input, split_bytes, max_record_bytes),
         };
         match &self.first {
-            Some(first) => first.of(splits, !self.is_recoded()),
+            Some(first) => first.limit_splits(splits, !self.is_recoded()),
             None => splits,
         }
     }
 
     /// Infers the types of its first records, and drops these unless `kept`.
-    pub(super) fn infer(&mut self, kept: bool) {
+    pub(super) fn infer_fields(&mut self, kept: bool) {
         if let Some(sample) = &self.sample {
             self.fields = self.reader.infer(sample);
         }
@@ -148,24 +148,24 @@ impl First {
     }
 
     /// The source is read anew.
-    fn begin(&self) {
+    fn start_over(&self) {
         self.read.store(0, Ordering::Relaxed);
     }
 
-    fn add(&self, bytes: u64) {
+    fn add_read(&self, bytes: u64) {
         self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Returns the first splits. Their bytes are counted here, unless those that were stored are counted as they are
     /// read.
-    fn of<'a>(&'a self, mut splits: SplitStream<'a>, counts: bool) -> SplitStream<'a> {
+    fn limit_splits<'a>(&'a self, mut splits: SplitStream<'a>, counts: bool) -> SplitStream<'a> {
         if counts {
-            self.begin();
+            self.start_over();
         }
         Box::new(std::iter::from_fn(move || {
             let split = if self.read() < self.most { splits.next()? } else { return None };
             if let (true, Ok(split)) = (counts, &split) {
-                self.add(split.bytes_in());
+                self.add_read(split.bytes_in());
             }
             Some(split)
         }))

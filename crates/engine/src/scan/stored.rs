@@ -4,7 +4,7 @@ use std::{collections::HashMap, io::Read, path::Path, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{PACKED_NAMES, Root, SourceFile, Stated};
+use super::{PACKED_NAMES, Root, SourceFile, StatedSource};
 use crate::{
     error::{Error, Result},
     storage::{self, Location, StoreSettings},
@@ -34,7 +34,7 @@ pub struct Listed {
 
 impl SourceFile {
     /// Returns the place of the source; `None` for a stream, which no other process can read.
-    pub fn listed(&self) -> Option<Listed> {
+    pub fn to_listed(&self) -> Option<Listed> {
         self.root().stream.is_none().then(|| Listed {
             root: Arc::clone(&self.root().shown),
             prefix: Arc::clone(&self.root().prefix),
@@ -51,41 +51,41 @@ impl SourceFile {
 ///
 /// # Errors
 /// If a store cannot be opened.
-pub fn reopen(listed: impl Iterator<Item = Listed>, settings: &StoreSettings) -> Result<Vec<SourceFile>> {
+pub fn reopen_sources(listed: impl Iterator<Item = Listed>, settings: &StoreSettings) -> Result<Vec<SourceFile>> {
     let mut roots: HashMap<(Arc<str>, Arc<str>), Arc<Root>> = HashMap::new();
     let mut files: Vec<SourceFile> = Vec::with_capacity(listed.size_hint().0);
     // Neighbours below one root, which get a text together.
-    let mut below: Option<(Arc<Root>, Vec<Stated>)> = None;
+    let mut below: Option<(Arc<Root>, Vec<StatedSource>)> = None;
     for one in listed {
         let key = (one.root, one.prefix);
         let root = match roots.get(&key) {
             Some(root) => Arc::clone(root),
             None => {
                 let location = Location::parse(&key.0, Path::new("/"))?;
-                let root = Root::new(storage::open(&location, settings)?, key.1.to_string());
+                let root = Root::new(storage::open_store(&location, settings)?, key.1.to_string());
                 roots.insert(key.clone(), Arc::clone(&root));
                 root
             }
         };
         let name = format!("{}{}", key.1, one.path);
-        let stated = Stated { name, bytes: one.bytes, modified: one.modified, etag: one.etag };
+        let stated = StatedSource { name, bytes: one.bytes, modified: one.modified, etag: one.etag };
         if one.is_store {
             let store = SourceFile { is_store: true, ..SourceFile::new(&root, &stated) };
-            add(&mut files, below.take());
+            add_packed(&mut files, below.take());
             files.push(store);
             continue;
         }
         match &mut below {
             Some((of, names)) if Arc::ptr_eq(of, &root) && names.len() < PACKED_NAMES => names.push(stated),
-            _ => add(&mut files, below.replace((root, vec![stated]))),
+            _ => add_packed(&mut files, below.replace((root, vec![stated]))),
         }
     }
-    add(&mut files, below);
+    add_packed(&mut files, below);
     Ok(files)
 }
 
-fn add(files: &mut Vec<SourceFile>, below: Option<(Arc<Root>, Vec<Stated>)>) {
-    files.extend(below.into_iter().flat_map(|(root, names)| SourceFile::pack(&root, &names)));
+fn add_packed(files: &mut Vec<SourceFile>, below: Option<(Arc<Root>, Vec<StatedSource>)>) {
+    files.extend(below.into_iter().flat_map(|(root, names)| SourceFile::pack_sources(&root, &names)));
 }
 
 impl SourceFile {
@@ -111,9 +111,11 @@ impl SourceFile {
                 let size = if facts.bytes == self.bytes { String::new() } else { format!(" to {} bytes", facts.bytes) };
                 let was =
                     format!("expected the source of {} bytes as it was listed, found it changed{size}", self.bytes);
-                Err(Error::input(was).at(self.uri()).hint(AGAIN))
+                Err(Error::input(was).at_location(self.uri()).with_hint(AGAIN))
             }
-            None => Err(Error::input("expected the source as it was listed, found none").at(self.uri()).hint(AGAIN)),
+            None => Err(Error::input("expected the source as it was listed, found none")
+                .at_location(self.uri())
+                .with_hint(AGAIN)),
         }
     }
 }
@@ -144,7 +146,7 @@ mod tests {
     fn listed_sources_come_back_in_their_order() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let roots: Vec<Arc<str>> =
-            [&one, &two].map(|root| Location::local(root.path()).unwrap().to_string().into()).to_vec();
+            [&one, &two].map(|root| Location::from_local_path(root.path()).unwrap().to_string().into()).to_vec();
         let listed = |number: u64| Listed {
             // The root changes after runs of other lengths than those that share a text.
             root: Arc::clone(&roots[usize::from(number % 1500 > 1100)]),
@@ -155,10 +157,10 @@ mod tests {
             modified: -1,
             etag: number.is_multiple_of(3).then(|| format!("\"{number}\"")),
         };
-        let files = reopen((0..5000).map(listed), &StoreSettings::default()).unwrap();
+        let files = reopen_sources((0..5000).map(listed), &StoreSettings::default()).unwrap();
         assert_eq!(files.len(), 5000);
         for (file, number) in files.iter().zip(0..) {
-            assert_eq!(file.listed(), Some(listed(number)));
+            assert_eq!(file.to_listed(), Some(listed(number)));
         }
     }
 }

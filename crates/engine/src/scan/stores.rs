@@ -10,7 +10,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Head, KnownFacts, Root, SourceFile, Stated};
+use super::{Head, KnownFacts, Root, SourceFile, StatedSource};
 use crate::{
     error::Result,
     format::zarr::{MARKERS, is_metadata},
@@ -23,32 +23,32 @@ const HIDDEN: [&str; 4] = [".zgroup", ".zarray", ".zattrs", ".zmetadata"];
 /// Bytes of a `zarr.json` to read.
 const HEAD: usize = 64 << 10;
 
-fn split(path: &str) -> (&str, &str) {
+fn folder_and_name(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
 /// Returns whether a path with a component that begins with a dot is only a file of a store.
 pub(super) fn is_store_file(path: &str) -> bool {
-    let (folder, name) = split(path);
+    let (folder, name) = folder_and_name(path);
     HIDDEN.contains(&name) && !folder.split('/').any(|part| part.starts_with('.'))
 }
 
 /// Identifies a store: root and path.
-type Place = (usize, String);
+type StoreKey = (usize, String);
 
-fn place(file: &SourceFile, folder: &str) -> Place {
+fn store_key(file: &SourceFile, folder: &str) -> StoreKey {
     (Arc::as_ptr(file.root()).addr(), folder.to_owned())
 }
 
 /// Returns the outermost folder of a file that is a store.
-fn store_of<'a>(file: &'a SourceFile, stores: &HashSet<Place>) -> Option<&'a str> {
+fn store_of<'a>(file: &'a SourceFile, stores: &HashSet<StoreKey>) -> Option<&'a str> {
     let path = file.path();
     let ends = path.match_indices('/').map(|(end, _)| end);
-    std::iter::once(0).chain(ends).map(|end| &path[..end]).find(|folder| stores.contains(&place(file, folder)))
+    std::iter::once(0).chain(ends).map(|end| &path[..end]).find(|folder| stores.contains(&store_key(file, folder)))
 }
 
 #[derive(Default)]
-struct Store {
+struct StoreFiles {
     bytes: u64,
     modified: i64,
     content: Xxh3Default,
@@ -60,16 +60,16 @@ struct Store {
 ///
 /// # Errors
 /// Fails if a `zarr.json` cannot be read.
-pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
-    let mut stores: HashSet<Place> = HashSet::new();
+pub(super) fn group_stores(files: &mut Vec<SourceFile>) -> Result<u64> {
+    let mut stores: HashSet<StoreKey> = HashSet::new();
     for file in files.iter() {
-        let (folder, name) = split(file.path());
+        let (folder, name) = folder_and_name(file.path());
         let marks = MARKERS.contains(&name) && store_of(file, &stores).is_none();
-        if marks && (name != MARKERS[0] || says_zarr(&file.head(HEAD)?)) {
-            stores.insert(place(file, folder));
+        if marks && (name != MARKERS[0] || says_zarr(&file.read_head(HEAD)?)) {
+            stores.insert(store_key(file, folder));
         }
     }
-    let mut found: BTreeMap<Place, (Arc<Root>, Store)> = BTreeMap::new();
+    let mut found: BTreeMap<StoreKey, (Arc<Root>, StoreFiles)> = BTreeMap::new();
     let mut ignored = 0;
     files.retain(|file| {
         let Some(folder) = store_of(file, &stores) else {
@@ -78,7 +78,7 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
             return !hidden;
         };
         let (_, store) =
-            found.entry(place(file, folder)).or_insert_with(|| (Arc::clone(file.root()), Store::default()));
+            found.entry(store_key(file, folder)).or_insert_with(|| (Arc::clone(file.root()), StoreFiles::default()));
         store.bytes += file.bytes;
         store.modified = store.modified.max(file.modified);
         store.content.update(file.path().as_bytes());
@@ -91,7 +91,7 @@ pub(super) fn gather(files: &mut Vec<SourceFile>) -> Result<u64> {
         }
         false
     });
-    files.extend(found.into_iter().map(|((_, folder), (root, store))| source(&folder, root, store)));
+    files.extend(found.into_iter().map(|((_, folder), (root, store))| store_source(&folder, root, store)));
     Ok(ignored)
 }
 
@@ -102,13 +102,13 @@ fn says_zarr(head: &Head) -> bool {
     known || head.complete && serde_json::from_slice::<serde::de::IgnoredAny>(&head.bytes).is_err()
 }
 
-fn source(folder: &str, root: Arc<Root>, mut store: Store) -> SourceFile {
+fn store_source(folder: &str, root: Arc<Root>, mut store: StoreFiles) -> SourceFile {
     store.metadata.sort_unstable();
     let (root, name) = if folder.is_empty() {
         // The user's source is the store itself and provides its name.
         let location = root.store.location();
         let name = location.split_name().map_or_else(|| "zarr".to_owned(), |(_, name)| name);
-        (root.named(name.clone()), name)
+        (root.with_prefix(name.clone()), name)
     } else {
         let name = format!("{}{folder}", root.prefix);
         (root, name)
@@ -117,7 +117,7 @@ fn source(folder: &str, root: Arc<Root>, mut store: Store) -> SourceFile {
     SourceFile {
         is_store: true,
         facts: Some(Arc::new(KnownFacts { store: Some(store.metadata), ..KnownFacts::default() })),
-        ..SourceFile::new(&root, &Stated { name, bytes: store.bytes, modified: store.modified, etag })
+        ..SourceFile::new(&root, &StatedSource { name, bytes: store.bytes, modified: store.modified, etag })
     }
 }
 
@@ -143,12 +143,16 @@ impl SourceFile {
 mod tests {
     use std::path::Path;
 
-    use super::super::{ScanOptions, scan};
+    use super::super::{ScanOptions, scan_sources};
 
     fn names(folder: &Path, source: &str) -> (Vec<String>, u64) {
-        let found =
-            scan(&[source.to_owned()], folder, &crate::storage::StoreSettings::default(), &ScanOptions::default())
-                .unwrap();
+        let found = scan_sources(
+            &[source.to_owned()],
+            folder,
+            &crate::storage::StoreSettings::default(),
+            &ScanOptions::default(),
+        )
+        .unwrap();
         let name = |file: &super::SourceFile| format!("{}{}", file.name(), if file.is_store() { "!" } else { "" });
         (found.files.iter().map(name).collect(), found.ignored)
     }

@@ -35,7 +35,7 @@ pub enum TableFormat {
 
 /// A folder with a table log.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct FoundTable {
     /// Its format.
     pub format: TableFormat,
     /// Its root folder.
@@ -47,7 +47,7 @@ pub struct Table {
 /// Tables found so far, by root.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    found: BTreeMap<String, Table>,
+    found: BTreeMap<String, FoundTable>,
     /// Folders already searched for a log.
     searched: HashSet<String>,
     /// Folders whose parents are searched at the end.
@@ -57,10 +57,10 @@ pub(super) struct Tables {
 impl Tables {
     /// Adds the table whose log an object below `root` belongs to, if any; `whole` states that everything below `root`
     /// is an input.
-    pub(super) fn note(&mut self, root: &Location, path: &str, whole: bool) {
+    pub(super) fn note_table(&mut self, root: &Location, path: &str, whole: bool) {
         if let Some((format, at)) = log_of(path) {
             let root = if at.is_empty() { root.clone() } else { root.join(at) };
-            let found = self.found.entry(root.to_string()).or_insert(Table { format, root, whole: false });
+            let found = self.found.entry(root.to_string()).or_insert(FoundTable { format, root, whole: false });
             found.whole |= whole;
             if format == TableFormat::Dataset {
                 // A Delta log beside a dataset's own log mirrors it.
@@ -70,36 +70,36 @@ impl Tables {
     }
 
     /// Schedules a folder and its parents for the search.
-    pub(super) fn start(&mut self, folder: &Location) {
+    pub(super) fn schedule_search(&mut self, folder: &Location) {
         if self.searched.insert(folder.to_string()) {
             self.starts.push(folder.clone());
         }
     }
 
     /// Returns all tables. Parent folders are searched only if some file has the name of a data file or shard.
-    pub(super) fn finish(mut self, files: &[SourceFile], settings: &StoreSettings) -> Vec<Table> {
+    pub(super) fn finish(mut self, files: &[SourceFile], settings: &StoreSettings) -> Vec<FoundTable> {
         if files.par_iter().any(|file| may_be_of_a_table(file.name())) {
             for start in std::mem::take(&mut self.starts) {
-                self.climb(start, settings);
+                self.search_upwards(start, settings);
             }
         }
         self.found.into_values().collect()
     }
 
-    fn climb(&mut self, start: Location, settings: &StoreSettings) {
+    fn search_upwards(&mut self, start: Location, settings: &StoreSettings) {
         let mut next = Some(start);
         while let Some(folder) = next {
-            self.search(&folder, settings);
+            self.search_folder(&folder, settings);
             next = folder.split_name().map(|(above, _)| above).filter(|above| self.searched.insert(above.to_string()));
         }
     }
 
     /// Folders that cannot be listed are skipped: a missing permission above the inputs is not an error.
-    fn search(&mut self, folder: &Location, settings: &StoreSettings) {
-        let Ok(store) = storage::open(folder, settings) else { return };
+    fn search_folder(&mut self, folder: &Location, settings: &StoreSettings) {
+        let Ok(store) = storage::open_store(folder, settings) else { return };
         for place in [DELTA_LOG, ICEBERG_LOG, &format!("{SYSTEM_FOLDER}/log")] {
-            if let Ok(Some(path)) = store.first(place, &|path| log_of(path).is_some_and(|(_, at)| at.is_empty())) {
-                self.note(folder, &path, false);
+            if let Ok(Some(path)) = store.find_first(place, &|path| log_of(path).is_some_and(|(_, at)| at.is_empty())) {
+                self.note_table(folder, &path, false);
             }
         }
     }
@@ -109,7 +109,7 @@ impl Tables {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage), naming the first of them.
-pub fn refuse_foreign<'a>(tables: impl IntoIterator<Item = &'a Table>, files: &[SourceFile]) -> Result<()> {
+pub fn refuse_foreign<'a>(tables: impl IntoIterator<Item = &'a FoundTable>, files: &[SourceFile]) -> Result<()> {
     for table in tables {
         let name = match table.format {
             TableFormat::Dataset => continue,
@@ -124,12 +124,14 @@ pub fn refuse_foreign<'a>(tables: impl IntoIterator<Item = &'a Table>, files: &[
         if let Some(file) = files.iter().find(is_own) {
             let error =
                 Error::usage(format!("expected plain files, found {name}, whose log decides which files are live"))
-                    .at(file.uri());
+                    .at_location(file.uri());
             return Err(match table.format {
                 TableFormat::Delta => {
-                    error.hint(format!("`convert` reads it as a whole: name its folder, {}", table.root))
+                    error.with_hint(format!("`convert` reads it as a whole: name its folder, {}", table.root))
                 }
-                _ => error.hint("export the table (e.g. with pyiceberg or DuckDB), and convert the exported files"),
+                _ => {
+                    error.with_hint("export the table (e.g. with pyiceberg or DuckDB), and convert the exported files")
+                }
             });
         }
     }

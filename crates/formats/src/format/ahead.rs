@@ -16,7 +16,7 @@ pub(super) const READ: usize = 256 << 10;
 ///
 /// # Errors
 /// If reading fails.
-pub(super) fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<bool> {
+pub(super) fn fill_buffer(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<bool> {
     while buffer.len() < target {
         let step = READ.max(buffer.len().min(target - buffer.len()));
         if input.take(step as u64).read_to_end(buffer)? == 0 {
@@ -28,7 +28,7 @@ pub(super) fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) ->
 
 /// Removes and returns the first `length` bytes of the buffer as a split. `offset` is their position in the source and
 /// is advanced to the rest. Returns `None` if there is nothing to return.
-pub(super) fn cut(buffer: &mut Vec<u8>, offset: &mut u64, length: usize) -> Option<Split> {
+pub(super) fn take_split(buffer: &mut Vec<u8>, offset: &mut u64, length: usize) -> Option<Split> {
     if length == 0 {
         return None;
     }
@@ -46,23 +46,26 @@ mod tests {
     #[test]
     fn false_sizes_take_no_more_memory_than_the_input() {
         let mut buffer = Vec::new();
-        assert!(!fill(&mut &b"short"[..], &mut buffer, usize::MAX).unwrap());
+        assert!(!fill_buffer(&mut &b"short"[..], &mut buffer, usize::MAX).unwrap());
         assert_eq!((&buffer[..], buffer.capacity() < 2 * READ), (&b"short"[..], true));
         let long = vec![7; 3 * READ];
         let mut input = &long[..];
         buffer.clear();
-        assert!(fill(&mut input, &mut buffer, 10).unwrap());
-        assert!(fill(&mut input, &mut buffer, long.len()).unwrap());
+        assert!(fill_buffer(&mut input, &mut buffer, 10).unwrap());
+        assert!(fill_buffer(&mut input, &mut buffer, long.len()).unwrap());
         assert_eq!(buffer, long);
     }
 
     #[test]
     fn cuts_are_consecutive() {
         let (mut buffer, mut offset) = (b"abcde".to_vec(), 7);
-        assert!(cut(&mut buffer, &mut offset, 0).is_none());
-        let first = cut(&mut buffer, &mut offset, 2).unwrap();
-        let rest = cut(&mut buffer, &mut offset, 3).unwrap();
-        assert_eq!((first.offset, first.bytes(), rest.offset, rest.bytes()), (7, &b"ab"[..], 9, &b"cde"[..]));
+        assert!(take_split(&mut buffer, &mut offset, 0).is_none());
+        let first = take_split(&mut buffer, &mut offset, 2).unwrap();
+        let rest = take_split(&mut buffer, &mut offset, 3).unwrap();
+        assert_eq!(
+            (first.offset, first.content_bytes(), rest.offset, rest.content_bytes()),
+            (7, &b"ab"[..], 9, &b"cde"[..])
+        );
         assert_eq!((buffer.len(), offset), (0, 12));
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Carried {
 
 impl Carried {
     /// Returns the bytes.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(super) fn as_slice(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
 
@@ -43,7 +43,12 @@ impl Carried {
     ///
     /// # Errors
     /// If reading fails; the bytes before the fault are kept.
-    pub(super) fn fill(&mut self, input: &mut (impl Read + ?Sized), target: usize, room: usize) -> io::Result<bool> {
+    pub(super) fn fill_from(
+        &mut self,
+        input: &mut (impl Read + ?Sized),
+        target: usize,
+        room: usize,
+    ) -> io::Result<bool> {
         if self.buffer.is_empty() {
             self.buffer = split_buffers().take_latest().unwrap_or_default();
         }
@@ -62,7 +67,7 @@ impl Carried {
     }
 
     /// Removes and returns the first `end` bytes; `more` says whether others will be read after the rest.
-    pub(super) fn cut(&mut self, end: usize, more: bool) -> Bytes {
+    pub(super) fn take_front(&mut self, end: usize, more: bool) -> Bytes {
         let rest = end..self.length;
         self.length -= end;
         if end < self.buffer.len() / 2 {
@@ -73,13 +78,13 @@ impl Carried {
         let next = split_buffers().take_latest().filter(|next| next.len() >= rest.len());
         let mut next = next.unwrap_or_else(|| vec![0; if more { self.buffer.len() } else { rest.len() }]);
         next[..rest.len()].copy_from_slice(&self.buffer[rest]);
-        split_buffers().lend(std::mem::replace(&mut self.buffer, next)).slice(..end)
+        split_buffers().lend_buffer(std::mem::replace(&mut self.buffer, next)).slice(..end)
     }
 }
 
 impl Drop for Carried {
     fn drop(&mut self) {
-        split_buffers().keep(std::mem::take(&mut self.buffer));
+        split_buffers().put_back(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -92,21 +97,21 @@ mod tests {
     fn cuts_are_consecutive() {
         let mut input = &b"abcdefgh"[..];
         let mut carried = Carried::default();
-        assert!(carried.fill(&mut input, 5, 6).unwrap());
-        let first = carried.cut(4, true);
-        assert_eq!((&first[..], carried.bytes()), (&b"abcd"[..], &b"e"[..]));
-        assert!(carried.fill(&mut input, 6, 6).is_ok_and(|whole| !whole));
-        let second = carried.cut(4, true);
+        assert!(carried.fill_from(&mut input, 5, 6).unwrap());
+        let first = carried.take_front(4, true);
+        assert_eq!((&first[..], carried.as_slice()), (&b"abcd"[..], &b"e"[..]));
+        assert!(carried.fill_from(&mut input, 6, 6).is_ok_and(|whole| !whole));
+        let second = carried.take_front(4, true);
         assert_eq!((&second[..], carried.len()), (&b"efgh"[..], 0));
     }
 
     #[test]
     fn a_small_split_holds_no_large_buffer() {
         let mut carried = Carried::default();
-        assert!(carried.fill(&mut &b"abcd"[..], 4, 100).unwrap());
-        let place = carried.bytes().as_ptr();
-        assert_eq!(&carried.cut(3, true)[..], b"abc");
-        assert_eq!((carried.bytes(), carried.bytes().as_ptr()), (&b"d"[..], place));
+        assert!(carried.fill_from(&mut &b"abcd"[..], 4, 100).unwrap());
+        let place = carried.as_slice().as_ptr();
+        assert_eq!(&carried.take_front(3, true)[..], b"abc");
+        assert_eq!((carried.as_slice(), carried.as_slice().as_ptr()), (&b"d"[..], place));
     }
 
     #[test]
@@ -118,8 +123,8 @@ mod tests {
             }
         }
         let mut carried = Carried::default();
-        assert!(carried.fill(&mut b"ab".chain(Fails), 4, 4).is_err());
-        assert_eq!(carried.bytes(), b"ab");
+        assert!(carried.fill_from(&mut b"ab".chain(Fails), 4, 4).is_err());
+        assert_eq!(carried.as_slice(), b"ab");
         carried.clear();
         assert_eq!(carried.len(), 0);
     }

@@ -33,15 +33,15 @@ pub struct ReaderFacts {
 }
 
 /// Facts of a source of rows of which nothing is known.
-pub static ROWS: ReaderFacts = facts(false, false);
+pub static ROWS: ReaderFacts = base_facts(false, false);
 
 /// Facts of a source of samples.
-pub static SAMPLES: ReaderFacts = facts(false, true);
+pub static SAMPLES: ReaderFacts = base_facts(false, true);
 
 /// Facts of a source that its reader holds.
-pub static HELD: ReaderFacts = facts(true, false);
+pub static HELD: ReaderFacts = base_facts(true, false);
 
-const fn facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts {
+const fn base_facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts {
     ReaderFacts {
         reads_own_source,
         yields_samples,
@@ -59,7 +59,7 @@ const fn facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts {
 
 impl ReaderFacts {
     /// Returns the notes as one text; `None` if there are none.
-    pub fn note(&self) -> Option<String> {
+    pub fn joined_notes(&self) -> Option<String> {
         (!self.notes.is_empty()).then(|| self.notes.join("; "))
     }
 }

@@ -17,7 +17,7 @@ impl Faulty {
         let mut found = String::new();
         let error = loop {
             match splits.next() {
-                Some(Ok(split)) => found += &String::from_utf8_lossy(split.bytes()),
+                Some(Ok(split)) => found += &String::from_utf8_lossy(split.content_bytes()),
                 Some(Err(error)) => break format!("{error:?}"),
                 None => panic!("expected a fault, found the end after {found:?}"),
             }

@@ -1,7 +1,7 @@
 //! Guard around the crates that decode binary formats, which may panic on damaged files instead of failing.
 //!
-//! Inside [`guard`], a panic becomes an error that names the file, and errors of the storage underneath keep their
-//! kind.
+//! Inside [`guard_decoding`], a panic becomes an error that names the file, and errors of the storage underneath keep
+//! their kind.
 
 use std::{
     cell::Cell,
@@ -23,12 +23,12 @@ thread_local! {
 
 /// Whether this thread is inside a guarded call. A panic is then invalid input that is reported as an error, so a panic
 /// hook must print nothing.
-pub fn decoding() -> bool {
+pub fn is_decoding() -> bool {
     DECODING.get()
 }
 
 /// Returns the result of a closure, or the payload of its panic, without printing the panic.
-pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
+pub fn catch_quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     let outer = DECODING.replace(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
     DECODING.set(outer);
@@ -36,8 +36,12 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
 }
 
 /// Calls a decoder and converts its errors and panics. `what` is the expected format, `name` the file.
-pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T> {
-    let (outcome, fault) = capture_fault(|| quietly(work));
+pub(super) fn guard_decoding<T, E: Into<DecodeError>>(
+    what: &str,
+    name: &str,
+    work: impl FnOnce() -> Result<T, E>,
+) -> Result<T> {
+    let (outcome, fault) = capture_fault(|| catch_quietly(work));
     // Whatever the decoder returned: a failed read is not the file's fault.
     if let Some(fault) = fault {
         return Err(fault);
@@ -51,7 +55,7 @@ pub(super) fn guard<T, E: Into<DecodeError>>(what: &str, name: &str, work: impl 
             Error::input(format!("expected {what}, found one on which the decoder fails: {text}"))
         }
     };
-    Err(error.at(name))
+    Err(error.at_location(name))
 }
 
 /// Errors of the crates for Parquet, Arrow and HDF5.
@@ -82,17 +86,21 @@ impl From<ArrowError> for DecodeError {
 impl DecodeError {
     /// Converts to the error for the user; `what` is the expected format.
     fn into_error(self, what: &str) -> Error {
-        let cause = match self.io() {
+        let cause = match self.into_io_error() {
             Ok(io) => return Error::from(io),
             Err(cause) => cause,
         };
         let cut_short = ends_too_early(cause.as_ref());
-        let error = Error::input(format!("expected {what}, found one that cannot be decoded")).cause(cause);
-        if cut_short { error.hint("the file may have been cut short while it was copied or written") } else { error }
+        let error = Error::input(format!("expected {what}, found one that cannot be decoded")).with_cause(cause);
+        if cut_short {
+            error.with_hint("the file may have been cut short while it was copied or written")
+        } else {
+            error
+        }
     }
 
     /// Returns the underlying I/O error, if it is one.
-    fn io(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
+    fn into_io_error(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
         match self {
             Self::Parquet(error) => io_error(error).map_err(Into::into),
             Self::Arrow(ArrowError::ExternalError(inner)) => match inner.downcast::<ParquetError>() {
@@ -147,12 +155,12 @@ mod tests {
 
     #[test]
     fn panics_become_errors_and_are_announced_to_the_hook() {
-        let error = guard("a file", "x.parquet", || -> Result<(), ParquetError> {
-            assert!(decoding());
+        let error = guard_decoding("a file", "x.parquet", || -> Result<(), ParquetError> {
+            assert!(is_decoding());
             panic!("bad bit width")
         });
         let error = error.unwrap_err();
-        assert!(!decoding());
+        assert!(!is_decoding());
         assert_eq!((error.kind(), error.place().source.as_deref()), (Kind::Input, Some("x.parquet")));
         assert!(error.message().contains("bad bit width"), "{error}");
     }
@@ -160,7 +168,7 @@ mod tests {
     #[test]
     fn a_file_that_ends_too_early_is_reported_as_truncated() {
         let short = hdf5_reader::error::Error::UnexpectedEof { offset: 7, needed: 8, available: 0 };
-        let error = guard("an HDF5 file", "x.h5", || Err::<(), _>(short)).unwrap_err();
+        let error = guard_decoding("an HDF5 file", "x.h5", || Err::<(), _>(short)).unwrap_err();
         assert_eq!(error.kind(), Kind::Input);
         assert!(error.hints().iter().any(|hint| hint.contains("cut short")), "{error}");
     }
@@ -168,27 +176,27 @@ mod tests {
     #[test]
     fn the_result_of_a_decoder_after_a_failed_read_is_discarded() {
         use crate::storage::{Object, RemoteStore};
-        let store = std::sync::Arc::new(RemoteStore::memory().unwrap());
-        let gone = || Object::new(std::sync::Arc::<RemoteStore>::clone(&store), "gone", 100).range(0..5);
+        let store = std::sync::Arc::new(RemoteStore::in_memory().unwrap());
+        let gone = || Object::new(std::sync::Arc::<RemoteStore>::clone(&store), "gone", 100).get_range(0..5);
         let reported = || gone().map(drop).map_err(|e| ArrowError::ParquetError(e.to_string()));
-        assert_eq!(guard("a file", "x", reported).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(guard_decoding("a file", "x", reported).unwrap_err().kind(), Kind::Storage);
         let swallowed = || Ok::<_, ArrowError>(gone().unwrap_or_default());
-        assert_eq!(guard("a file", "x", swallowed).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(guard_decoding("a file", "x", swallowed).unwrap_err().kind(), Kind::Storage);
         let panics = || -> Result<(), ArrowError> { panic!("{}", gone().unwrap_err()) };
-        assert_eq!(guard("a file", "x", panics).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(guard_decoding("a file", "x", panics).unwrap_err().kind(), Kind::Storage);
     }
 
     #[test]
     fn failing_storage_is_a_storage_error() {
         let denied = || ParquetError::from(io::Error::from(io::ErrorKind::PermissionDenied));
-        assert_eq!(guard("a file", "x", || Err::<(), _>(denied())).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(guard_decoding("a file", "x", || Err::<(), _>(denied())).unwrap_err().kind(), Kind::Storage);
         let nested = || ArrowError::ExternalError(Box::new(denied()));
-        assert_eq!(guard("a file", "x", || Err::<(), _>(nested())).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(guard_decoding("a file", "x", || Err::<(), _>(nested())).unwrap_err().kind(), Kind::Storage);
         let bare = || ParquetError::External(Box::new(Error::storage("reading failed")));
-        assert_eq!(guard("a file", "x", || Err::<(), _>(bare())).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(guard_decoding("a file", "x", || Err::<(), _>(bare())).unwrap_err().kind(), Kind::Storage);
         let eio = || ParquetError::from(io::Error::from_raw_os_error(5));
-        assert_eq!(guard("a file", "x", || Err::<(), _>(eio())).unwrap_err().kind(), Kind::Storage);
+        assert_eq!(guard_decoding("a file", "x", || Err::<(), _>(eio())).unwrap_err().kind(), Kind::Storage);
         let ours = || ParquetError::from(io::Error::from(Error::interrupted()));
-        assert_eq!(guard("a file", "x", || Err::<(), _>(ours())).unwrap_err().kind(), Kind::Interrupted);
+        assert_eq!(guard_decoding("a file", "x", || Err::<(), _>(ours())).unwrap_err().kind(), Kind::Interrupted);
     }
 }

@@ -75,9 +75,9 @@ kinds! {
 
 impl IndexKind {
     /// Returns the path of the file beside a shard, if the kind has one.
-    pub fn beside(self, shard: &str) -> Option<String> {
+    pub fn sidecar_path(self, shard: &str) -> Option<String> {
         Some(match self.files().beside? {
-            Beside::Stem(ending) => format!("{}{ending}", stem(shard)),
+            Beside::Stem(ending) => format!("{}{ending}", shard_stem(shard)),
             Beside::Whole(ending) => format!("{shard}{ending}"),
         })
     }
@@ -97,8 +97,8 @@ impl IndexKind {
         Err(Error::usage(format!(
             "expected a program built with the feature `{feature}`, which the index {kind} needs, found one without"
         ))
-        .hint(format!("cargo install --path . --features {feature}"))
-        .hint("or install the Python package, whose program has it"))
+        .with_hint(format!("cargo install --path . --features {feature}"))
+        .with_hint("or install the Python package, whose program has it"))
     }
 }
 
@@ -109,7 +109,7 @@ impl std::fmt::Display for IndexKind {
 }
 
 /// Returns the path of a shard up to the first dot of its name.
-pub fn stem(shard: &str) -> &str {
+pub fn shard_stem(shard: &str) -> &str {
     let name = shard.rfind('/').map_or(0, |slash| slash + 1);
     shard[name..].find('.').map_or(shard, |dot| &shard[..name + dot])
 }
@@ -140,7 +140,7 @@ mod tests {
             (IndexKind::Delta, "t/000001.parquet", None),
             (IndexKind::Hf, "t/000001.parquet", None),
         ] {
-            assert_eq!(kind.beside(shard).as_deref(), place);
+            assert_eq!(kind.sidecar_path(shard).as_deref(), place);
         }
         assert_eq!(strip_beside("t/000001.tar.idx"), Some("t/000001.tar"));
         assert_eq!(strip_beside("t/000001.tar"), None);

@@ -32,7 +32,7 @@ use std::io::Read;
 use arrow::datatypes::{Fields, SchemaRef};
 
 pub use self::facts::ReaderFacts;
-use self::{arrays::ArraySource, tar::places::Members};
+use self::{arrays::ArraySource, tar::places::MemberPlaces};
 use crate::{
     codec::Codec,
     error::{Error, Kind, Result},
@@ -131,7 +131,7 @@ pub fn cut_parts(
         match split {
             Ok(split) => {
                 let (records, lines) = count(&split);
-                cuts.add(split.offset + split.bytes_in(), records, lines);
+                cuts.add_piece(split.offset + split.bytes_in(), records, lines);
             }
             Err(error) if error.kind() == Kind::Storage => return Err(error),
             Err(_) => break,
@@ -180,18 +180,18 @@ impl TypeMismatch {
     pub fn error(&self) -> Error {
         if self.expected == Self::NO_COLUMN {
             return Error::input("expected the columns of the schema, found another one")
-                .column(self.column.clone())
-                .hint("add the column to the schema, or name the columns to keep with --columns");
+                .in_column(self.column.clone())
+                .with_hint("add the column to the schema, or name the columns to keep with --columns");
         }
         if self.is_of_quotes() {
             return Error::input(
                 "expected quotes as RFC 4180 has them, found a record that fits only if a quote is a character",
             )
-            .hint(
+            .with_hint(
                 "enclose the value in quotes and double those in it; a larger --task-size reads the source as a whole",
             );
         }
-        Error::input(format!("expected {}, found `{}`", self.expected, self.value)).column(self.column.clone())
+        Error::input(format!("expected {}, found `{}`", self.expected, self.value)).in_column(self.column.clone())
     }
 }
 
@@ -220,8 +220,8 @@ pub struct Framed {
     pub bytes: Vec<u8>,
     /// Length of each record.
     pub lengths: Vec<u64>,
-    /// Their members, if these are to be noted; formats without members leave it as it is.
-    pub members: Option<Members>,
+    /// Their members, if these are to be noted; formats without members leave it is.
+    pub members: Option<MemberPlaces>,
 }
 
 /// A record found by scanning a shard.
@@ -326,7 +326,7 @@ impl OutputFormat {
             (Self::Tar, _) => "for tar use none (readers can seek), gzip (every reader) or zstd (GNU tar, Python 3.14)",
             (Self::TfRecord, _) => "for tfrecord use none or gzip, which TensorFlow and tfrecord read",
         };
-        Err(Error::usage(format!("no stock reader of {self} opens shards compressed with {codec}")).hint(hint))
+        Err(Error::usage(format!("no stock reader of {self} opens shards compressed with {codec}")).with_hint(hint))
     }
 }
 

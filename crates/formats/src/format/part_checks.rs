@@ -18,7 +18,7 @@ type Found = Result<(u64, String), (String, Option<u64>)>;
 
 fn found(split: Result<Split, Error>) -> Found {
     split
-        .map(|split| (split.offset, split.bytes().escape_ascii().to_string()))
+        .map(|split| (split.offset, split.content_bytes().escape_ascii().to_string()))
         .map_err(|error| (error.message().to_owned(), error.place().byte))
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn check_parts(reader: &dyn RecordReader, bytes: &[u8], sizes: (usize
     let sizes = PartSizes { source_bytes, part_bytes, split_bytes, max_record_bytes };
     let whole: Vec<_> = reader.splits(Box::new(Cursor::new(bytes)), split_bytes, max_record_bytes).collect();
     let parts = reader.parts(Box::new(Cursor::new(bytes)), &sizes).unwrap();
-    assert!(!parts.is_empty() && parts.len() as u64 <= sizes.count());
+    assert!(!parts.is_empty() && parts.len() as u64 <= sizes.part_count());
     assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), source_bytes);
     let (mut end, mut splits) = (0, Vec::new());
     for (number, part) in parts.iter().enumerate() {

@@ -24,9 +24,9 @@ pub enum RangedInput {
 
 impl RangedInput {
     /// Returns the size in bytes.
-    pub fn bytes(&self) -> u64 {
+    pub fn byte_count(&self) -> u64 {
         match self {
-            Self::Object(object) => object.bytes(),
+            Self::Object(object) => object.byte_count(),
             Self::Bytes(bytes) => bytes.len() as u64,
         }
     }
@@ -49,34 +49,34 @@ impl RangedInput {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if the range is beyond the end, because then an offset in the file is
     /// wrong.
-    pub fn range(&self, range: Range<u64>) -> Result<Bytes> {
-        self.read(range, Object::range)
+    pub fn read_range(&self, range: Range<u64>) -> Result<Bytes> {
+        self.read(range, Object::get_range)
     }
 
     /// Reads an isolated range, as [`Object::exact_range`] does.
     ///
     /// # Errors
-    /// Like [`range`](Self::range).
+    /// Like [`read_range`](Self::read_range).
     pub fn exact_range(&self, range: Range<u64>) -> Result<Bytes> {
         self.read(range, Object::exact_range)
     }
 
     /// Returns a range that is already in memory, because it was prefetched or fetched with another; never for local
     /// files.
-    pub fn cached(&self, range: &Range<u64>) -> Option<Bytes> {
+    pub fn cached_range(&self, range: &Range<u64>) -> Option<Bytes> {
         match self {
-            Self::Object(object) => object.cached(range),
+            Self::Object(object) => object.cached_range(range),
             Self::Bytes(_) => None,
         }
     }
 
-    /// Prefetches ranges, as [`Object::prefetch`] does.
+    /// Prefetches ranges, as [`Object::prefetch_ranges`] does.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn prefetch(&self, wanted: Vec<Range<u64>>) -> Result<Option<Prefetched>> {
+    pub fn prefetch_ranges(&self, wanted: Vec<Range<u64>>) -> Result<Option<Prefetched>> {
         match self {
-            Self::Object(object) => object.prefetch(wanted),
+            Self::Object(object) => object.prefetch_ranges(wanted),
             Self::Bytes(_) => Ok(None),
         }
     }
@@ -84,7 +84,7 @@ impl RangedInput {
     /// Prefetches all ranges that some parts of a remote file need; does nothing for other inputs.
     ///
     /// # Errors
-    /// Like [`prefetch`](Self::prefetch).
+    /// Like [`prefetch_ranges`](Self::prefetch_ranges).
     pub fn prefetch_parts<T>(
         &self,
         wanted: &[T],
@@ -93,18 +93,18 @@ impl RangedInput {
         if !self.is_remote() {
             return Ok(None);
         }
-        let prefetched = self.prefetch(wanted.iter().flat_map(ranges).collect())?;
+        let prefetched = self.prefetch_ranges(wanted.iter().flat_map(ranges).collect())?;
         Ok(prefetched.map(|prefetched| Box::new(prefetched) as Box<dyn Any + Send>))
     }
 
     fn read(&self, range: Range<u64>, from: impl Fn(&Object, Range<u64>) -> Result<Bytes>) -> Result<Bytes> {
-        let within = range.start <= range.end && range.end <= self.bytes();
+        let within = range.start <= range.end && range.end <= self.byte_count();
         match (self, usize::try_from(range.start), usize::try_from(range.end)) {
             (Self::Object(object), ..) if within => from(object, range),
             (Self::Bytes(bytes), Ok(start), Ok(end)) if within => Ok(bytes.slice(start..end)),
             _ => {
                 let message = format!("expected bytes {} to {}, found the end of the file", range.start, range.end);
-                Err(Error::input(message).hint("the file may have been cut short while it was copied or written"))
+                Err(Error::input(message).with_hint("the file may have been cut short while it was copied or written"))
             }
         }
     }
@@ -112,7 +112,7 @@ impl RangedInput {
 
 impl Length for RangedInput {
     fn len(&self) -> u64 {
-        self.bytes()
+        self.byte_count()
     }
 }
 
@@ -128,9 +128,9 @@ impl ChunkReader for RangedInput {
 
     fn get_bytes(&self, start: u64, length: usize) -> ::parquet::errors::Result<Bytes> {
         let end = start.saturating_add(length as u64);
-        if end > self.bytes() {
+        if end > self.byte_count() {
             return Err(ParquetError::EOF(format!("expected bytes {start} to {end}, found the end of the file")));
         }
-        self.range(start..end).map_err(|error| ParquetError::External(Box::new(std::io::Error::from(error))))
+        self.read_range(start..end).map_err(|error| ParquetError::External(Box::new(std::io::Error::from(error))))
     }
 }

@@ -14,11 +14,11 @@ use crate::{
 
 /// Converts rows of a split from the types of their source to the columns of `schema`. `bytes` is the size that they
 /// represent.
-pub(super) fn parsed(rows: &RecordBatch, split: &Split, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
-    parsed_with(split.hashes(rows.num_rows(), || row_hashes(rows)), rows, schema, bytes)
+pub(super) fn parsed_rows(rows: &RecordBatch, split: &Split, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
+    parsed_with(split.hashes_if_needed(rows.num_rows(), || row_hashes(rows)), rows, schema, bytes)
 }
 
-/// Like [`parsed`], for rows with known hashes.
+/// Like [`parsed_rows`], for rows with known hashes.
 pub(super) fn parsed_with(hashes: Vec<u64>, rows: &RecordBatch, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
     Ok(match try_cast_to(rows, schema)? {
         Err(ValueMismatch { column, row, value, expected, .. }) => {

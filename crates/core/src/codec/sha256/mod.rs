@@ -44,8 +44,8 @@ type Heads = [u64; COLUMNS];
 type Kernel = fn(&Blocks, usize, &mut Heads);
 
 /// Appends the first eight bytes, big-endian, of the SHA-256 of each text to `heads`, in order.
-pub fn heads<'a>(texts: impl IntoIterator<Item = &'a [u8]>, heads: &mut Vec<u64>) {
-    let kernel = simd::kernels().next().map_or(portable as Kernel, |(_, kernel)| kernel);
+pub fn sha256_heads<'a>(texts: impl IntoIterator<Item = &'a [u8]>, heads: &mut Vec<u64>) {
+    let kernel = simd::available_kernels().next().map_or(portable_kernel as Kernel, |(_, kernel)| kernel);
     heads_by(kernel, texts.into_iter(), heads);
 }
 
@@ -57,7 +57,7 @@ fn heads_by<'a>(kernel: Kernel, mut texts: impl Iterator<Item = &'a [u8]>, heads
         let mut count = 0;
         for (column, text) in texts.by_ref().take(COLUMNS).enumerate() {
             if text.len() <= MAX_SHORT_BYTES {
-                blocks.put(column, text);
+                blocks.put_text(column, text);
             } else {
                 long.push((column, text));
             }
@@ -78,7 +78,7 @@ fn heads_by<'a>(kernel: Kernel, mut texts: impl Iterator<Item = &'a [u8]>, heads
 impl Blocks {
     /// Writes a text of up to [`MAX_SHORT_BYTES`] bytes with its padding into a column that is all zeros.
     #[inline(always)]
-    fn put(&mut self, column: usize, text: &[u8]) {
+    fn put_text(&mut self, column: usize, text: &[u8]) {
         let column = column % COLUMNS;
         let (whole, rest) = text.as_chunks::<4>();
         for (row, word) in self.0.iter_mut().zip(whole) {
@@ -97,7 +97,7 @@ impl Blocks {
 }
 
 /// The kernel for every processor, and the reference for the other kernels.
-fn portable(blocks: &Blocks, count: usize, heads: &mut Heads) {
+fn portable_kernel(blocks: &Blocks, count: usize, heads: &mut Heads) {
     for (column, head) in heads.iter_mut().enumerate().take(count) {
         let mut block = [0; 4 * WORDS];
         for (bytes, row) in block.as_chunks_mut::<4>().0.iter_mut().zip(&blocks.0) {
@@ -125,7 +125,7 @@ mod tests {
 
     fn check(texts: &[Vec<u8>]) {
         let expected: Vec<u64> = texts.iter().map(|text| head_of_long(text)).collect();
-        let all = simd::kernels().chain([("portable", portable as Kernel)]);
+        let all = simd::available_kernels().chain([("portable", portable_kernel as Kernel)]);
         for (name, kernel) in all {
             let mut found = vec![7];
             heads_by(kernel, texts.iter().map(Vec::as_slice), &mut found);
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(found[1..], expected, "{name}");
         }
         let mut found = Vec::new();
-        heads(texts.iter().map(Vec::as_slice), &mut found);
+        sha256_heads(texts.iter().map(Vec::as_slice), &mut found);
         assert_eq!(found, expected);
     }
 
@@ -141,7 +141,7 @@ mod tests {
     fn heads_agree_with_published_values() {
         // FIPS 180-2, B.1, and the well-known hash of the empty string.
         let mut found = Vec::new();
-        heads([b"abc".as_slice(), b""], &mut found);
+        sha256_heads([b"abc".as_slice(), b""], &mut found);
         assert_eq!(found, [0xba78_16bf_8f01_cfea, 0xe3b0_c442_98fc_1c14]);
     }
 

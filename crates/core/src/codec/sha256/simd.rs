@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A kernel is returned only if the processor supports its instructions; the soundness of all `unsafe` code here
-//! depends on that. Every kernel returns the same heads as [`portable`](super::portable); tests compare them.
+//! depends on that. Every kernel returns the same heads as [`portable`](super::portable_kernel); tests compare them.
 
 use super::Kernel;
 
 /// Returns the kernels that this processor supports with their names, fastest first.
-pub(super) fn kernels() -> impl Iterator<Item = (&'static str, Kernel)> {
+pub(super) fn available_kernels() -> impl Iterator<Item = (&'static str, Kernel)> {
     #[cfg(target_arch = "x86_64")]
-    let available = x86::kernels();
+    let available = x86::x86_kernels();
     #[cfg(not(target_arch = "x86_64"))]
     let available: [Option<(&str, Kernel)>; 0] = [];
     available.into_iter().flatten()
@@ -48,7 +48,7 @@ mod x86 {
         ],
     ];
 
-    pub(super) fn kernels() -> [Option<(&'static str, Kernel)>; 3] {
+    pub(super) fn x86_kernels() -> [Option<(&'static str, Kernel)>; 3] {
         let avx512: Kernel = |blocks, count, heads| {
             // SAFETY: returned only if the processor supports AVX-512.
             unsafe { avx512::hash(blocks, count, heads) }
@@ -313,7 +313,7 @@ mod x86 {
         pub(super) fn hash(blocks: &Blocks, count: usize, heads: &mut Heads) {
             let groups = heads.as_chunks_mut::<GROUP>().0;
             for (group, heads) in groups.iter_mut().enumerate().take(count.div_ceil(GROUP)) {
-                let columns = transpose(blocks, group);
+                let columns = transpose_blocks(blocks, group);
                 for (block, heads) in
                     columns.as_chunks::<INTERLEAVED>().0.iter().zip(heads.as_chunks_mut::<INTERLEAVED>().0)
                 {
@@ -325,11 +325,12 @@ mod x86 {
         /// Returns the blocks of four columns.
         #[inline]
         #[target_feature(enable = "sha,sse4.1")]
-        fn transpose(blocks: &Blocks, group: usize) -> [Block; GROUP] {
+        fn transpose_blocks(blocks: &Blocks, group: usize) -> [Block; GROUP] {
             let mut columns = [[_mm_setzero_si128(); 4]; GROUP];
             for (quarter, rows) in blocks.0.as_chunks::<4>().0.iter().enumerate() {
                 let [w0, w1, w2, w3] = rows;
-                let (w0, w1, w2, w3) = (load(w0, group), load(w1, group), load(w2, group), load(w3, group));
+                let (w0, w1, w2, w3) =
+                    (load_group(w0, group), load_group(w1, group), load_group(w2, group), load_group(w3, group));
                 let (low01, high01) = (_mm_unpacklo_epi32(w0, w1), _mm_unpackhi_epi32(w0, w1));
                 let (low23, high23) = (_mm_unpacklo_epi32(w2, w3), _mm_unpackhi_epi32(w2, w3));
                 columns[0][quarter] = _mm_unpacklo_epi64(low01, low23);
@@ -342,13 +343,13 @@ mod x86 {
 
         #[inline]
         #[target_feature(enable = "sha,sse4.1")]
-        fn load(row: &[u32; COLUMNS], group: usize) -> __m128i {
-            register(&row.as_chunks::<GROUP>().0[group])
+        fn load_group(row: &[u32; COLUMNS], group: usize) -> __m128i {
+            load_register(&row.as_chunks::<GROUP>().0[group])
         }
 
         #[inline]
         #[target_feature(enable = "sha,sse4.1")]
-        fn register(words: &[u32; 4]) -> __m128i {
+        fn load_register(words: &[u32; 4]) -> __m128i {
             // SAFETY: both types have the same size, and every bit pattern is a valid vector.
             unsafe { std::mem::transmute(*words) }
         }
@@ -358,12 +359,12 @@ mod x86 {
         #[target_feature(enable = "sha,sse4.1")]
         fn hash_interleaved(mut blocks: [Block; INTERLEAVED]) -> [u64; INTERLEAVED] {
             let [a, b, c, d, e, f, g, h] = INITIAL;
-            let (initial, other) = (register(&[f, e, b, a]), register(&[h, g, d, c]));
+            let (initial, other) = (load_register(&[f, e, b, a]), load_register(&[h, g, d, c]));
             let mut abef = [initial; INTERLEAVED];
             let mut cdgh = [other; INTERLEAVED];
             for (sixteen, added) in ROUNDS.iter().enumerate() {
                 for (four, added) in added.as_flattened().as_chunks::<4>().0.iter().enumerate() {
-                    let added = register(added);
+                    let added = load_register(added);
                     let at = |later| (four + later) % 4;
                     for index in 0..INTERLEAVED {
                         let words = &mut blocks[index];

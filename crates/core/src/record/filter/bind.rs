@@ -28,7 +28,7 @@ pub struct BoundFilter {
 
 /// A column that a condition tests.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Column {
+pub(super) struct FilterColumn {
     /// Its name or path.
     pub(super) path: String,
     pub(super) data_type: DataType,
@@ -41,18 +41,18 @@ pub(super) enum Test {
     Any(Vec<Self>),
     Not(Box<Self>),
     Known(Option<bool>),
-    Null(Column),
-    Flag(Column, Op, bool),
+    Null(FilterColumn),
+    Flag(FilterColumn, Op, bool),
     /// Multiples of the column's unit.
-    Whole(Column, Whole),
+    Whole(FilterColumn, Whole),
     /// Floating-point numbers, or others that are compared as such.
-    Float(Column, Op, f64),
-    Text(Column, Op, String),
+    Float(FilterColumn, Op, f64),
+    Text(FilterColumn, Op, String),
     /// One of several values; if the flag is set, null is one of them.
-    WholeIn(Column, HashSet<i128>, bool),
-    FloatIn(Column, Vec<f64>, bool),
-    TextIn(Column, HashSet<String>, bool),
-    Like(Column, Vec<char>),
+    WholeIn(FilterColumn, HashSet<i128>, bool),
+    FloatIn(FilterColumn, Vec<f64>, bool),
+    TextIn(FilterColumn, HashSet<String>, bool),
+    Like(FilterColumn, Vec<char>),
     Pair(Pair),
 }
 
@@ -97,7 +97,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    pub(super) fn of(data_type: &DataType) -> Self {
+    pub(super) fn from_data_type(data_type: &DataType) -> Self {
         match data_type {
             DataType::Null => Self::Nothing,
             DataType::Boolean => Self::Boolean,
@@ -134,7 +134,7 @@ impl Filter {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) for a column that is not among them, or values that do not compare.
     pub fn bind(&self, fields: &Fields) -> Result<BoundFilter> {
-        Ok(BoundFilter { test: Binder { fields }.expr(&self.expr)? })
+        Ok(BoundFilter { test: Binder { fields }.bind_expr(&self.expr)? })
     }
 }
 
@@ -143,71 +143,74 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    fn expr(&self, expr: &Expr) -> Result<Test> {
-        let all = |parts: &[Expr]| parts.iter().map(|part| self.expr(part)).collect::<Result<Vec<_>>>();
+    fn bind_expr(&self, expr: &Expr) -> Result<Test> {
+        let all = |parts: &[Expr]| parts.iter().map(|part| self.bind_expr(part)).collect::<Result<Vec<_>>>();
         Ok(match expr {
             Expr::All(parts) => Test::All(all(parts)?),
             Expr::Any(parts) => Test::Any(all(parts)?),
-            Expr::Not(inner) => Test::Not(Box::new(self.expr(inner)?)),
+            Expr::Not(inner) => Test::Not(Box::new(self.bind_expr(inner)?)),
             Expr::Known(result) => Test::Known(*result),
-            Expr::IsNull(path) => match self.column(path)? {
+            Expr::IsNull(path) => match self.find_column(path)? {
                 (_, Class::Nothing) => Test::Known(Some(true)),
                 (column, _) => Test::Null(column),
             },
-            Expr::Flag(path) => match self.column(path)? {
+            Expr::Flag(path) => match self.find_column(path)? {
                 (_, Class::Nothing) => Test::Known(None),
                 (column, Class::Boolean) => Test::Flag(column, Op::Equal, true),
-                (column, _) => return Err(incomparable(&column, "no comparison")),
+                (column, _) => return Err(incomparable_error(&column, "no comparison")),
             },
-            Expr::Compare(left, op, right) => self.compare(left, *op, right, false)?,
+            Expr::Compare(left, op, right) => self.bind_comparison(left, *op, right, false)?,
             Expr::Between(value, low, high) => {
                 let wide = [value, low, high]
                     .into_iter()
                     .try_fold(false, |wide, side| Ok::<_, Error>(wide || self.is_double(side)?))?;
-                let low = self.compare(value, Op::AtLeast, low, wide)?;
-                Test::All(vec![low, self.compare(value, Op::AtMost, high, wide)?])
+                let low = self.bind_comparison(value, Op::AtLeast, low, wide)?;
+                Test::All(vec![low, self.bind_comparison(value, Op::AtMost, high, wide)?])
             }
             Expr::In(path, list) => self.is_in(path, list)?,
-            Expr::Like(path, pattern) => match self.column(path)? {
+            Expr::Like(path, pattern) => match self.find_column(path)? {
                 (_, Class::Nothing) => Test::Known(None),
                 (column, Class::Text) => Test::Like(column, pattern.chars().collect()),
-                (column, _) => return Err(incomparable(&column, "a pattern")),
+                (column, _) => return Err(incomparable_error(&column, "a pattern")),
             },
         })
     }
 
-    fn column(&self, path: &str) -> Result<(Column, Class)> {
+    fn find_column(&self, path: &str) -> Result<(FilterColumn, Class)> {
         let field = field_at(self.fields, path).ok_or_else(|| {
             let names: Vec<&String> = self.fields.iter().map(|field| field.name()).collect();
-            schema::hint_columns(Error::usage("no source has this column of --where").column(path), path, &names)
+            schema::hint_columns(Error::usage("no source has this column of --where").in_column(path), path, &names)
         })?;
-        let class = Class::of(field.data_type());
-        Ok((Column { path: path.to_owned(), data_type: field.data_type().clone() }, class))
+        let class = Class::from_data_type(field.data_type());
+        Ok((FilterColumn { path: path.to_owned(), data_type: field.data_type().clone() }, class))
     }
 
     fn is_double(&self, side: &Operand) -> Result<bool> {
         Ok(match side {
             Operand::Literal(literal) => matches!(literal, Literal::Float(_)),
-            Operand::Column(path) => self.column(path)?.1 == Class::Float(false),
+            Operand::Column(path) => self.find_column(path)?.1 == Class::Float(false),
         })
     }
 
     /// Binds a comparison; `wide` says that numbers are compared in double precision because of another operand.
-    fn compare(&self, left: &Operand, op: Op, right: &Operand, wide: bool) -> Result<Test> {
+    fn bind_comparison(&self, left: &Operand, op: Op, right: &Operand, wide: bool) -> Result<Test> {
         match (left, right) {
             (Operand::Column(path), Operand::Literal(literal)) => {
-                let (column, class) = self.column(path)?;
+                let (column, class) = self.find_column(path)?;
                 with_literal(column, class, op, literal, wide)
             }
-            (Operand::Literal(_), Operand::Column(_)) => self.compare(right, op.flipped(), left, wide),
+            (Operand::Literal(_), Operand::Column(_)) => self.bind_comparison(right, op.flipped(), left, wide),
             (Operand::Column(left), Operand::Column(right)) => {
-                let (left, right) = (self.column(left)?, self.column(right)?);
+                let (left, right) = (self.find_column(left)?, self.find_column(right)?);
                 if left.1 == Class::Nothing || right.1 == Class::Nothing {
                     return Ok(Test::Known(None));
                 }
                 match Pair::new(&left, op, &right, wide) {
                     Some(pair) => Ok(Test::Pair(pair)),
-                    None => Err(incomparable(&left.0, &format!("column `{}` of {}", right.0.path, shown(&right.0)))),
+                    None => Err(incomparable_error(
+                        &left.0,
+                        &format!("column `{}` of {}", right.0.path, column_type_name(&right.0)),
+                    )),
                 }
             }
             (Operand::Literal(Literal::Null), _) | (_, Operand::Literal(Literal::Null)) => Ok(Test::Known(None)),
@@ -218,7 +221,7 @@ impl Binder<'_> {
     }
 
     fn is_in(&self, path: &str, list: &[Literal]) -> Result<Test> {
-        let (column, class) = self.column(path)?;
+        let (column, class) = self.find_column(path)?;
         let null = list.contains(&Literal::Null);
         let values = || list.iter().filter(|literal| **literal != Literal::Null);
         let wide = list.iter().any(|literal| matches!(literal, Literal::Float(_)));
@@ -252,16 +255,16 @@ impl Binder<'_> {
 }
 
 /// Binds a comparison of a column with a literal.
-fn with_literal(column: Column, class: Class, op: Op, literal: &Literal, wide: bool) -> Result<Test> {
+fn with_literal(column: FilterColumn, class: Class, op: Op, literal: &Literal, wide: bool) -> Result<Test> {
     Ok(match (class, literal) {
-        (Class::None, _) => return Err(incomparable(&column, "a literal")),
+        (Class::None, _) => return Err(incomparable_error(&column, "a literal")),
         (_, Literal::Null) | (Class::Nothing, _) => Test::Known(None),
         (Class::Boolean, Literal::Boolean(value)) => Test::Flag(column, op, *value),
         (Class::Exact(_), Literal::Float(value)) => Test::Float(column, op, *value),
         (Class::Exact(_), Literal::Exact(value, scale)) if wide => Test::Float(column, op, float_of(*value, *scale)),
         (Class::Exact(digits), Literal::Exact(value, scale)) => {
             let (multiple, exact) = in_units(*value, *scale, digits);
-            Test::Whole(column, whole(op, multiple, exact))
+            Test::Whole(column, multiple_test(op, multiple, exact))
         }
         (Class::Float(_), Literal::Float(value)) => Test::Float(column, op, *value),
         (Class::Float(single), Literal::Exact(value, scale)) => {
@@ -272,26 +275,26 @@ fn with_literal(column: Column, class: Class, op: Op, literal: &Literal, wide: b
         }
         (Class::Text, Literal::Text(text)) => Test::Text(column, op, text.clone()),
         (Class::Time(unit), Literal::Instant(instant)) => {
-            let (multiple, exact) = divided(instant.nanoseconds(), unit);
-            Test::Whole(column, whole(op, multiple, exact))
+            let (multiple, exact) = floor_multiple(instant.unix_nanoseconds(), unit);
+            Test::Whole(column, multiple_test(op, multiple, exact))
         }
         (Class::Time(unit), Literal::Text(text)) => {
             let is_date = column.data_type == DataType::Date32;
-            let parsed = if is_date { Instant::date(text) } else { Instant::timestamp(text) };
-            let Some(instant) = parsed else { return Err(incomparable(&column, &format!("the text '{text}'"))) };
-            let (multiple, exact) = divided(instant.nanoseconds(), unit);
-            Test::Whole(column, whole(op, multiple, exact))
+            let parsed = if is_date { Instant::parse_date(text) } else { Instant::parse_timestamp(text) };
+            let Some(instant) = parsed else { return Err(incomparable_error(&column, &format!("the text '{text}'"))) };
+            let (multiple, exact) = floor_multiple(instant.unix_nanoseconds(), unit);
+            Test::Whole(column, multiple_test(op, multiple, exact))
         }
-        (_, Literal::Boolean(_)) => return Err(incomparable(&column, "a boolean")),
-        (_, Literal::Exact(..) | Literal::Float(_)) => return Err(incomparable(&column, "a number")),
-        (_, Literal::Text(text)) => return Err(incomparable(&column, &format!("the text '{text}'"))),
-        (_, Literal::Instant(instant)) => return Err(incomparable(&column, &instant.to_string())),
+        (_, Literal::Boolean(_)) => return Err(incomparable_error(&column, "a boolean")),
+        (_, Literal::Exact(..) | Literal::Float(_)) => return Err(incomparable_error(&column, "a number")),
+        (_, Literal::Text(text)) => return Err(incomparable_error(&column, &format!("the text '{text}'"))),
+        (_, Literal::Instant(instant)) => return Err(incomparable_error(&column, &instant.to_string())),
     })
 }
 
 /// Returns the test of multiples for a comparison with a literal, which is `multiple`, or lies between it and the next
 /// one.
-fn whole(op: Op, multiple: i128, exact: bool) -> Whole {
+fn multiple_test(op: Op, multiple: i128, exact: bool) -> Whole {
     let next = multiple.saturating_add(1);
     match (op, exact) {
         (Op::Equal, true) => Whole::Equal(multiple),
@@ -306,7 +309,7 @@ fn whole(op: Op, multiple: i128, exact: bool) -> Whole {
 }
 
 /// Returns the greatest multiple of a unit that is not above a value, and whether it is equal.
-fn divided(value: i128, unit: i128) -> (i128, bool) {
+fn floor_multiple(value: i128, unit: i128) -> (i128, bool) {
     (value.div_euclid(unit), value.rem_euclid(unit) == 0)
 }
 
@@ -314,7 +317,7 @@ fn divided(value: i128, unit: i128) -> (i128, bool) {
 fn in_units(value: i128, scale: u32, digits: i8) -> (i128, bool) {
     let digits = u32::from(digits.unsigned_abs());
     if scale > digits {
-        return divided(value, 10_i128.pow(scale - digits));
+        return floor_multiple(value, 10_i128.pow(scale - digits));
     }
     match 10_i128.checked_pow(digits - scale).and_then(|factor| value.checked_mul(factor)) {
         Some(multiple) => (multiple, true),
@@ -328,13 +331,13 @@ fn float_of(value: i128, scale: u32) -> f64 {
     format!("{value}e-{scale}").parse().unwrap_or(f64::NAN)
 }
 
-fn shown(column: &Column) -> String {
+fn column_type_name(column: &FilterColumn) -> String {
     print_type(&arrow::datatypes::Field::new(&column.path, column.data_type.clone(), true))
 }
 
 /// Returns the error for a column and something that does not compare with it.
-fn incomparable(column: &Column, found: &str) -> Error {
-    let expected = match Class::of(&column.data_type) {
+fn incomparable_error(column: &FilterColumn, found: &str) -> Error {
+    let expected = match Class::from_data_type(&column.data_type) {
         Class::Boolean => "true or false",
         Class::Exact(_) | Class::Float(_) => "a number",
         Class::Text => "text, such as 'a'",
@@ -343,7 +346,11 @@ fn incomparable(column: &Column, found: &str) -> Error {
         Class::Own => "a column of the same type",
         Class::Nothing | Class::None => "only `is null`, or the path of a member",
     };
-    let error =
-        Error::usage(format!("expected {expected} to compare with {} in --where, found {found}", shown(column)));
-    error.column(column.path.clone()).hint(format!("or read the column in another type: --type {}=TYPE", column.path))
+    let error = Error::usage(format!(
+        "expected {expected} to compare with {} in --where, found {found}",
+        column_type_name(column)
+    ));
+    error
+        .in_column(column.path.clone())
+        .with_hint(format!("or read the column in another type: --type {}=TYPE", column.path))
 }

@@ -11,7 +11,7 @@ use arrow::{
 
 use super::{
     Op,
-    bind::{BoundFilter, Class, Column, Test, Whole},
+    bind::{BoundFilter, Class, FilterColumn, Test, Whole},
     order_floats,
 };
 
@@ -51,7 +51,7 @@ pub fn bound_of(array: &dyn Array) -> Option<Bound> {
         return None;
     }
     let converted = |to: &DataType| cast(array, to).ok().filter(|converted| converted.is_valid(0));
-    match Class::of(array.data_type()) {
+    match Class::from_data_type(array.data_type()) {
         Class::Exact(scale) if array.data_type().is_decimal() => {
             let wide = converted(&DataType::Decimal128(38, scale))?;
             Some(Bound::Whole(wide.as_primitive::<Decimal128Type>().value(0)))
@@ -108,15 +108,15 @@ impl BoundFilter {
     /// Returns whether some row of a group of `rows` may match, given the bounds of a column of that name and type;
     /// `None` if nothing is known of it.
     pub fn may_match(&self, rows: u64, bounds: &dyn Fn(&str, &DataType) -> Option<ColumnBounds>) -> bool {
-        possible(&self.test, rows, bounds).yes
+        possible_results(&self.test, rows, bounds).yes
     }
 }
 
-fn possible(test: &Test, rows: u64, bounds: &dyn Fn(&str, &DataType) -> Option<ColumnBounds>) -> Possible {
+fn possible_results(test: &Test, rows: u64, bounds: &dyn Fn(&str, &DataType) -> Option<ColumnBounds>) -> Possible {
     let anything = Possible { yes: true, no: true };
-    let known = |column: &Column| bounds(&column.path, &column.data_type);
+    let known = |column: &FilterColumn| bounds(&column.path, &column.data_type);
     let result = |yes: bool, no: bool| Possible { yes, no };
-    let of = |column: &Column, results: &dyn Fn(&ColumnBounds) -> Possible| match known(column) {
+    let of = |column: &FilterColumn, results: &dyn Fn(&ColumnBounds) -> Possible| match known(column) {
         None => anything,
         // A comparison with null is neither true nor false.
         Some(found) if found.nulls.is_some_and(|nulls| nulls >= rows) => result(false, false),
@@ -125,14 +125,14 @@ fn possible(test: &Test, rows: u64, bounds: &dyn Fn(&str, &DataType) -> Option<C
     match test {
         Test::All(parts) => parts
             .iter()
-            .map(|part| possible(part, rows, bounds))
+            .map(|part| possible_results(part, rows, bounds))
             .fold(result(true, false), |a, b| result(a.yes && b.yes, a.no || b.no)),
         Test::Any(parts) => parts
             .iter()
-            .map(|part| possible(part, rows, bounds))
+            .map(|part| possible_results(part, rows, bounds))
             .fold(result(false, true), |a, b| result(a.yes || b.yes, a.no && b.no)),
         Test::Not(inner) => {
-            let inner = possible(inner, rows, bounds);
+            let inner = possible_results(inner, rows, bounds);
             result(inner.no, inner.yes)
         }
         Test::Known(value) => result(*value == Some(true), *value == Some(false)),

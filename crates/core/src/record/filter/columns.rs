@@ -8,8 +8,8 @@ use arrow::{
 
 use super::{
     Op,
-    bind::{Class, Column},
-    evaluate::{times, widest_decimal},
+    bind::{Class, FilterColumn},
+    evaluate::{times_to_int64, widest_decimal},
     order_floats,
 };
 use crate::error::Result;
@@ -17,9 +17,9 @@ use crate::error::Result;
 /// A comparison of two columns.
 #[derive(Debug, Clone)]
 pub(super) struct Pair {
-    pub(super) left: Column,
+    pub(super) left: FilterColumn,
     op: Op,
-    pub(super) right: Column,
+    pub(super) right: FilterColumn,
     how: How,
 }
 
@@ -39,7 +39,7 @@ enum How {
 
 impl Pair {
     /// Returns the comparison; `None` if the columns do not compare.
-    pub(super) fn new(left: &(Column, Class), op: Op, right: &(Column, Class), wide: bool) -> Option<Self> {
+    pub(super) fn new(left: &(FilterColumn, Class), op: Op, right: &(FilterColumn, Class), wide: bool) -> Option<Self> {
         let how =
             match (left.1, right.1) {
                 (Class::Exact(_), Class::Exact(_)) if wide => How::Double,
@@ -70,34 +70,34 @@ impl Pair {
             How::Exact(scale) => {
                 let (left, right) = (widest_decimal(left, scale)?, widest_decimal(right, scale)?);
                 let (left, right) = (left.as_primitive::<Decimal256Type>(), right.as_primitive::<Decimal256Type>());
-                rows(left.iter(), right.iter(), |a, b| op.holds(a.cmp(&b)))
+                compare_rows(left.iter(), right.iter(), |a, b| op.holds(a.cmp(&b)))
             }
             How::Single => {
                 let (left, right) = (cast(left, &DataType::Float32)?, cast(right, &DataType::Float32)?);
                 let (left, right) = (left.as_primitive::<Float32Type>(), right.as_primitive::<Float32Type>());
-                rows(left.iter(), right.iter(), |a, b| op.holds(order_floats(a.into(), b.into())))
+                compare_rows(left.iter(), right.iter(), |a, b| op.holds(order_floats(a.into(), b.into())))
             }
             How::Double => {
                 let (left, right) = (cast(left, &DataType::Float64)?, cast(right, &DataType::Float64)?);
                 let (left, right) = (left.as_primitive::<Float64Type>(), right.as_primitive::<Float64Type>());
-                rows(left.iter(), right.iter(), |a, b| op.holds(order_floats(a, b)))
+                compare_rows(left.iter(), right.iter(), |a, b| op.holds(order_floats(a, b)))
             }
             How::Time(a, b) => {
-                let (left, right) = (times(left)?, times(right)?);
+                let (left, right) = (times_to_int64(left)?, times_to_int64(right)?);
                 let nanoseconds = |unit: i128| move |value: Option<i64>| value.map(|value| i128::from(value) * unit);
                 let (left, right) = (left.iter().map(nanoseconds(a)), right.iter().map(nanoseconds(b)));
-                rows(left, right, |a, b| op.holds(a.cmp(&b)))
+                compare_rows(left, right, |a, b| op.holds(a.cmp(&b)))
             }
             How::Text => {
                 let (left, right) = (cast(left, &DataType::LargeUtf8)?, cast(right, &DataType::LargeUtf8)?);
-                rows(left.as_string::<i64>().iter(), right.as_string::<i64>().iter(), |a, b| op.holds(a.cmp(b)))
+                compare_rows(left.as_string::<i64>().iter(), right.as_string::<i64>().iter(), |a, b| op.holds(a.cmp(b)))
             }
-            How::Same => same(op, left, right)?,
+            How::Same => compare_arrays(op, left, right)?,
         })
     }
 }
 
-fn rows<T>(
+fn compare_rows<T>(
     left: impl Iterator<Item = Option<T>>,
     right: impl Iterator<Item = Option<T>>,
     holds: impl Fn(T, T) -> bool,
@@ -106,7 +106,7 @@ fn rows<T>(
 }
 
 /// Compares values of one type.
-fn same(op: Op, left: &ArrayRef, right: &ArrayRef) -> Result<BooleanArray> {
+fn compare_arrays(op: Op, left: &ArrayRef, right: &ArrayRef) -> Result<BooleanArray> {
     Ok(match op {
         Op::Equal => cmp::eq(left, right)?,
         Op::NotEqual => cmp::neq(left, right)?,

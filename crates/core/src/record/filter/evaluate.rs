@@ -10,7 +10,7 @@ use arrow::{
 };
 
 use super::{
-    bind::{BoundFilter, Column, Test},
+    bind::{BoundFilter, FilterColumn, Test},
     order_floats,
 };
 use crate::{
@@ -23,46 +23,46 @@ impl BoundFilter {
     ///
     /// # Errors
     /// When the rows lack a column.
-    pub fn matches(&self, rows: &RecordBatch) -> Result<BooleanArray> {
-        let result = evaluate(&self.test, rows)?;
+    pub fn matching_rows(&self, rows: &RecordBatch) -> Result<BooleanArray> {
+        let result = evaluate_test(&self.test, rows)?;
         Ok(if result.null_count() > 0 { prep_null_mask_filter(&result) } else { result })
     }
 }
 
-fn evaluate(test: &Test, rows: &RecordBatch) -> Result<BooleanArray> {
-    let values = |column: &Column| values_of(column, rows);
+fn evaluate_test(test: &Test, rows: &RecordBatch) -> Result<BooleanArray> {
+    let values = |column: &FilterColumn| values_of(column, rows);
     Ok(match test {
-        Test::All(parts) => fold(parts, rows, true, |a, b| Ok(and_kleene(a, b)?))?,
-        Test::Any(parts) => fold(parts, rows, false, |a, b| Ok(or_kleene(a, b)?))?,
-        Test::Not(inner) => not(&evaluate(inner, rows)?)?,
-        Test::Known(result) => known(*result, rows.num_rows()),
+        Test::All(parts) => fold_tests(parts, rows, true, |a, b| Ok(and_kleene(a, b)?))?,
+        Test::Any(parts) => fold_tests(parts, rows, false, |a, b| Ok(or_kleene(a, b)?))?,
+        Test::Not(inner) => not(&evaluate_test(inner, rows)?)?,
+        Test::Known(result) => constant_mask(*result, rows.num_rows()),
         Test::Null(column) => is_null(&values(column)?)?,
         Test::Flag(column, op, value) => {
             let values = values(column)?;
             BooleanArray::from_unary(values.as_boolean(), |found| op.holds(found.cmp(value)))
         }
-        Test::Whole(column, whole) => wholes(&values(column)?, |value| whole.holds(value))?,
+        Test::Whole(column, whole) => test_wholes(&values(column)?, |value| whole.holds(value))?,
         Test::WholeIn(column, list, null) => {
-            let found = wholes(&values(column)?, |value| list.contains(&value))?;
+            let found = test_wholes(&values(column)?, |value| list.contains(&value))?;
             or_null(found, *null)
         }
-        Test::Float(column, op, value) => floats(&values(column)?, |found| op.holds(order_floats(found, *value)))?,
+        Test::Float(column, op, value) => test_floats(&values(column)?, |found| op.holds(order_floats(found, *value)))?,
         Test::FloatIn(column, list, null) => {
             let is_in = |found: f64| list.iter().any(|value| order_floats(found, *value).is_eq());
-            or_null(floats(&values(column)?, is_in)?, *null)
+            or_null(test_floats(&values(column)?, is_in)?, *null)
         }
-        Test::Text(column, op, text) => texts(&values(column)?, |found| op.holds(found.cmp(text))),
+        Test::Text(column, op, text) => test_texts(&values(column)?, |found| op.holds(found.cmp(text))),
         Test::TextIn(column, list, null) => {
             let is_in = |list: &HashSet<String>, found: &str| list.contains(found);
-            or_null(texts(&values(column)?, |found| is_in(list, found)), *null)
+            or_null(test_texts(&values(column)?, |found| is_in(list, found)), *null)
         }
-        Test::Like(column, pattern) => texts(&values(column)?, |found| like(found, pattern)),
+        Test::Like(column, pattern) => test_texts(&values(column)?, |found| matches_like(found, pattern)),
         Test::Pair(pair) => pair.evaluate(&values(&pair.left)?, &values(&pair.right)?)?,
     })
 }
 
 /// Combines the results of all parts.
-fn fold(
+fn fold_tests(
     parts: &[Test],
     rows: &RecordBatch,
     empty: bool,
@@ -70,25 +70,25 @@ fn fold(
 ) -> Result<BooleanArray> {
     let mut result: Option<BooleanArray> = None;
     for part in parts {
-        let next = evaluate(part, rows)?;
+        let next = evaluate_test(part, rows)?;
         result = Some(match result {
             None => next,
             Some(before) => combine(&before, &next)?,
         });
     }
-    Ok(result.unwrap_or_else(|| known(Some(empty), rows.num_rows())))
+    Ok(result.unwrap_or_else(|| constant_mask(Some(empty), rows.num_rows())))
 }
 
-fn known(result: Option<bool>, rows: usize) -> BooleanArray {
+fn constant_mask(result: Option<bool>, rows: usize) -> BooleanArray {
     match result {
         Some(value) => BooleanArray::from(vec![value; rows]),
         None => BooleanArray::new_null(rows),
     }
 }
 
-fn values_of(column: &Column, rows: &RecordBatch) -> Result<ArrayRef> {
+fn values_of(column: &FilterColumn, rows: &RecordBatch) -> Result<ArrayRef> {
     let found = column_at(rows, &column.path)?;
-    plain_column(&found.ok_or_else(|| Error::internal("a tested column is missing").column(column.path.clone()))?)
+    plain_column(&found.ok_or_else(|| Error::internal("a tested column is missing").in_column(column.path.clone()))?)
 }
 
 /// Makes false null, because the value could be equal to a null in a list.
@@ -102,7 +102,7 @@ fn or_null(found: BooleanArray, null: bool) -> BooleanArray {
 }
 
 /// Returns dates and timestamps as multiples of their units.
-pub(super) fn times(array: &ArrayRef) -> Result<Int64Array> {
+pub(super) fn times_to_int64(array: &ArrayRef) -> Result<Int64Array> {
     let number = if *array.data_type() == DataType::Date32 { &cast(array, &DataType::Int32)? } else { array };
     Ok(cast(number, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
@@ -112,7 +112,7 @@ pub(super) fn widest_decimal(array: &ArrayRef, scale: i8) -> Result<ArrayRef> {
     Ok(cast(array, &DataType::Decimal256(76, scale))?)
 }
 
-fn test<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, holds: impl Fn(i128) -> bool) -> BooleanArray
+fn test_primitive<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, holds: impl Fn(i128) -> bool) -> BooleanArray
 where
     i128: From<T::Native>,
 {
@@ -120,24 +120,24 @@ where
 }
 
 /// Tests multiples of the column's unit.
-fn wholes(array: &ArrayRef, holds: impl Fn(i128) -> bool) -> Result<BooleanArray> {
+fn test_wholes(array: &ArrayRef, holds: impl Fn(i128) -> bool) -> Result<BooleanArray> {
     Ok(match array.data_type() {
-        DataType::UInt64 => test(array.as_primitive::<UInt64Type>(), holds),
-        DataType::Decimal128(..) => test(array.as_primitive::<Decimal128Type>(), holds),
+        DataType::UInt64 => test_primitive(array.as_primitive::<UInt64Type>(), holds),
+        DataType::Decimal128(..) => test_primitive(array.as_primitive::<Decimal128Type>(), holds),
         DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) => {
             let wide = cast(array, &DataType::Decimal128(38, *scale))?;
-            test(wide.as_primitive::<Decimal128Type>(), holds)
+            test_primitive(wide.as_primitive::<Decimal128Type>(), holds)
         }
-        _ => test(&times(array)?, holds),
+        _ => test_primitive(&times_to_int64(array)?, holds),
     })
 }
 
-fn floats(array: &ArrayRef, holds: impl Fn(f64) -> bool) -> Result<BooleanArray> {
+fn test_floats(array: &ArrayRef, holds: impl Fn(f64) -> bool) -> Result<BooleanArray> {
     let double = cast(array, &DataType::Float64)?;
     Ok(BooleanArray::from_unary(double.as_primitive::<Float64Type>(), holds))
 }
 
-fn texts(array: &ArrayRef, holds: impl Fn(&str) -> bool) -> BooleanArray {
+fn test_texts(array: &ArrayRef, holds: impl Fn(&str) -> bool) -> BooleanArray {
     match array.data_type() {
         DataType::LargeUtf8 => BooleanArray::from_unary(array.as_string::<i64>(), holds),
         _ => BooleanArray::from_unary(array.as_string::<i32>(), holds),
@@ -145,7 +145,7 @@ fn texts(array: &ArrayRef, holds: impl Fn(&str) -> bool) -> BooleanArray {
 }
 
 /// Returns whether a text matches a pattern, in which `%` stands for any text and `_` for one character.
-fn like(text: &str, pattern: &[char]) -> bool {
+fn matches_like(text: &str, pattern: &[char]) -> bool {
     let text: Vec<char> = text.chars().collect();
     let (mut at, mut next) = (0, 0);
     // The last `%`, and where the text that it stands for ends.
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_sql() {
-        let like = |text: &str, pattern: &str| like(text, &pattern.chars().collect::<Vec<_>>());
+        let like = |text: &str, pattern: &str| matches_like(text, &pattern.chars().collect::<Vec<_>>());
         for (text, pattern) in
             [("", "%"), ("", ""), ("abc", "a%"), ("é", "_"), ("abab", "%ab"), ("a%", "a%"), ("xaybz", "%a%b_")]
         {

@@ -21,32 +21,32 @@ pub(super) struct Instant {
 
 /// A distance between instants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Interval {
+pub(super) struct FilterInterval {
     months: i64,
     nanoseconds: i128,
 }
 
 impl Instant {
     /// Parses a date, such as `2026-01-31`.
-    pub(super) fn date(text: &str) -> Option<Self> {
+    pub(super) fn parse_date(text: &str) -> Option<Self> {
         let plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
         let date: Date = text.parse().ok().filter(|_| plain)?;
         Some(Self { at: date.to_datetime(Time::midnight()), is_date: true, zoned: false })
     }
 
     /// Parses a date and time, with an offset or in UTC, or a date alone.
-    pub(super) fn timestamp(text: &str) -> Option<Self> {
-        if let Some(date) = Self::date(text) {
+    pub(super) fn parse_timestamp(text: &str) -> Option<Self> {
+        if let Some(date) = Self::parse_date(text) {
             return Some(Self { is_date: false, ..date });
         }
         if let Ok(at) = text.parse::<DateTime>() {
             return Some(Self { at, is_date: false, zoned: false });
         }
-        text.parse::<Timestamp>().ok().map(Self::of)
+        text.parse::<Timestamp>().ok().map(Self::from_timestamp)
     }
 
     /// Returns the instant of a timestamp.
-    pub(super) fn of(timestamp: Timestamp) -> Self {
+    pub(super) fn from_timestamp(timestamp: Timestamp) -> Self {
         Self { at: timestamp.to_zoned(TimeZone::UTC).datetime(), is_date: false, zoned: true }
     }
 
@@ -57,7 +57,7 @@ impl Instant {
     }
 
     /// Returns the nanoseconds since 1970.
-    pub(super) fn nanoseconds(self) -> i128 {
+    pub(super) fn unix_nanoseconds(self) -> i128 {
         let days = self.at.date().duration_since(Date::constant(1970, 1, 1)).as_hours() / 24;
         let time = self.at.time().duration_since(Time::midnight()).as_nanos();
         i128::from(days) * DAY + time
@@ -70,7 +70,7 @@ impl Instant {
     }
 
     /// Adds an interval; the result is a time. `None` beyond the calendar.
-    pub(super) fn plus(self, interval: Interval) -> Option<Self> {
+    pub(super) fn checked_add(self, interval: FilterInterval) -> Option<Self> {
         let moved = self.at.checked_add(Span::new().try_months(interval.months).ok()?).ok()?;
         let duration = SignedDuration::try_from_nanos_i128(interval.nanoseconds)?;
         Some(Self { at: moved.checked_add(duration).ok()?, is_date: false, zoned: self.zoned })
@@ -87,13 +87,13 @@ impl std::fmt::Display for Instant {
     }
 }
 
-impl Interval {
+impl FilterInterval {
     /// Parses an interval of one or more units, such as `7 days` or `1 month 12 hours`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         let mut sum = Self::default();
         while let Some(number) = words.next() {
-            let part = Self::of(number.parse().ok()?, words.next()?)?;
+            let part = Self::from_units(number.parse().ok()?, words.next()?)?;
             sum =
                 Self { months: sum.months.checked_add(part.months)?, nanoseconds: sum.nanoseconds + part.nanoseconds };
         }
@@ -101,7 +101,7 @@ impl Interval {
     }
 
     /// Returns so many units.
-    pub(super) fn of(count: i64, unit: &str) -> Option<Self> {
+    pub(super) fn from_units(count: i64, unit: &str) -> Option<Self> {
         let unit = unit.to_ascii_lowercase();
         let of = |months: i64, nanoseconds: i128| {
             Some(Self { months: months.checked_mul(count)?, nanoseconds: nanoseconds * i128::from(count) })

@@ -15,8 +15,8 @@ use jiff::Timestamp;
 
 use super::{
     Op,
-    instant::{Instant, Interval},
-    token::{Placed, Token, expected, tokens},
+    instant::{FilterInterval, Instant},
+    token::{Placed, Token, expected_error, scan_tokens},
 };
 use crate::error::Result;
 
@@ -90,10 +90,10 @@ impl Operand {
 
 /// Parses a condition; also returns it with literals in place of what depends on the time.
 pub(super) fn parse(text: &str, now: Timestamp) -> Result<(Expr, String)> {
-    let mut parser = Parser { text, tokens: tokens(text)?, at: 0, depth: 0, now, resolved: Vec::new() };
-    let expr = parser.any()?;
+    let mut parser = FilterParser { text, tokens: scan_tokens(text)?, at: 0, depth: 0, now, resolved: Vec::new() };
+    let expr = parser.parse_any()?;
     if parser.peek().is_some() {
-        return Err(parser.expected("`and`, `or` or the end"));
+        return Err(parser.expected_here("`and`, `or` or the end"));
     }
     let mut resolved = String::new();
     let mut done = 0;
@@ -106,7 +106,7 @@ pub(super) fn parse(text: &str, now: Timestamp) -> Result<(Expr, String)> {
     Ok((expr, resolved))
 }
 
-struct Parser<'a> {
+struct FilterParser<'a> {
     text: &'a str,
     tokens: Vec<Placed>,
     at: usize,
@@ -116,7 +116,7 @@ struct Parser<'a> {
     resolved: Vec<(Range<usize>, String)>,
 }
 
-impl Parser<'_> {
+impl FilterParser<'_> {
     fn peek(&self) -> Option<&Token> {
         self.tokens.get(self.at).map(|placed| &placed.token)
     }
@@ -128,12 +128,12 @@ impl Parser<'_> {
     }
 
     /// Returns the place of a token in the text.
-    fn place(&self, at: usize) -> Range<usize> {
+    fn token_range(&self, at: usize) -> Range<usize> {
         self.tokens.get(at).map_or(self.text.len()..self.text.len(), |placed| placed.at.clone())
     }
 
-    fn expected(&self, what: &str) -> crate::error::Error {
-        expected(what, self.text, &self.place(self.at))
+    fn expected_here(&self, what: &str) -> crate::error::Error {
+        expected_error(what, self.text, &self.token_range(self.at))
     }
 
     /// Returns whether a token, counted from the next one, is this keyword.
@@ -147,66 +147,66 @@ impl Parser<'_> {
         matches!(token, Some(Token::Symbol(found)) if *found == symbol)
     }
 
-    fn word(&mut self, keyword: &str) -> bool {
+    fn accept_word(&mut self, keyword: &str) -> bool {
         let found = self.is_word(0, keyword);
         self.at += usize::from(found);
         found
     }
 
-    fn symbol(&mut self, symbol: &str) -> bool {
+    fn accept_symbol(&mut self, symbol: &str) -> bool {
         let found = self.is_symbol(0, symbol);
         self.at += usize::from(found);
         found
     }
 
-    fn require(&mut self, symbol: &str) -> Result<()> {
-        if self.symbol(symbol) { Ok(()) } else { Err(self.expected(&format!("`{symbol}`"))) }
+    fn require_symbol(&mut self, symbol: &str) -> Result<()> {
+        if self.accept_symbol(symbol) { Ok(()) } else { Err(self.expected_here(&format!("`{symbol}`"))) }
     }
 
-    fn any(&mut self) -> Result<Expr> {
-        let mut parts = vec![self.all()?];
-        while self.word("or") {
-            parts.push(self.all()?);
+    fn parse_any(&mut self) -> Result<Expr> {
+        let mut parts = vec![self.parse_all()?];
+        while self.accept_word("or") {
+            parts.push(self.parse_all()?);
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Expr::Any(parts) })
     }
 
-    fn all(&mut self) -> Result<Expr> {
-        let mut parts = vec![self.negation()?];
-        while self.word("and") {
-            parts.push(self.negation()?);
+    fn parse_all(&mut self) -> Result<Expr> {
+        let mut parts = vec![self.parse_negation()?];
+        while self.accept_word("and") {
+            parts.push(self.parse_negation()?);
         }
         Ok(if parts.len() == 1 { parts.remove(0) } else { Expr::All(parts) })
     }
 
-    fn negation(&mut self) -> Result<Expr> {
+    fn parse_negation(&mut self) -> Result<Expr> {
         if self.depth >= MAX_DEPTH {
-            return Err(self.expected(&format!("at most {MAX_DEPTH} levels")));
+            return Err(self.expected_here(&format!("at most {MAX_DEPTH} levels")));
         }
         self.depth += 1;
-        let expr = if self.word("not") {
-            Expr::Not(Box::new(self.negation()?))
-        } else if self.symbol("(") {
-            let inner = self.any()?;
-            self.require(")")?;
+        let expr = if self.accept_word("not") {
+            Expr::Not(Box::new(self.parse_negation()?))
+        } else if self.accept_symbol("(") {
+            let inner = self.parse_any()?;
+            self.require_symbol(")")?;
             inner
         } else {
-            self.predicate()?
+            self.parse_predicate()?
         };
         self.depth -= 1;
         Ok(expr)
     }
 
-    fn predicate(&mut self) -> Result<Expr> {
-        let operand = self.operand()?;
-        if let Some(op) = self.operator() {
-            let right = self.operand()?;
+    fn parse_predicate(&mut self) -> Result<Expr> {
+        let operand = self.parse_operand()?;
+        if let Some(op) = self.parse_operator() {
+            let right = self.parse_operand()?;
             return Ok(Expr::Compare(operand, op, right));
         }
-        if self.word("is") {
-            let negated = self.word("not");
-            if !self.word("null") {
-                return Err(self.expected("`null`"));
+        if self.accept_word("is") {
+            let negated = self.accept_word("not");
+            if !self.accept_word("null") {
+                return Err(self.expected_here("`null`"));
             }
             let test = match operand {
                 Operand::Column(column) => Expr::IsNull(column),
@@ -216,21 +216,21 @@ impl Parser<'_> {
         }
         let negated = self.is_word(0, "not") && ["in", "between", "like"].iter().any(|word| self.is_word(1, word));
         self.at += usize::from(negated);
-        if self.word("in") {
+        if self.accept_word("in") {
             let column = self.column_of(operand, "in")?;
-            return Ok(negated_if(negated, Expr::In(column, self.list()?)));
+            return Ok(negated_if(negated, Expr::In(column, self.parse_list()?)));
         }
-        if self.word("between") {
-            let low = self.operand()?;
-            if !self.word("and") {
-                return Err(self.expected("`and` of `between`"));
+        if self.accept_word("between") {
+            let low = self.parse_operand()?;
+            if !self.accept_word("and") {
+                return Err(self.expected_here("`and` of `between`"));
             }
-            return Ok(negated_if(negated, Expr::Between(operand, low, self.operand()?)));
+            return Ok(negated_if(negated, Expr::Between(operand, low, self.parse_operand()?)));
         }
-        if self.word("like") {
+        if self.accept_word("like") {
             let column = self.column_of(operand, "like")?;
             let Some(Token::Text(pattern)) = self.peek().cloned() else {
-                return Err(self.expected("a pattern such as 'a%'"));
+                return Err(self.expected_here("a pattern such as 'a%'"));
             };
             self.at += 1;
             return Ok(negated_if(negated, Expr::Like(column, pattern)));
@@ -239,18 +239,18 @@ impl Parser<'_> {
             Operand::Column(column) => Ok(Expr::Flag(column)),
             Operand::Literal(Literal::Boolean(value)) => Ok(Expr::Known(Some(value))),
             Operand::Literal(Literal::Null) => Ok(Expr::Known(None)),
-            Operand::Literal(_) => Err(self.expected("a comparison")),
+            Operand::Literal(_) => Err(self.expected_here("a comparison")),
         }
     }
 
     fn column_of(&self, operand: Operand, what: &str) -> Result<String> {
         match operand {
             Operand::Column(column) => Ok(column),
-            Operand::Literal(_) => Err(self.expected(&format!("a column before `{what}`"))),
+            Operand::Literal(_) => Err(self.expected_here(&format!("a column before `{what}`"))),
         }
     }
 
-    fn operator(&mut self) -> Option<Op> {
+    fn parse_operator(&mut self) -> Option<Op> {
         let op = match self.peek()? {
             Token::Symbol("=" | "==") => Op::Equal,
             Token::Symbol("!=" | "<>") => Op::NotEqual,
@@ -264,50 +264,50 @@ impl Parser<'_> {
         Some(op)
     }
 
-    fn list(&mut self) -> Result<Vec<Literal>> {
-        self.require("(")?;
+    fn parse_list(&mut self) -> Result<Vec<Literal>> {
+        self.require_symbol("(")?;
         let mut list = Vec::new();
         loop {
             let at = self.at;
-            match self.operand()? {
+            match self.parse_operand()? {
                 Operand::Literal(literal) => list.push(literal),
-                Operand::Column(_) => return Err(expected("a literal", self.text, &self.place(at))),
+                Operand::Column(_) => return Err(expected_error("a literal", self.text, &self.token_range(at))),
             }
-            if self.symbol(")") {
+            if self.accept_symbol(")") {
                 return Ok(list);
             }
-            if !self.symbol(",") {
-                return Err(self.expected("`,` or `)`"));
+            if !self.accept_symbol(",") {
+                return Err(self.expected_here("`,` or `)`"));
             }
         }
     }
 
     /// Parses a side of a comparison.
-    fn operand(&mut self) -> Result<Operand> {
+    fn parse_operand(&mut self) -> Result<Operand> {
         let start = self.at;
-        let (mut operand, clock) = self.primary()?;
+        let (mut operand, clock) = self.parse_primary()?;
         while self.is_symbol(0, "+") || self.is_symbol(0, "-") {
             let Operand::Literal(Literal::Instant(instant)) = operand else {
                 return Err(self
-                    .expected("a comparison")
-                    .hint("only dates and times are added to, such as today() - 30"));
+                    .expected_here("a comparison")
+                    .with_hint("only dates and times are added to, such as today() - 30"));
             };
-            operand = Operand::Literal(Literal::Instant(self.moved(instant)?));
+            operand = Operand::Literal(Literal::Instant(self.parse_offset(instant)?));
         }
         if let (true, Operand::Literal(Literal::Instant(instant))) = (clock, &operand) {
-            let place = self.place(start).start..self.place(self.at - 1).end;
+            let place = self.token_range(start).start..self.token_range(self.at - 1).end;
             self.resolved.push((place, instant.to_string()));
         }
         Ok(operand)
     }
 
     /// Parses what is added to an instant, and adds it.
-    fn moved(&mut self, instant: Instant) -> Result<Instant> {
+    fn parse_offset(&mut self, instant: Instant) -> Result<Instant> {
         let minus = self.next() == Some(Token::Symbol("-"));
         let start = self.at;
-        let moved = if self.word("interval") {
-            let interval = self.interval()?;
-            instant.plus(if minus { interval.negated() } else { interval })
+        let moved = if self.accept_word("interval") {
+            let interval = self.parse_interval()?;
+            instant.checked_add(if minus { interval.negated() } else { interval })
         } else {
             let days = match self.next() {
                 Some(Token::Number(digits)) if instant.is_date => digits.parse::<i64>().ok(),
@@ -316,14 +316,14 @@ impl Parser<'_> {
             let Some(days) = days else {
                 self.at = start;
                 let what = if instant.is_date { "days, such as 30, or an interval" } else { "an interval" };
-                return Err(self.expected(what).hint("an interval is written so: interval '7 days'"));
+                return Err(self.expected_here(what).with_hint("an interval is written so: interval '7 days'"));
             };
             instant.plus_days(if minus { -days } else { days })
         };
-        moved.ok_or_else(|| expected("a date from the year -9999 to 9999", self.text, &self.place(start)))
+        moved.ok_or_else(|| expected_error("a date from the year -9999 to 9999", self.text, &self.token_range(start)))
     }
 
-    fn interval(&mut self) -> Result<Interval> {
+    fn parse_interval(&mut self) -> Result<FilterInterval> {
         let start = self.at;
         let unit = |parser: &mut Self| match parser.next() {
             Some(Token::Word(unit)) => Some(unit),
@@ -331,49 +331,49 @@ impl Parser<'_> {
         };
         let interval = match self.next() {
             Some(Token::Text(text)) => match text.trim().parse() {
-                Ok(count) => unit(self).and_then(|unit| Interval::of(count, &unit)),
-                Err(_) => Interval::parse(&text),
+                Ok(count) => unit(self).and_then(|unit| FilterInterval::from_units(count, &unit)),
+                Err(_) => FilterInterval::parse(&text),
             },
             Some(Token::Number(count)) => {
-                count.parse().ok().zip(unit(self)).and_then(|(n, unit)| Interval::of(n, &unit))
+                count.parse().ok().zip(unit(self)).and_then(|(n, unit)| FilterInterval::from_units(n, &unit))
             }
             _ => None,
         };
         interval.ok_or_else(|| {
-            expected("an interval", self.text, &self.place(start))
-                .hint("such as '7 days'; units are seconds, minutes, hours, days, weeks, months and years")
+            expected_error("an interval", self.text, &self.token_range(start))
+                .with_hint("such as '7 days'; units are seconds, minutes, hours, days, weeks, months and years")
         })
     }
 
     /// Parses a column or a literal; also returns whether it depends on the time.
-    fn primary(&mut self) -> Result<(Operand, bool)> {
+    fn parse_primary(&mut self) -> Result<(Operand, bool)> {
         let literal = |literal| Ok((Operand::Literal(literal), false));
-        let Some(token) = self.peek().cloned() else { return Err(self.expected("a column or a literal")) };
+        let Some(token) = self.peek().cloned() else { return Err(self.expected_here("a column or a literal")) };
         match token {
             Token::Text(text) => {
                 self.at += 1;
                 literal(Literal::Text(text))
             }
-            Token::Number(_) | Token::Symbol("+" | "-") => literal(self.number()?),
-            Token::Name(_) => Ok((Operand::Column(self.path()?), false)),
-            Token::Word(word) => self.named(&word.to_ascii_lowercase()),
-            Token::Symbol(_) => Err(self.expected("a column or a literal")),
+            Token::Number(_) | Token::Symbol("+" | "-") => literal(self.parse_number()?),
+            Token::Name(_) => Ok((Operand::Column(self.parse_path()?), false)),
+            Token::Word(word) => self.parse_named(&word.to_ascii_lowercase()),
+            Token::Symbol(_) => Err(self.expected_here("a column or a literal")),
         }
     }
 
-    fn number(&mut self) -> Result<Literal> {
+    fn parse_number(&mut self) -> Result<Literal> {
         let mut negative = false;
         while let Some(Token::Symbol(sign @ ("+" | "-"))) = self.peek() {
             negative ^= *sign == "-";
             self.at += 1;
         }
-        let Some(Token::Number(digits)) = self.peek().cloned() else { return Err(self.expected("a number")) };
+        let Some(Token::Number(digits)) = self.peek().cloned() else { return Err(self.expected_here("a number")) };
         self.at += 1;
-        Ok(number(&digits, negative))
+        Ok(number_literal(&digits, negative))
     }
 
     /// Parses what begins with a word, given in lower case.
-    fn named(&mut self, word: &str) -> Result<(Operand, bool)> {
+    fn parse_named(&mut self, word: &str) -> Result<(Operand, bool)> {
         let literal = |literal| (Operand::Literal(literal), false);
         let clock = |instant| (Operand::Literal(Literal::Instant(instant)), true);
         let called = self.is_symbol(1, "(") && self.is_symbol(2, ")");
@@ -385,38 +385,40 @@ impl Parser<'_> {
             ("true" | "false", _) => (literal(Literal::Boolean(word == "true")), 1),
             ("null", _) => (literal(Literal::Null), 1),
             ("today" | "current_date", _) if called => (clock(Instant::day_of(self.now)), 3),
-            ("now" | "current_timestamp", _) if called => (clock(Instant::of(self.now)), 3),
+            ("now" | "current_timestamp", _) if called => (clock(Instant::from_timestamp(self.now)), 3),
             ("current_date", _) => (clock(Instant::day_of(self.now)), 1),
-            ("current_timestamp", _) => (clock(Instant::of(self.now)), 1),
+            ("current_timestamp", _) => (clock(Instant::from_timestamp(self.now)), 1),
             ("date" | "timestamp" | "timestamptz", Some(text)) => {
                 let is_date = word == "date";
-                let parsed = if is_date { Instant::date(&text) } else { Instant::timestamp(&text) };
+                let parsed = if is_date { Instant::parse_date(&text) } else { Instant::parse_timestamp(&text) };
                 let form = if is_date { "a date such as '2026-01-31'" } else { "a time such as '2026-01-31 12:00:00'" };
-                let instant = parsed.ok_or_else(|| expected(form, self.text, &self.place(self.at + 1)))?;
+                let instant = parsed.ok_or_else(|| expected_error(form, self.text, &self.token_range(self.at + 1)))?;
                 (literal(Literal::Instant(instant)), 2)
             }
             ("and" | "or" | "not" | "in" | "is" | "like" | "between" | "interval", _) => {
-                return Err(self.expected("a column or a literal"));
+                return Err(self.expected_here("a column or a literal"));
             }
             _ if self.is_symbol(1, "(") => {
-                return Err(self.expected("a column or a literal").hint("the only functions are today() and now()"));
+                return Err(self
+                    .expected_here("a column or a literal")
+                    .with_hint("the only functions are today() and now()"));
             }
-            _ => return Ok((Operand::Column(self.path()?), false)),
+            _ => return Ok((Operand::Column(self.parse_path()?), false)),
         };
         self.at += length;
         Ok(found)
     }
 
     /// Parses the name of a column, or the path of a nested one.
-    fn path(&mut self) -> Result<String> {
+    fn parse_path(&mut self) -> Result<String> {
         let mut path = String::new();
         loop {
             match self.peek() {
                 Some(Token::Word(name) | Token::Name(name)) => path.push_str(name),
-                _ => return Err(self.expected("the name of a column")),
+                _ => return Err(self.expected_here("the name of a column")),
             }
             self.at += 1;
-            if !self.symbol(".") {
+            if !self.accept_symbol(".") {
                 return Ok(path);
             }
             path.push('.');
@@ -429,7 +431,7 @@ fn negated_if(negated: bool, expr: Expr) -> Expr {
 }
 
 /// Returns the value of a number: exact, unless it has an exponent or too many digits.
-fn number(text: &str, negative: bool) -> Literal {
+fn number_literal(text: &str, negative: bool) -> Literal {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{fraction}");
     let significant = digits.trim_start_matches('0');

@@ -30,7 +30,7 @@ pub(super) struct Placed {
 }
 
 /// Returns the error for a place in the text of a condition: what was expected, and what is there.
-pub(super) fn expected(what: &str, text: &str, at: &Range<usize>) -> Error {
+pub(super) fn expected_error(what: &str, text: &str, at: &Range<usize>) -> Error {
     let character = text.get(..at.start).map_or(0, |before| before.chars().count()) + 1;
     let found = match text.get(at.clone()).unwrap_or_default() {
         "" => "its end".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn expected(what: &str, text: &str, at: &Range<usize>) -> Error {
 }
 
 /// Cuts a condition into tokens.
-pub(super) fn tokens(text: &str) -> Result<Vec<Placed>> {
+pub(super) fn scan_tokens(text: &str) -> Result<Vec<Placed>> {
     let mut out = Vec::new();
     let mut at = 0;
     while let Some(first) = text[at..].chars().next() {
@@ -52,8 +52,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Placed>> {
         let (token, length) = match first {
             '\'' | '"' => {
                 let (content, length) = quoted(rest, first).ok_or_else(|| {
-                    expected(&format!("a closing {first}"), text, &(text.len()..text.len()))
-                        .hint("text is written 'so', names of columns \"so\"; a quote within is doubled")
+                    expected_error(&format!("a closing {first}"), text, &(text.len()..text.len()))
+                        .with_hint("text is written 'so', names of columns \"so\"; a quote within is doubled")
                 })?;
                 (if first == '"' { Token::Name(content) } else { Token::Text(content) }, length)
             }
@@ -67,8 +67,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Placed>> {
                 Some(symbol) => (Token::Symbol(symbol), symbol.len()),
                 None => {
                     let place = at..at + first.len_utf8();
-                    return Err(expected("a column, a literal or an operator", text, &place)
-                        .hint("put names of columns with other characters in double quotes"));
+                    return Err(expected_error("a column, a literal or an operator", text, &place)
+                        .with_hint("put names of columns with other characters in double quotes"));
                 }
             },
         };

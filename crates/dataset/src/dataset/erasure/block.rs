@@ -8,7 +8,7 @@ use crate::{
         erasure::suppress::{self, Suppressed, SuppressedKind},
         ids::salt::{KeyedHash, Salt},
         log::{
-            commit::{Next, after, until_created},
+            commit::{Next, entry_after, until_created},
             draft::{Draft, ListWriter},
             entry::{Counts, Entry},
             erasures::Erasures,
@@ -43,24 +43,24 @@ pub fn change_blocked(
 ) -> Result<Snapshot> {
     dataset.test_store()?;
     let id = TransactionId::fresh();
-    let newest = dataset.open()?.version();
+    let newest = dataset.open_newest()?.version();
     let fresh = Salt::fresh();
     until_created(dataset, (&id, newest), "changed", |attempt| {
-        let parent = dataset.open()?;
+        let parent = dataset.open_newest()?;
         let old = parent.entry().erasures.clone();
-        let salt = old.as_ref().map_or(Ok(fresh), Erasures::salt)?;
+        let salt = old.as_ref().map_or(Ok(fresh), Erasures::parse_salt)?;
         let Some(change) = change(&parent, &salt)? else { return Ok(Next::Nothing(Box::new(parent))) };
         let transaction = Transaction {
             id: id.clone(),
             operation,
-            ..Transaction::compaction(&parent, arguments.clone(), Counts::default(), Vec::new(), Vec::new())
+            ..Transaction::for_compaction(&parent, arguments.clone(), Counts::default(), Vec::new(), Vec::new())
         };
         let draft = Draft::new(dataset, &transaction, 0, attempt);
         let mut erasures = old.unwrap_or_else(|| Erasures::new(salt));
         let version = parent.version().next();
         change.apply(&draft, &mut erasures, version)?;
-        let entry = after(&parent, &id, operation, arguments.clone())?;
-        draft.publish()?;
+        let entry = entry_after(&parent, &id, operation, arguments.clone())?;
+        draft.publish_staged()?;
         Ok(Next::Entry(Box::new(Entry { erasures: Some(erasures), ..entry })))
     })
 }
@@ -71,25 +71,25 @@ impl BlockChange {
         match self {
             Self::Add(rows) => {
                 let rows: Vec<Suppressed> = rows.into_iter().map(|row| Suppressed { version, ..row }).collect();
-                std::mem::take(&mut erasures.suppressed).into_iter().for_each(|list| lists.keep(list));
-                lists.add(&suppress::batch(&rows)?)?;
+                std::mem::take(&mut erasures.suppressed).into_iter().for_each(|list| lists.keep_list(list));
+                lists.add_rows(&suppress::to_batch(&rows)?)?;
                 // Runs in progress have not excluded these ids: they must not commit.
                 erasures.count += 1;
             }
             Self::Remove(gone) => {
                 for list in std::mem::take(&mut erasures.suppressed) {
-                    let mut rows = suppress::read(draft.dataset.store().as_ref(), &list.sealed())?;
+                    let mut rows = suppress::read(draft.dataset.store().as_ref(), &list.as_sealed())?;
                     let before = rows.len();
                     rows.retain(|row| !gone.contains(&(row.hash, row.kind)));
                     if rows.len() == before {
-                        lists.keep(list);
+                        lists.keep_list(list);
                     } else {
-                        lists.add(&suppress::batch(&rows)?)?;
+                        lists.add_rows(&suppress::to_batch(&rows)?)?;
                     }
                 }
             }
         }
-        erasures.suppressed = lists.merged(u64::MAX)?;
+        erasures.suppressed = lists.into_merged(u64::MAX)?;
         Ok(())
     }
 }

@@ -38,7 +38,7 @@ use crate::{
             snapshot::{Dataset, Snapshot},
             transaction::Transaction,
         },
-        lookup::find::{self, Hit, State},
+        lookup::find::{self, Hit, PlaceState},
         table::list::ListRef,
     },
     error::{Error, Result},
@@ -50,21 +50,21 @@ use crate::{
 ///
 /// # Errors
 /// When the log cannot be read.
-pub fn indexes(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>, Vec<ListRef>)> {
+pub fn indexes_to_search(newest: &Snapshot, all_versions: bool) -> Result<(Vec<SegmentRef>, Vec<ListRef>)> {
     let dataset = newest.dataset();
     let entry = newest.entry();
     let (mut segments, mut sources) = (entry.segments.clone(), entry.sources.clone());
     if all_versions {
-        let replacements = Replacements::of(dataset.store().as_ref(), entry)?;
+        let replacements = Replacements::from_entry(dataset.store().as_ref(), entry)?;
         let before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
-        let mut readable = dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())?;
+        let mut readable = dataset.entries_between(Version(entry.readable_from.0.max(1)), newest.version())?;
         for version in tagged_only(newest) {
-            readable.push(dataset.entry(version)?);
+            readable.push(dataset.read_entry(version)?);
         }
         for old in readable {
             let mapped = old.version < before;
-            segments.extend(if mapped { replacements.segments(&old.segments) } else { old.segments });
-            sources.extend(if mapped { replacements.lists(&old.sources)? } else { old.sources });
+            segments.extend(if mapped { replacements.current_segments(&old.segments) } else { old.segments });
+            sources.extend(if mapped { replacements.current_lists(&old.sources)? } else { old.sources });
         }
     }
     let mut seen = HashSet::new();
@@ -94,16 +94,16 @@ impl TaggedVersions {
     ///
     /// # Errors
     /// When one of them cannot be read.
-    pub fn of(newest: &Snapshot, all_versions: bool) -> Result<Self> {
+    pub fn for_erasure(newest: &Snapshot, all_versions: bool) -> Result<Self> {
         let versions = if all_versions { tagged_only(newest) } else { BTreeSet::new() };
         let snapshots: Vec<Snapshot> =
-            versions.into_iter().map(|version| newest.dataset().at(version)).collect::<Result<_>>()?;
-        let known: HashSet<&str> = newest.runs()?.all().iter().map(|run| run.shard.as_str()).collect();
-        let (mut shards, mut runs) = (BTreeMap::new(), newest.runs()?.all().to_vec());
+            versions.into_iter().map(|version| newest.dataset().open_version(version)).collect::<Result<_>>()?;
+        let known: HashSet<&str> = newest.run_table()?.as_slice().iter().map(|run| run.shard.as_str()).collect();
+        let (mut shards, mut runs) = (BTreeMap::new(), newest.run_table()?.as_slice().to_vec());
         for snapshot in &snapshots {
             let version = snapshot.version();
-            let mut alone: Vec<Run> = snapshot.runs()?.all().to_vec();
-            alone.retain(|run| run.contains(version) && !known.contains(run.shard.as_str()));
+            let mut alone: Vec<Run> = snapshot.run_table()?.as_slice().to_vec();
+            alone.retain(|run| run.is_in_version(version) && !known.contains(run.shard.as_str()));
             alone.retain(|run| shards.get(&run.shard).is_none_or(|first| *first == version));
             for run in alone {
                 shards.insert(run.shard.clone(), version);
@@ -115,7 +115,7 @@ impl TaggedVersions {
     }
 
     /// Returns all runs of readable versions.
-    pub fn runs(&self) -> &RunTable {
+    pub fn run_table(&self) -> &RunTable {
         &self.runs
     }
 
@@ -126,11 +126,12 @@ impl TaggedVersions {
 }
 
 /// Returns, for each id, the records that have it as their record id or subject id, with ids as stored: in the newest
-/// version, or in any readable one. `segments` are those of [`indexes`]; `tagged` has the versions that only tags keep.
+/// version, or in any readable one. `segments` are those of [`indexes_to_search`]; `tagged` has the versions that only
+/// tags keep.
 ///
 /// # Errors
 /// When the index, the run table or a sidecar cannot be read.
-pub fn lookup(
+pub fn lookup_hits(
     newest: &Snapshot,
     tagged: &TaggedVersions,
     segments: &[SegmentRef],
@@ -140,25 +141,25 @@ pub fn lookup(
     let store = newest.dataset().store();
     let mut hits: Vec<BTreeMap<(u64, IdKind), Hit>> = ids.iter().map(|_| BTreeMap::new()).collect();
     let mut indexed: Vec<BTreeSet<(u64, IdKind)>> = vec![BTreeSet::new(); ids.len()];
-    for (id, record, kind) in find::candidates(store, segments, ids)? {
+    for (id, record, kind) in find::index_candidates(store, segments, ids)? {
         indexed[id].insert((record, kind));
     }
     for snapshot in std::iter::once(newest).chain(&tagged.snapshots) {
-        let origins = find::origins(snapshot, ids)?;
+        let origins = find::origin_candidates(snapshot, ids)?;
         let look = |at: usize| {
             let (query, origins) = (&ids[at], &origins[at]);
             let mut candidates = indexed[at].clone();
             candidates.extend(origins.iter().map(|record| (*record, IdKind::Record)));
-            let mut hits = find::Resolver::new(snapshot).resolve(&candidates)?;
+            let mut hits = find::Resolver::new(snapshot).resolve_hits(&candidates)?;
             hits.retain(|_, hit| match hit.kind {
-                IdKind::Record => query.is(&hit.record_id),
-                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| query.is(stored)),
+                IdKind::Record => query.matches_stored(&hit.record_id),
+                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| query.matches_stored(stored)),
             });
             // Vacuumed places are deleted already.
-            hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state != State::Vacuumed));
+            hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state != PlaceState::Vacuumed));
             if !all_versions {
                 hits.retain(|_, hit| hit.is_live());
-                hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state == State::Live));
+                hits.values_mut().for_each(|hit| hit.places.retain(|place| place.state == PlaceState::Live));
             }
             Ok(hits)
         };
@@ -198,17 +199,17 @@ pub fn shards_of(newest: &Snapshot, paths: &BTreeMap<String, Version>) -> Result
         let wanted = shards.iter().filter(|shard| paths.contains_key(&shard.path));
         found.extend(wanted.map(|shard| (shard.path.clone(), shard.clone())));
     };
-    take(newest.shards()?);
-    let live: HashSet<&str> = newest.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+    take(newest.live_shards()?);
+    let live: HashSet<&str> = newest.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
     let versions: BTreeSet<Version> =
         paths.iter().filter(|(path, _)| !live.contains(path.as_str())).map(|(_, version)| *version).collect();
     for version in versions {
-        take(newest.dataset().at(version)?.shards()?);
+        take(newest.dataset().open_version(version)?.live_shards()?);
     }
     match paths.iter().find(|(path, _)| !found.contains_key(*path)) {
         None => Ok(found),
         Some((path, version)) => Err(Error::integrity(format!("expected the shard in {version}, found none"))
-            .at(newest.dataset().store().location().join(path).to_string())),
+            .at_location(newest.dataset().store().location().join(path).to_string())),
     }
 }
 
@@ -276,37 +277,37 @@ pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version)
     erasure.counts.reconcile()?;
     dataset.test_store()?;
     created_within(ATTEMPTS, dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
-        let parent = dataset.open()?;
-        erasure.check(&parent, planned_on)?;
-        let transaction = erasure.transaction(&parent);
+        let parent = dataset.open_newest()?;
+        erasure.check_conflicts(&parent, planned_on)?;
+        let transaction = erasure.to_transaction(&parent);
         let draft = Draft::new(dataset, &transaction, erasure.attempts, attempt);
-        let entry = erasure.entry(&draft, &parent)?;
-        draft.publish()?;
+        let entry = erasure.build_entry(&draft, &parent)?;
+        draft.publish_staged()?;
         Ok(Next::Entry(Box::new(entry)))
     })
 }
 
 impl Erasure {
     /// Fails if other runs have committed changes that this run has not seen.
-    fn check(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
+    fn check_conflicts(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
         if parent.version() == planned_on {
             return Ok(());
         }
         let conflict =
-            |message: String| Err(Error::conflict(message).hint("nothing was erased; run the command again"));
-        let live: HashSet<&str> = parent.shards()?.iter().map(|shard| shard.path.as_str()).collect();
+            |message: String| Err(Error::conflict(message).with_hint("nothing was erased; run the command again"));
+        let live: HashSet<&str> = parent.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
         if let Some(gone) = self.rewrites.iter().find(|rewrite| rewrite.live && !live.contains(&*rewrite.was.path)) {
             return conflict(format!("another run replaced the shard `{}` meanwhile", gone.was.path));
         }
         // What came back was not there to be erased.
-        let since = parent.dataset().entries(planned_on.next(), parent.version())?;
+        let since = parent.dataset().entries_between(planned_on.next(), parent.version())?;
         if let Some(revert) = since.iter().find(|entry| entry.operation == Operation::Revert) {
             return conflict(format!(
                 "another run brought records of an older version back in {} meanwhile",
                 revert.version
             ));
         }
-        let salts = parent.entry().erasures.as_ref().map(Erasures::salt).transpose()?;
+        let salts = parent.entry().erasures.as_ref().map(Erasures::parse_salt).transpose()?;
         if salts.is_some_and(|salt| salt != self.salt) {
             return conflict("somebody else was erased meanwhile".to_owned());
         }
@@ -330,7 +331,7 @@ impl Erasure {
         Ok(())
     }
 
-    fn transaction(&self, parent: &Snapshot) -> Transaction<'static> {
+    fn to_transaction(&self, parent: &Snapshot) -> Transaction<'static> {
         let live = || self.rewrites.iter().filter(|rewrite| rewrite.live);
         Transaction {
             arguments: self.arguments.clone(),
@@ -341,10 +342,10 @@ impl Erasure {
         }
     }
 
-    fn entry(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Entry> {
+    fn build_entry(&self, draft: &Draft<'_>, parent: &Snapshot) -> Result<Entry> {
         let old = parent.entry();
         let version = old.version.next();
-        let moment = clock::moment(draft.dataset, Some(old))?;
+        let moment = clock::commit_moment(draft.dataset, Some(old))?;
         let committed_at = moment.committed_at;
         let removed: HashSet<&str> = draft.transaction.removes.iter().map(String::as_str).collect();
         let meta = |rewrite: &Rewrite| {
@@ -364,7 +365,7 @@ impl Erasure {
         } else {
             draft.run_lists(Some(parent), &removed, 0, version)?
         };
-        let replacements = Replacements::of_replaced(self.reindexed.iter().map(|one| &one.replaced));
+        let replacements = Replacements::from_replaced(self.reindexed.iter().map(|one| &one.replaced));
         Ok(Entry {
             format: FORMAT_VERSION,
             version,
@@ -380,10 +381,10 @@ impl Erasure {
             totals,
             shards,
             runs,
-            sources: replacements.lists(&old.sources)?,
-            segments: replacements.segments(&old.segments),
+            sources: replacements.current_lists(&old.sources)?,
+            segments: replacements.current_segments(&old.segments),
             places: old.places.iter().chain(&self.places).cloned().collect(),
-            erasures: Some(self.erasures(draft, old, version)?),
+            erasures: Some(self.updated_erasures(draft, old, version)?),
             root: None,
             ..old.clone()
         })
@@ -395,7 +396,7 @@ impl Erasure {
             self.rewrites.iter().map(|rewrite| (rewrite.was.path.as_str(), rewrite)).collect();
         let mut old: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
         let mut rows: Vec<Run> = Vec::new();
-        for run in parent.runs()?.all() {
+        for run in parent.run_table()?.as_slice() {
             match rewrites.contains_key(run.shard.as_str()) {
                 true => old.entry(&run.shard).or_default().push(run),
                 false => rows.push(run.clone()),
@@ -406,11 +407,11 @@ impl Erasure {
             rows.extend(replacement_runs(now, &old));
         }
         let mut lists = ListWriter::new(draft, "runs");
-        lists.add(&runs::batch(&rows)?)?;
-        lists.merged(u64::MAX)
+        lists.add_rows(&runs::to_batch(&rows)?)?;
+        lists.into_merged(u64::MAX)
     }
 
-    fn erasures(&self, draft: &Draft<'_>, old: &Entry, version: Version) -> Result<Erasures> {
+    fn updated_erasures(&self, draft: &Draft<'_>, old: &Entry, version: Version) -> Result<Erasures> {
         let mut erasures = old.erasures.clone().unwrap_or_else(|| Erasures::new(self.salt));
         erasures.count += 1;
         erasures.unfinished.push(self.unfinished.of_version(version));
@@ -429,11 +430,11 @@ impl Erasure {
             .collect();
         let with = |kind, lists: Vec<ListRef>, rows| -> Result<Vec<ListRef>> {
             let mut writer = ListWriter::new(draft, kind);
-            lists.into_iter().for_each(|list| writer.keep(list));
-            writer.add(&rows)?;
-            writer.merged(u64::MAX)
+            lists.into_iter().for_each(|list| writer.keep_list(list));
+            writer.add_rows(&rows)?;
+            writer.into_merged(u64::MAX)
         };
-        erasures.suppressed = with("suppressed", erasures.suppressed, suppress::batch(&suppressed)?)?;
+        erasures.suppressed = with("suppressed", erasures.suppressed, suppress::to_batch(&suppressed)?)?;
         erasures.tombstones = with("tombstones", erasures.tombstones, tombstone_batch(&tombstones)?)?;
         if self.all_versions {
             let row = |rewrite: &Rewrite| Rewritten {
@@ -459,7 +460,7 @@ impl Erasure {
 /// one record.
 fn replacement_runs<'a>(now: &'a NewShard, old: &'a [&Run]) -> impl Iterator<Item = Run> + 'a {
     now.runs.iter().flat_map(move |(first, records, ordinal)| {
-        let holds = move |run: &&&Run| now.scattered.is_some() || (run.first <= *first && *first < run.end());
+        let holds = move |run: &&&Run| now.scattered.is_some() || (run.first <= *first && *first < run.end_record());
         old.iter().filter(holds).map(move |was| Run {
             first: *first,
             records: *records,

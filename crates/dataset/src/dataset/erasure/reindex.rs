@@ -15,7 +15,7 @@ use crate::{
     dataset::{
         index::{self, BucketWriter, SegmentRef, WrittenBucket},
         log::{
-            erased::Replaced,
+            erased::ReplacedObject,
             snapshot::Dataset,
             sources::{self, SourceRow},
         },
@@ -37,20 +37,20 @@ const COPY_BYTES: usize = 1 << 20;
 /// A rewritten object, and the one it replaces.
 #[derive(Debug)]
 pub struct Reindexed {
-    pub(in crate::dataset) replaced: Replaced,
+    pub(in crate::dataset) replaced: ReplacedObject,
     /// Its objects, not yet published.
     pub staged: Vec<Staged>,
 }
 
 impl Reindexed {
     /// Returns the path of the replaced object.
-    pub fn was(&self) -> &str {
+    pub fn replaced_path(&self) -> &str {
         &self.replaced.was
     }
 
     /// Returns a copy without the unpublished objects.
     #[must_use]
-    pub fn again(&self) -> Self {
+    pub fn without_staged(&self) -> Self {
         Self { replaced: self.replaced.clone(), staged: Vec::new() }
     }
 
@@ -65,7 +65,7 @@ impl Reindexed {
 ///
 /// # Errors
 /// When a bucket is missing or damaged, or the store fails.
-pub fn reindex(
+pub fn rewrite_segment(
     dataset: &Dataset,
     segment: &SegmentRef,
     erased: &HashSet<u64>,
@@ -86,9 +86,10 @@ pub fn reindex(
         return Ok(None);
     }
     let pairs = segment.pairs.checked_sub(removed).ok_or_else(|| {
-        Error::integrity(format!("expected {} pairs in a segment, found more", segment.pairs)).at(segment.path.clone())
+        Error::integrity(format!("expected {} pairs in a segment, found more", segment.pairs))
+            .at_location(segment.path.clone())
     })?;
-    let mut replaced = Replaced {
+    let mut replaced = ReplacedObject {
         was: segment.path.clone(),
         was_buckets: segment.buckets,
         now: None,
@@ -111,7 +112,8 @@ pub fn reindex(
     let mut buckets: BTreeMap<u64, Staged> =
         rewritten.into_iter().map(|(bucket, written)| (bucket, written.staged)).collect();
     for bucket in untouched {
-        buckets.insert(bucket, copy(store.as_ref(), &segment.bucket(bucket)?, &made.bucket_path(bucket))?);
+        buckets
+            .insert(bucket, copy_bucket(store.as_ref(), &segment.sealed_bucket(bucket)?, &made.bucket_path(bucket))?);
     }
     replaced.seals = buckets.values().map(seal_of).collect::<Result<_>>()?;
     let staged = buckets.into_values().collect();
@@ -136,7 +138,7 @@ fn rewrite_bucket(
     }
     let mut written = BucketWriter::create(store.as_ref(), &made, bucket)?;
     let mut removed = 0;
-    for batch in table::read(store.as_ref(), &segment.bucket(bucket)?)? {
+    for batch in table::read(store.as_ref(), &segment.sealed_bucket(bucket)?)? {
         let mut kept = index::bucket_pairs(segment.hashes, &batch)?;
         kept.retain(|(_, record)| !erased.contains(&(segment.record_base + record)));
         removed += (batch.num_rows() - kept.len()) as u64;
@@ -149,16 +151,16 @@ fn rewrite_bucket(
 }
 
 /// Copies a bucket to another name; its seal is unchanged.
-fn copy(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
-    if let Some(linked) = store.link(&store.location().join(&from.path), to)? {
-        return Ok(linked.sealed(Some(from.seal)));
+fn copy_bucket(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
+    if let Some(linked) = store.link_object(&store.location().join(&from.path), to)? {
+        return Ok(linked.with_seal(Some(from.seal)));
     }
-    let (mut source, mut sink) = (store.read(&from.path)?, store.create(to)?);
+    let (mut source, mut sink) = (store.read(&from.path)?, store.create_sink(to)?);
     let mut buffer = vec![0; COPY_BYTES];
     loop {
         let n = source.read(&mut buffer)?;
         if n == 0 {
-            return Ok(sink.finish()?.sealed(Some(from.seal)));
+            return Ok(sink.finish()?.with_seal(Some(from.seal)));
         }
         sink.write_all(&buffer[..n])?;
     }
@@ -168,7 +170,7 @@ fn copy(store: &dyn Store, from: &Sealed, to: &str) -> Result<Staged> {
 ///
 /// # Errors
 /// When it cannot be read, or the store fails.
-pub fn relist(
+pub fn rewrite_source_list(
     dataset: &Dataset,
     list: &ListRef,
     gone: &HashSet<String>,
@@ -178,7 +180,7 @@ pub fn relist(
     let path = table_path(&format!("lists/{transaction}-e-sources-{number}"));
     let mut table = TableWriter::new(store.as_ref(), &path);
     let (mut pending, mut removed): (Vec<SourceRow>, u64) = (Vec::new(), 0);
-    let optional = sources::Optional::of(&table::columns_of(store, list)?);
+    let optional = sources::OptionalColumns::from_columns(&table::columns_of(store, list)?);
     sources::read(store, list, &mut |row| {
         if gone.contains(&row.uri) {
             removed += 1;
@@ -188,16 +190,16 @@ pub fn relist(
         if pending.len() < table::BATCH_ROWS {
             Ok(())
         } else {
-            table.add(&sources::batch(&std::mem::take(&mut pending), optional)?)
+            table.add_rows(&sources::to_batch(&std::mem::take(&mut pending), optional)?)
         }
     })?;
     if removed == 0 {
         return Ok(None);
     }
     if !pending.is_empty() {
-        table.add(&sources::batch(&pending, optional)?)?;
+        table.add_rows(&sources::to_batch(&pending, optional)?)?;
     }
-    let mut replaced = Replaced {
+    let mut replaced = ReplacedObject {
         was: list.path.clone(),
         was_buckets: 0,
         now: None,

@@ -35,7 +35,7 @@ use crate::{
             salt::{KeyedHash, Salt},
         },
         log::{private::pseudonymizer_of, snapshot::Snapshot},
-        table::{self, column, sealed::Sealed},
+        table::{self, sealed::Sealed, typed_column},
     },
     error::{Error, Result},
     id::Version,
@@ -86,7 +86,7 @@ impl SuppressedKind {
     ];
 
     /// Returns the kind under which the normal form of such an id is stored; `None` if the kind has no spellings.
-    pub fn similar(self) -> Option<Self> {
+    pub fn to_similar(self) -> Option<Self> {
         match self {
             Self::Id => Some(Self::SimilarId),
             Self::Record => Some(Self::SimilarRecord),
@@ -133,7 +133,7 @@ pub fn content_text(origin: &str, hash: u64) -> String {
 }
 
 /// Encodes rows for a list.
-pub(in crate::dataset) fn batch(rows: &[Suppressed]) -> Result<RecordBatch> {
+pub(in crate::dataset) fn to_batch(rows: &[Suppressed]) -> Result<RecordBatch> {
     let schema = Schema::new(vec![
         Field::new("hash", DataType::Binary, false),
         Field::new("kind", DataType::Utf8, false),
@@ -153,13 +153,14 @@ pub(in crate::dataset) fn batch(rows: &[Suppressed]) -> Result<RecordBatch> {
 
 /// Reads a list.
 pub(in crate::dataset) fn read(store: &dyn Store, list: &Sealed) -> Result<Vec<Suppressed>> {
-    let damaged = || Error::integrity("the list of erased ids is damaged").at(list.place(store));
+    let damaged = || Error::integrity("the list of erased ids is damaged").at_location(list.display_location(store));
     let mut out = Vec::new();
     for batch in table::read(store, list)? {
-        let (hashes, sources) = (column::<BinaryArray>(&batch, "hash")?, column::<BinaryArray>(&batch, "source")?);
-        let kinds: &StringArray = column(&batch, "kind")?;
+        let (hashes, sources) =
+            (typed_column::<BinaryArray>(&batch, "hash")?, typed_column::<BinaryArray>(&batch, "source")?);
+        let kinds: &StringArray = typed_column(&batch, "kind")?;
         let (versions, records) =
-            (column::<UInt64Array>(&batch, "version")?, column::<UInt64Array>(&batch, "records")?);
+            (typed_column::<UInt64Array>(&batch, "version")?, typed_column::<UInt64Array>(&batch, "records")?);
         for i in 0..batch.num_rows() {
             let kind = SuppressedKind::ALL.into_iter().find(|kind| kind.name() == kinds.value(i));
             out.push(Suppressed {
@@ -194,27 +195,28 @@ impl SuppressList {
     ///
     /// # Errors
     /// When it cannot be read, or ids are private and their key is not known.
-    pub fn of(snapshot: &Snapshot) -> Result<Option<Self>> {
-        let Some(list) = Self::of_stored(snapshot)? else { return Ok(None) };
+    pub fn from_snapshot(snapshot: &Snapshot) -> Result<Option<Self>> {
+        let Some(list) = Self::without_key(snapshot)? else { return Ok(None) };
         Ok(Some(Self { pseudonymizer: pseudonymizer_of(snapshot)?, ..list }))
     }
 
-    /// Like [`of`](Self::of) without the key of private ids: only [stored ids](Self::has_stored) can be checked.
+    /// Like [`from_snapshot`](Self::from_snapshot) without the key of private ids: only [stored ids](Self::has_stored)
+    /// can be checked.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn of_stored(snapshot: &Snapshot) -> Result<Option<Self>> {
+    pub fn without_key(snapshot: &Snapshot) -> Result<Option<Self>> {
         let Some(erasures) = &snapshot.entry().erasures else { return Ok(None) };
         let store = snapshot.dataset().store().as_ref();
         let mut list = Self {
-            salt: erasures.salt()?,
+            salt: erasures.parse_salt()?,
             rows: HashMap::new(),
             sources: Default::default(),
             pseudonymizer: None,
             private: snapshot.entry().settings.private.is_some(),
         };
         for list_ref in &erasures.suppressed {
-            for row in read(store, &list_ref.sealed())? {
+            for row in read(store, &list_ref.as_sealed())? {
                 list.sources.extend(row.source);
                 // If a text was erased twice, the first erasure counts.
                 list.rows.entry((row.hash, row.kind)).or_insert(row);
@@ -228,13 +230,13 @@ impl SuppressList {
     }
 
     /// Returns an id in the form that is hashed.
-    fn id<'t>(&self, id: &'t str) -> Cow<'t, str> {
-        self.pseudonymizer.as_ref().map_or(Cow::Borrowed(id), |pseudonymizer| Cow::Owned(pseudonymizer.token(id)))
+    fn hashed_form<'t>(&self, id: &'t str) -> Cow<'t, str> {
+        self.pseudonymizer.as_ref().map_or(Cow::Borrowed(id), |pseudonymizer| Cow::Owned(pseudonymizer.id_token(id)))
     }
 
     /// Whether records with this record id or subject id are blocked.
     pub fn has_id(&self, kind: IdKind, id: &str) -> bool {
-        self.has_text(kind, &self.id(id))
+        self.has_text(kind, &self.hashed_form(id))
     }
 
     /// Like [`has_id`](Self::has_id), for an id as stored in sidecars.
@@ -261,24 +263,26 @@ impl SuppressList {
             IdKind::Record => SuppressedKind::SimilarRecord,
             IdKind::Subject => SuppressedKind::SimilarSubject,
         };
-        self.has_any(&self.id(&normal_form(id)), &[SuppressedKind::SimilarId, own])
+        self.has_any(&self.hashed_form(&normal_form(id)), &[SuppressedKind::SimilarId, own])
     }
 
     /// Whether a text is an erased id of any kind.
     pub fn has_name(&self, text: &str) -> bool {
-        self.has_any(&self.id(text), &[SuppressedKind::Id, SuppressedKind::Record, SuppressedKind::Subject])
+        self.has_any(&self.hashed_form(text), &[SuppressedKind::Id, SuppressedKind::Record, SuppressedKind::Subject])
     }
 
     /// Whether a source, given by its URI, is blocked as a whole.
     pub fn has_source(&self, uri: &str) -> bool {
-        let uri = self.pseudonymizer.as_ref().map_or(Cow::Borrowed(uri), |pseudonymizer| pseudonymizer.uri(uri));
+        let uri = self.pseudonymizer.as_ref().map_or(Cow::Borrowed(uri), |pseudonymizer| pseudonymizer.stored_uri(uri));
         self.get(&uri, SuppressedKind::Source).is_some()
     }
 
     /// Whether any record of a source was erased by its origin.
     pub fn has_origins_in(&self, source: &str) -> bool {
         let pseudonymized = |source| {
-            self.pseudonymizer.as_ref().map_or(Cow::Borrowed(source), |pseudonymizer| pseudonymizer.source(source))
+            self.pseudonymizer
+                .as_ref()
+                .map_or(Cow::Borrowed(source), |pseudonymizer| pseudonymizer.stored_source(source))
         };
         !self.sources.is_empty() && self.sources.contains(&self.salt.hash(&pseudonymized(source)))
     }
@@ -286,7 +290,7 @@ impl SuppressList {
     /// Whether the record with this origin is blocked, given its content hash if that is comparable, which is one of
     /// the record's bytes.
     pub fn has_origin(&self, origin: &str, content: Option<NonZeroU64>) -> bool {
-        let pseudonymized = self.pseudonymizer.as_ref().and_then(|pseudonymizer| pseudonymizer.origin(origin));
+        let pseudonymized = self.pseudonymizer.as_ref().and_then(|pseudonymizer| pseudonymizer.stored_origin(origin));
         let origin = pseudonymized.as_deref().unwrap_or(origin);
         if self.has_any(origin, &[SuppressedKind::Origin]) {
             return true;
@@ -296,22 +300,22 @@ impl SuppressList {
             None => is_meant,
             Some(hash) => {
                 let hash = hash.get();
-                let stored = self.pseudonymizer.as_ref().map_or(hash, |pseudonymizer| pseudonymizer.content(hash));
+                let stored = self.pseudonymizer.as_ref().map_or(hash, |pseudonymizer| pseudonymizer.content_hash(hash));
                 self.has_any(&content_text(origin, stored), &[SuppressedKind::Content])
             }
         }
     }
 
     /// Returns the version that erased an id, and the number of records that had it.
-    pub fn find(&self, id: &str) -> Option<(Version, u64)> {
+    pub fn find_erased(&self, id: &str) -> Option<(Version, u64)> {
         use SuppressedKind::{Id, Origin, Place, Record, Subject, Was};
         self.find_as(id, &[Id, Record, Subject, Origin, Place, Was])
     }
 
-    /// Like [`find`](Self::find), for ids erased as one of some kinds.
+    /// Like [`find_erased`](Self::find_erased), for ids erased as one of some kinds.
     pub fn find_as(&self, id: &str, kinds: &[SuppressedKind]) -> Option<(Version, u64)> {
-        let pseudonymized = self.pseudonymizer.as_ref().and_then(|pseudonymizer| pseudonymizer.origin(id));
-        let hashes = [self.salt.hash(&self.id(id)), self.salt.hash(pseudonymized.as_deref().unwrap_or(id))];
+        let pseudonymized = self.pseudonymizer.as_ref().and_then(|pseudonymizer| pseudonymizer.stored_origin(id));
+        let hashes = [self.salt.hash(&self.hashed_form(id)), self.salt.hash(pseudonymized.as_deref().unwrap_or(id))];
         let mut all = kinds.iter().flat_map(|kind| hashes.map(|hash| (hash, *kind)));
         let found = all.find_map(|key| self.rows.get(&key))?;
         Some((found.version, found.records))
@@ -326,10 +330,10 @@ mod tests {
     #[test]
     fn salts_round_trip_as_text_and_differ() {
         let salt = Salt::fresh();
-        assert_eq!(Salt::decode(&salt.encode()).unwrap(), salt);
+        assert_eq!(Salt::from_hex(&salt.hex_text()).unwrap(), salt);
         assert_ne!(Salt::fresh(), salt);
         for wrong in ["", "00", &"g".repeat(64), &"é".repeat(32)] {
-            assert!(Salt::decode(wrong).is_err(), "{wrong}");
+            assert!(Salt::from_hex(wrong).is_err(), "{wrong}");
         }
     }
 }

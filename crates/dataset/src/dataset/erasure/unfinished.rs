@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    codec::hex::{from_hex, hash_or_none, hex},
+    codec::hex::{from_hex, hash_or_none, to_hex},
     dataset::{
         ids::salt::{KeyedHash, Salt},
         index::SegmentRef,
@@ -49,11 +49,11 @@ const PIECE: usize = 256 << 10;
 
 /// The work left.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct ErasureOrder {
     /// Objects that the commit replaces.
     pub delete: Vec<PendingDeletion>,
     /// Words that lines of rejects must not contain; empty if rejects stay as they are.
-    pub words: Vec<Word>,
+    pub words: Vec<HashedText>,
     /// The receipt, without facts known only at the end.
     pub receipt: Value,
 }
@@ -71,7 +71,7 @@ pub struct PendingDeletion {
 
 /// A text that is known only by its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Word {
+pub struct HashedText {
     /// Length of the text.
     pub bytes: usize,
     /// HMAC-SHA-256 of the text under the salt of the dataset.
@@ -83,10 +83,10 @@ pub struct Word {
 mod keyed_hash {
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-    use super::{KeyedHash, from_hex, hex};
+    use super::{KeyedHash, from_hex, to_hex};
 
     pub(in crate::dataset) fn serialize<S: Serializer>(hash: &KeyedHash, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&hex(hash))
+        serializer.serialize_str(&to_hex(hash))
     }
 
     pub(in crate::dataset) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<KeyedHash, D::Error> {
@@ -96,24 +96,24 @@ mod keyed_hash {
     }
 }
 
-impl Word {
+impl HashedText {
     /// Hashes a text.
-    pub fn of(salt: &Salt, text: &str) -> Self {
+    pub fn from_text(salt: &Salt, text: &str) -> Self {
         Self { bytes: text.len(), hmac_sha256: salt.hash(text) }
     }
 }
 
-impl Order {
+impl ErasureOrder {
     /// Stores the order durably for the entry that will name it; `number` distinguishes the orders of one run.
     ///
     /// # Errors
     /// When the store fails.
     pub fn write(&self, dataset: &Dataset, transaction: &TransactionId, number: usize) -> Result<Unfinished> {
         let mut bytes =
-            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("encoding an order failed").cause(e))?;
+            serde_json::to_vec_pretty(self).map_err(|e| Error::internal("encoding an order failed").with_cause(e))?;
         bytes.push(b'\n');
         let order = system_path(&format!("erasures/{transaction}-{number}.json"));
-        let blake3 = hex(blake3::hash(&bytes).as_bytes());
+        let blake3 = to_hex(blake3::hash(&bytes).as_bytes());
         dataset.store().put_if_absent(&order, Bytes::from(bytes))?;
         Ok(Unfinished { version: Version(0), transaction: transaction.clone(), order, blake3 })
     }
@@ -124,19 +124,20 @@ impl Unfinished {
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it does not match the entry; if the store fails.
-    pub fn order(&self, dataset: &Dataset) -> Result<Order> {
+    pub fn read_order(&self, dataset: &Dataset) -> Result<ErasureOrder> {
         let place = || dataset.store().location().join(&self.order).to_string();
-        let missing = || Error::integrity("the order of an erasure's remaining work is missing").at(place());
+        let missing = || Error::integrity("the order of an erasure's remaining work is missing").at_location(place());
         let bytes = dataset.store().get(&self.order)?.ok_or_else(missing)?;
-        if hex(blake3::hash(&bytes).as_bytes()) != self.blake3 {
+        if to_hex(blake3::hash(&bytes).as_bytes()) != self.blake3 {
             return Err(Error::integrity(
                 "the order of an erasure's remaining work does not match the checksum in the log",
             )
-            .at(place())
-            .hint("nothing was deleted"));
+            .at_location(place())
+            .with_hint("nothing was deleted"));
         }
-        serde_json::from_slice(&bytes)
-            .map_err(|e| Error::integrity("the order of an erasure's remaining work is damaged").at(place()).cause(e))
+        serde_json::from_slice(&bytes).map_err(|e| {
+            Error::integrity("the order of an erasure's remaining work is damaged").at_location(place()).with_cause(e)
+        })
     }
 }
 
@@ -172,7 +173,7 @@ impl PendingDeletion {
                     hasher.update(&piece[..n]);
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(Error::from(e).at(store.location().join(&self.path).to_string())),
+                Err(e) => return Err(Error::from(e).at_location(store.location().join(&self.path).to_string())),
             }
         }
     }
@@ -186,7 +187,7 @@ fn objects_of(shard: &ShardMeta) -> Vec<PendingDeletion> {
     let path = shard.path.as_str();
     if is_shard_name(path) {
         out.push(own(path.to_owned()));
-        out.extend(IndexKind::ALL.iter().filter_map(|kind| kind.beside(path)).map(own));
+        out.extend(IndexKind::ALL.iter().filter_map(|kind| kind.sidecar_path(path)).map(own));
     } else {
         out.push(PendingDeletion { path: path.to_owned(), blake3: Some(shard.checksum) });
     }
@@ -228,7 +229,7 @@ fn pending_deletions(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
     let mut pending = Vec::new();
     for unfinished in newest.entry().erasures.iter().flat_map(|erasures| &erasures.unfinished) {
         if !unfinished.is_finished(dataset.store().as_ref())? {
-            pending.extend(unfinished.order(dataset)?.delete);
+            pending.extend(unfinished.read_order(dataset)?.delete);
         }
     }
     without_used(newest, pending)
@@ -240,36 +241,36 @@ fn pending_deletions(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
 /// When the log or a list cannot be read.
 pub fn without_used(newest: &Snapshot, mut pending: Vec<PendingDeletion>) -> Result<Vec<PendingDeletion>> {
     if !pending.is_empty() {
-        let used = used(newest)?;
+        let used = used_paths(newest)?;
         pending.retain(|object| !used.contains(&object.path));
     }
     Ok(pending)
 }
 
 /// Returns the objects of readable versions.
-fn used(newest: &Snapshot) -> Result<HashSet<String>> {
+fn used_paths(newest: &Snapshot) -> Result<HashSet<String>> {
     let (dataset, entry) = (newest.dataset(), newest.entry());
-    let replacements = Replacements::of(dataset.store().as_ref(), entry)?;
+    let replacements = Replacements::from_entry(dataset.store().as_ref(), entry)?;
     let mapped_before = entry.erasures.as_ref().map_or(Version(0), |erasures| erasures.rewrote_before);
-    let mut readable: Vec<Entry> = dataset.entries(Version(entry.readable_from.0.max(1)), newest.version())?;
+    let mut readable: Vec<Entry> = dataset.entries_between(Version(entry.readable_from.0.max(1)), newest.version())?;
     for version in newest.tags().values().filter(|version| **version < newest.readable_from()) {
-        readable.push(dataset.entry(*version)?);
+        readable.push(dataset.read_entry(*version)?);
     }
     let mut out: HashSet<String> = HashSet::new();
     let mut lists: HashMap<(String, bool), Sealed> = HashMap::new();
     for old in readable {
         let mapped = old.version < mapped_before;
         let (segments, sources) = match mapped {
-            true => (replacements.segments(&old.segments), replacements.lists(&old.sources)?),
+            true => (replacements.current_segments(&old.segments), replacements.current_lists(&old.sources)?),
             false => (old.segments, old.sources),
         };
         out.extend(segments.iter().flat_map(|segment| segment.bucket_paths().collect::<Vec<_>>()));
         out.extend(sources.into_iter().map(|list| list.path));
-        lists.extend(old.shards.iter().map(|list| ((list.path.clone(), mapped), list.sealed())));
+        lists.extend(old.shards.iter().map(|list| ((list.path.clone(), mapped), list.as_sealed())));
     }
     let lists: Vec<((String, bool), Sealed)> = lists.into_iter().collect();
-    shards::each_list(dataset.cache(), &lists, &mut |((_, mapped), _), shards| {
-        let now = |shard| if *mapped { replacements.shard(shard) } else { Some(shard) };
+    shards::each_list(dataset.log_cache(), &lists, &mut |((_, mapped), _), shards| {
+        let now = |shard| if *mapped { replacements.current_shard(shard) } else { Some(shard) };
         let now = shards?.into_iter().filter_map(now);
         out.extend(now.flat_map(|shard| objects_of(&shard)).map(|object| object.path));
         Ok(())
@@ -283,12 +284,12 @@ fn used(newest: &Snapshot) -> Result<HashSet<String>> {
 ///
 /// # Errors
 /// If the log or a list cannot be read, or the store fails. Names that cannot be listed are never shardify's.
-pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
+pub fn find_leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
     if newest.entry().erasures.as_ref().is_none_or(|erasures| erasures.rewrote_before.0 == 0) {
         return Ok(Vec::new());
     }
     let mut paths = Vec::new();
-    newest.dataset().store().walk("", &mut |listed| {
+    newest.dataset().store().walk_folder("", &mut |listed| {
         if let Listed::Object(facts) = listed {
             paths.push(facts.path);
         }
@@ -297,14 +298,14 @@ pub fn leftovers(newest: &Snapshot) -> Result<Vec<PendingDeletion>> {
     leftovers_among(newest, paths.iter().map(String::as_str))
 }
 
-/// Like [`leftovers`], among objects that were listed.
+/// Like [`find_leftovers`], among objects that were listed.
 ///
 /// # Errors
-/// As [`leftovers`].
+/// As [`find_leftovers`].
 pub fn leftovers_among<'a>(newest: &Snapshot, listed: impl Iterator<Item = &'a str>) -> Result<Vec<PendingDeletion>> {
     let dataset = newest.dataset();
-    let replacements = Replacements::of(dataset.store().as_ref(), newest.entry())?;
-    let gone = replacements.gone();
+    let replacements = Replacements::from_entry(dataset.store().as_ref(), newest.entry())?;
+    let gone = replacements.gone_objects();
     let pending: HashMap<String, PendingDeletion> =
         pending_deletions(newest)?.into_iter().map(|object| (object.path.clone(), object)).collect();
     let mut found = Vec::new();
@@ -342,29 +343,29 @@ mod tests {
     use crate::{dataset::table::paths::receipt_path, storage::RemoteStore};
 
     fn dataset() -> Dataset {
-        Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
+        Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()))
     }
 
     #[test]
     fn an_order_is_believed_only_if_it_has_the_checksum_that_the_log_has() {
         let (dataset, salt) = (dataset(), Salt::fresh());
-        let order = Order {
+        let order = ErasureOrder {
             delete: vec![
                 PendingDeletion { path: "a.tar".into(), blake3: Some([7; 32]) },
                 PendingDeletion { path: "_shardify/lists/x".into(), blake3: None },
             ],
-            words: vec![Word::of(&salt, "PAT-1")],
+            words: vec![HashedText::from_text(&salt, "PAT-1")],
             receipt: serde_json::json!({ "records_erased": 3 }),
         };
         let unfinished = order.write(&dataset, &TransactionId::fresh(), 0).unwrap();
-        assert_eq!(unfinished.order(&dataset).unwrap(), order);
+        assert_eq!(unfinished.read_order(&dataset).unwrap(), order);
         let text = dataset.store().get(&unfinished.order).unwrap().unwrap();
         assert!(!String::from_utf8_lossy(&text).contains("PAT-1"));
         let changed = String::from_utf8_lossy(&text).replace("a.tar", "b.tar");
         dataset.store().put(&unfinished.order, changed.into()).unwrap();
-        assert!(unfinished.order(&dataset).unwrap_err().to_string().contains("checksum"));
+        assert!(unfinished.read_order(&dataset).unwrap_err().to_string().contains("checksum"));
         dataset.store().delete(&unfinished.order).unwrap();
-        assert!(unfinished.order(&dataset).unwrap_err().to_string().contains("missing"));
+        assert!(unfinished.read_order(&dataset).unwrap_err().to_string().contains("missing"));
         assert!(!unfinished.is_finished(dataset.store().as_ref()).unwrap());
         dataset.store().put(&receipt_path(&unfinished.transaction), "{}".into()).unwrap();
         assert!(unfinished.is_finished(dataset.store().as_ref()).unwrap());
@@ -385,7 +386,7 @@ mod tests {
     }
 
     fn shard(path: &str) -> ShardMeta {
-        ShardMeta { path: path.into(), checksum: [1; 32], ..ShardMeta::nothing() }
+        ShardMeta { path: path.into(), checksum: [1; 32], ..ShardMeta::placeholder() }
     }
 
     #[test]

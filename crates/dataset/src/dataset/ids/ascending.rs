@@ -56,7 +56,7 @@ pub(in crate::dataset) enum Form {
 
 impl Ascending {
     /// Takes ids if they ascend; `None` if not, if one is missing, or if there are none.
-    pub(in crate::dataset) fn of(texts: &StringArray) -> Option<Self> {
+    pub(in crate::dataset) fn from_texts(texts: &StringArray) -> Option<Self> {
         if texts.is_empty() || texts.null_count() > 0 {
             return None;
         }
@@ -82,17 +82,17 @@ impl Ascending {
         }
         let rows = self.len();
         let encoded = Self { form: Form::Encoded(chunks), ..self };
-        (encoded.len() == rows && encoded.bytes() <= rows * usize::from(width.bytes())).then_some(encoded)
+        (encoded.len() == rows && encoded.memory_bytes() <= rows * usize::from(width.byte_count())).then_some(encoded)
     }
 
     /// Encodes the ids if they are many; `None` if hashes of this width would take less.
     ///
     /// # Errors
     /// If an id is longer than Parquet allows.
-    pub(in crate::dataset) fn packed(self, width: HashWidth) -> Result<Option<Self>> {
+    pub(in crate::dataset) fn into_encoded(self, width: HashWidth) -> Result<Option<Self>> {
         match &self.form {
             Form::Texts(texts) if texts.len() >= LEAST_GROUP_ROWS => {
-                let chunks = vec![encode(texts)?];
+                let chunks = vec![encode_ids(texts)?];
                 Ok(self.encoded_as(chunks, width))
             }
             _ => Ok(Some(self)),
@@ -103,12 +103,12 @@ impl Ascending {
     pub(in crate::dataset) fn len(&self) -> usize {
         match &self.form {
             Form::Texts(texts) => texts.len(),
-            Form::Encoded(chunks) => chunks.iter().map(Chunk::rows).sum(),
+            Form::Encoded(chunks) => chunks.iter().map(Chunk::row_count).sum(),
         }
     }
 
     /// Bytes in memory.
-    pub(in crate::dataset) fn bytes(&self) -> usize {
+    pub(in crate::dataset) fn memory_bytes(&self) -> usize {
         match &self.form {
             Form::Texts(texts) => text_bytes(texts),
             Form::Encoded(chunks) => chunks.iter().map(|chunk| chunk.bytes.len()).sum(),
@@ -116,17 +116,17 @@ impl Ascending {
     }
 
     /// Number of ids that equal the one before.
-    pub(in crate::dataset) fn repeated(&self) -> u64 {
+    pub(in crate::dataset) fn repeated_count(&self) -> u64 {
         self.repeated
     }
 
     /// The first id.
-    pub(in crate::dataset) fn first(&self) -> &str {
+    pub(in crate::dataset) fn first_id(&self) -> &str {
         &self.first
     }
 
     /// The last id.
-    pub(in crate::dataset) fn last(&self) -> &str {
+    pub(in crate::dataset) fn last_id(&self) -> &str {
         &self.last
     }
 
@@ -144,13 +144,13 @@ pub(in crate::dataset) fn text_bytes(texts: &StringArray) -> usize {
 }
 
 /// Encodes ids as the column of a row group.
-pub(in crate::dataset) fn encode(texts: &StringArray) -> Result<Chunk> {
-    let columns = table::describe(&Schema::new(vec![field()]))?;
-    chunks::encode(&columns.column(0), texts.len(), &Values::Texts(texts))
+pub(in crate::dataset) fn encode_ids(texts: &StringArray) -> Result<Chunk> {
+    let columns = table::parquet_schema(&Schema::new(vec![id_field()]))?;
+    chunks::encode_chunk(&columns.column(0), texts.len(), &Values::Texts(texts))
 }
 
 /// The column of a segment that has the ids. By its type values may be missing, as in sidecars, but none is.
-pub(in crate::dataset) fn field() -> Field {
+pub(in crate::dataset) fn id_field() -> Field {
     Field::new("id", DataType::Utf8, true)
 }
 
@@ -168,10 +168,10 @@ mod tests {
         for ids in
             [vec!["one"], vec!["", "\u{0}", "\u{7f}", "\u{80}"], vec!["a", "a", "b", "b\u{e4}", "b\u{e5}", "\u{1f600}"]]
         {
-            let taken = Ascending::of(&ids.iter().map(Some).collect()).unwrap();
-            assert_eq!((taken.len(), taken.first(), taken.last()), (ids.len(), ids[0], ids[ids.len() - 1]));
+            let taken = Ascending::from_texts(&ids.iter().map(Some).collect()).unwrap();
+            assert_eq!((taken.len(), taken.first_id(), taken.last_id()), (ids.len(), ids[0], ids[ids.len() - 1]));
         }
-        let taken = |ids: &[Option<&str>]| Ascending::of(&StringArray::from(ids.to_vec())).is_some();
+        let taken = |ids: &[Option<&str>]| Ascending::from_texts(&StringArray::from(ids.to_vec())).is_some();
         assert!(!taken(&[]));
         assert!(!taken(&[Some("a"), None]));
         assert!(!taken(&[Some("b"), Some("a")]));
@@ -181,28 +181,38 @@ mod tests {
 
     #[test]
     fn many_are_encoded_unless_hashes_take_less() {
-        let few = Ascending::of(&texts(LEAST_GROUP_ROWS - 1)).unwrap().packed(HashWidth::Eight).unwrap().unwrap();
-        assert!(matches!(few.form(), Form::Texts(_)) && few.bytes() > 12 * few.len());
-        let many = Ascending::of(&texts(LEAST_GROUP_ROWS)).unwrap().packed(HashWidth::Eight).unwrap().unwrap();
-        assert!(matches!(many.form(), Form::Encoded(_)) && many.bytes() < many.len());
-        assert_eq!((many.len(), many.first(), many.last()), (LEAST_GROUP_ROWS, "P0000000", "P0032767"));
+        let few = Ascending::from_texts(&texts(LEAST_GROUP_ROWS - 1))
+            .unwrap()
+            .into_encoded(HashWidth::Eight)
+            .unwrap()
+            .unwrap();
+        assert!(matches!(few.form(), Form::Texts(_)) && few.memory_bytes() > 12 * few.len());
+        let many =
+            Ascending::from_texts(&texts(LEAST_GROUP_ROWS)).unwrap().into_encoded(HashWidth::Eight).unwrap().unwrap();
+        assert!(matches!(many.form(), Form::Encoded(_)) && many.memory_bytes() < many.len());
+        assert_eq!((many.len(), many.first_id(), many.last_id()), (LEAST_GROUP_ROWS, "P0000000", "P0032767"));
         let random: StringArray = (0..40_000_u64)
             .map(|n| Some(format!("{n:05}{:032x}", u128::from(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 60)))
             .collect();
-        assert!(Ascending::of(&random).unwrap().packed(HashWidth::Eight).unwrap().is_none());
+        assert!(Ascending::from_texts(&random).unwrap().into_encoded(HashWidth::Eight).unwrap().is_none());
         // Some five random bytes each, and what tells them apart.
         let between: StringArray = (0..40_000_u64)
             .map(|n| Some(format!("{n:05}{:010x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24)))
             .collect();
-        let packed = |width| Ascending::of(&between).unwrap().packed(width).unwrap().is_some();
+        let packed = |width| Ascending::from_texts(&between).unwrap().into_encoded(width).unwrap().is_some();
         assert_eq!((packed(HashWidth::Eight), packed(HashWidth::Five)), (true, false));
         // Few stay as they are, for their own column would be large; chunks of other rows are never taken for these.
-        let chunk = encode(&texts(LEAST_GROUP_ROWS)).unwrap();
-        let few =
-            Ascending::of(&texts(10)).unwrap().encoded_as(vec![encode(&texts(10)).unwrap()], HashWidth::Eight).unwrap();
+        let chunk = encode_ids(&texts(LEAST_GROUP_ROWS)).unwrap();
+        let few = Ascending::from_texts(&texts(10))
+            .unwrap()
+            .encoded_as(vec![encode_ids(&texts(10)).unwrap()], HashWidth::Eight)
+            .unwrap();
         assert!(matches!(few.form(), Form::Texts(_)));
         assert!(
-            Ascending::of(&texts(LEAST_GROUP_ROWS + 1)).unwrap().encoded_as(vec![chunk], HashWidth::Eight).is_none()
+            Ascending::from_texts(&texts(LEAST_GROUP_ROWS + 1))
+                .unwrap()
+                .encoded_as(vec![chunk], HashWidth::Eight)
+                .is_none()
         );
     }
 }

@@ -85,21 +85,21 @@ impl IdColumn {
     ///
     /// # Errors
     /// If the result is larger than an array can be.
-    pub fn join(parts: &[StringArray]) -> error::Result<Self> {
-        Ok(Self::from(concat(parts)?).grouped())
+    pub fn join_parts(parts: &[StringArray]) -> error::Result<Self> {
+        Ok(Self::from(concat_arrays(parts)?).with_repeats())
     }
 
     /// Concatenates columns whose repeats are known; `known` describes them as a whole.
     ///
     /// # Errors
-    /// Like [`Self::join`].
+    /// Like [`Self::join_parts`].
     pub fn join_known(parts: &[StringArray], known: parquet::Repeats) -> error::Result<Self> {
-        let texts = concat(parts)?;
+        let texts = concat_arrays(parts)?;
         // Repeats that do not match the texts would produce wrong ids.
         let fits = known.keys.len() == texts.len()
             && known.firsts.iter().all(|row| (*row as usize) < texts.len() && texts.is_valid(*row as usize));
         if !fits || known.firsts.len() * 10 > texts.len() * 9 {
-            return Ok(Self::from(texts).grouped());
+            return Ok(Self::from(texts).with_repeats());
         }
         Ok(Self { repeats: Repeats::Known { keys: known.keys, firsts: known.firsts }, ..Self::from(texts) })
     }
@@ -110,7 +110,8 @@ impl IdColumn {
         // Columns of other rows would give wrong ids.
         let nulls = |chunk: &Chunk| chunk.close.metadata.statistics().and_then(Statistics::null_count_opt);
         let fits = |chunk: &Chunk| {
-            chunk.rows() == self.texts.len() && nulls(chunk).is_none_or(|nulls| nulls == self.texts.null_count() as u64)
+            chunk.row_count() == self.texts.len()
+                && nulls(chunk).is_none_or(|nulls| nulls == self.texts.null_count() as u64)
         };
         Self { encoded: encoded.map(Chunk::from).filter(fits), ..self }
     }
@@ -126,25 +127,28 @@ impl IdColumn {
     }
 
     /// Returns the hash of each row that has an id; hashes of the other rows are arbitrary.
-    pub fn hashes(&self) -> IdHashes {
+    pub fn to_hashes(&self) -> IdHashes {
         self.for_index(HashWidth::Eight, true)
     }
 
     /// Returns the ids for an index whose hashes have this width. If it has no proofs, ids that ascend are hashed only
     /// if that turns out to be necessary, unless it is known already (`eager`).
     pub fn for_index(&self, width: HashWidth, eager: bool) -> IdHashes {
-        let ascending = if self.private { None } else { Ascending::of(&self.texts) };
+        let ascending = if self.private { None } else { Ascending::from_texts(&self.texts) };
         let known = match ascending {
-            Some(_) if !eager && !width.has_proofs() => Known::Texts(self.texts.clone()),
-            _ => self.hashed(),
+            Some(_) if !eager && !width.has_proofs() => KnownHashes::Texts(self.texts.clone()),
+            _ => self.known_hashes(),
         };
         IdHashes { known, ascending, width }
     }
 
-    fn hashed(&self) -> Known {
+    fn known_hashes(&self) -> KnownHashes {
         let valid = self.texts.nulls().cloned();
         if self.private {
-            return Known::Hashes(self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect(), valid);
+            return KnownHashes::Hashes(
+                self.texts.iter().map(|id| id.map_or(IdHash(0), IdHash::of_token)).collect(),
+                valid,
+            );
         }
         let hashes = match &self.repeats {
             Repeats::Known { keys, firsts } => {
@@ -158,20 +162,20 @@ impl IdColumn {
                 ids.map(|id| id.and_then(|_| known.next()).unwrap_or(IdHash(0))).collect()
             }
         };
-        Known::Hashes(hashes, valid)
+        KnownHashes::Hashes(hashes, valid)
     }
 
     /// Returns the ids as a dataset with private ids stores them; each distinct text is converted once.
     ///
     /// # Errors
     /// If an id cannot be sealed.
-    pub fn pseudonymized(&self, pseudonymizer: &Pseudonymizer) -> error::Result<Self> {
+    pub fn to_pseudonymized(&self, pseudonymizer: &Pseudonymizer) -> error::Result<Self> {
         let mut out = StringBuilder::with_capacity(self.texts.len(), TOKEN_BYTES * self.texts.len());
         let mut one = String::new();
         let mut known = Vec::new();
         if let Repeats::Known { firsts, .. } = &self.repeats {
             for row in firsts {
-                pseudonymizer.id(self.texts.value(*row as usize), &mut one)?;
+                pseudonymizer.encode_id(self.texts.value(*row as usize), &mut one)?;
                 known.push(one.clone());
             }
         }
@@ -182,7 +186,7 @@ impl IdColumn {
                     out.append_value(known.get(keys[row] as usize).map_or("", String::as_str));
                 }
                 _ => {
-                    pseudonymizer.id(self.texts.value(row), &mut one)?;
+                    pseudonymizer.encode_id(self.texts.value(row), &mut one)?;
                     out.append_value(&one);
                 }
             }
@@ -193,16 +197,16 @@ impl IdColumn {
 
     /// Looks for repeated texts.
     #[must_use]
-    pub(in crate::dataset) fn grouped(self) -> Self {
+    pub(in crate::dataset) fn with_repeats(self) -> Self {
         let repeats = match self.repeats {
-            Repeats::Unknown => group(&self.texts),
+            Repeats::Unknown => group_repeats(&self.texts),
             known => known,
         };
         Self { repeats, ..self }
     }
 
     /// Returns the texts of some rows in their most compact form.
-    pub(in crate::dataset) fn part(&self, first: usize, rows: usize) -> Texts<'_> {
+    pub(in crate::dataset) fn compact_texts(&self, first: usize, rows: usize) -> Texts<'_> {
         if let Some(encoded) = self.encoded.as_ref().filter(|_| rows == self.texts.len()) {
             return Texts::Encoded(encoded);
         }
@@ -231,7 +235,7 @@ impl IdColumn {
 }
 
 /// Concatenates arrays.
-fn concat(parts: &[StringArray]) -> error::Result<StringArray> {
+fn concat_arrays(parts: &[StringArray]) -> error::Result<StringArray> {
     if let [one] = parts {
         return Ok(one.clone());
     }
@@ -239,10 +243,10 @@ fn concat(parts: &[StringArray]) -> error::Result<StringArray> {
     Ok(StringArray::from(arrow::compute::concat(&parts)?.to_data()))
 }
 
-/// Computes [`IdHash::of`] of many texts at once.
+/// Computes [`IdHash::from_id`] of many texts at once.
 fn hash_all<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<IdHash> {
     let mut heads = Vec::new();
-    sha256::heads(ids.map(str::as_bytes), &mut heads);
+    sha256::sha256_heads(ids.map(str::as_bytes), &mut heads);
     heads.into_iter().map(IdHash).collect()
 }
 
@@ -253,7 +257,7 @@ fn hash_texts(ids: &StringArray) -> Vec<IdHash> {
 /// Ids of consecutive records as the id index needs them.
 #[derive(Debug, Clone, Default)]
 pub struct IdHashes {
-    known: Known,
+    known: KnownHashes,
     /// The ids themselves if all records have one, none is private, they ascend, and they take less than hashes.
     ascending: Option<Ascending>,
     width: HashWidth,
@@ -261,14 +265,14 @@ pub struct IdHashes {
 
 /// What is known of the hashes of ids.
 #[derive(Debug, Clone)]
-enum Known {
+enum KnownHashes {
     /// A hash for each record, arbitrary for records without an id.
     Hashes(Vec<IdHash>, Option<NullBuffer>),
     /// Nothing; all records have an id.
     Texts(StringArray),
 }
 
-impl Default for Known {
+impl Default for KnownHashes {
     fn default() -> Self {
         Self::Hashes(Vec::new(), None)
     }
@@ -276,28 +280,28 @@ impl Default for Known {
 
 impl IdHashes {
     /// Returns the number of records if all of them have an id.
-    pub(in crate::dataset) fn complete(&self) -> Option<usize> {
+    pub(in crate::dataset) fn len_if_complete(&self) -> Option<usize> {
         match &self.known {
-            Known::Texts(texts) => Some(texts.len()),
-            Known::Hashes(hashes, valid) => {
+            KnownHashes::Texts(texts) => Some(texts.len()),
+            KnownHashes::Hashes(hashes, valid) => {
                 valid.as_ref().is_none_or(|valid| valid.null_count() == 0).then_some(hashes.len())
             }
         }
     }
 
     /// Returns the hash of every record.
-    pub(in crate::dataset) fn hashed(&self) -> Cow<'_, [IdHash]> {
+    pub(in crate::dataset) fn record_hashes(&self) -> Cow<'_, [IdHash]> {
         match &self.known {
-            Known::Hashes(hashes, _) => Cow::Borrowed(hashes),
-            Known::Texts(texts) => Cow::Owned(hash_texts(texts)),
+            KnownHashes::Hashes(hashes, _) => Cow::Borrowed(hashes),
+            KnownHashes::Texts(texts) => Cow::Owned(hash_texts(texts)),
         }
     }
 
     /// Bytes in memory, without those of ids that ascend.
-    pub(in crate::dataset) fn bytes(&self) -> usize {
+    pub(in crate::dataset) fn memory_bytes(&self) -> usize {
         match &self.known {
-            Known::Hashes(hashes, _) => size_of_val(hashes.as_slice()),
-            Known::Texts(texts) => text_bytes(texts),
+            KnownHashes::Hashes(hashes, _) => size_of_val(hashes.as_slice()),
+            KnownHashes::Texts(texts) => text_bytes(texts),
         }
     }
 
@@ -312,17 +316,17 @@ impl IdHashes {
     ///
     /// # Errors
     /// If an id is longer than Parquet allows.
-    pub fn packed(self) -> error::Result<Self> {
+    pub fn into_encoded(self) -> error::Result<Self> {
         let (width, ascending) = (self.width, self.ascending);
-        let ascending = ascending.map(|ids| ids.packed(width)).transpose()?.flatten();
+        let ascending = ascending.map(|ids| ids.into_encoded(width)).transpose()?.flatten();
         Ok(Self { ascending, ..self }.hashed_if_needed())
     }
 
     /// Hashes ids that are certain to be hashed, so that this is done where they are encoded.
     fn hashed_if_needed(self) -> Self {
         match &self.known {
-            Known::Texts(texts) if self.ascending.is_none() => {
-                Self { known: Known::Hashes(hash_texts(texts), None), ..self }
+            KnownHashes::Texts(texts) if self.ascending.is_none() => {
+                Self { known: KnownHashes::Hashes(hash_texts(texts), None), ..self }
             }
             _ => self,
         }
@@ -336,11 +340,11 @@ impl IdHashes {
     /// Iterates over the hashes of records with an id, each with its row.
     pub fn iter(&self) -> impl Iterator<Item = (usize, IdHash)> + '_ {
         let valid = match &self.known {
-            Known::Hashes(_, valid) => valid.as_ref(),
-            Known::Texts(_) => None,
+            KnownHashes::Hashes(_, valid) => valid.as_ref(),
+            KnownHashes::Texts(_) => None,
         };
         let is_valid = move |row: &usize| valid.is_none_or(|valid| valid.is_valid(*row));
-        let hashes = self.hashed();
+        let hashes = self.record_hashes();
         (0..hashes.len()).filter(is_valid).map(move |row| (row, hashes[row]))
     }
 }
@@ -361,7 +365,7 @@ impl Seen {
 
     /// Returns the number stored under a hash for which `is` returns true, or else the slot for a new one.
     #[expect(clippy::cast_possible_truncation, reason = "halves are taken on purpose")]
-    fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Result<u32, usize> {
+    fn find_number(&self, hash: u64, is: impl Fn(u32) -> bool) -> Result<u32, usize> {
         let mask = self.slots.len() - 1;
         let home = hash as usize & mask;
         for slot in (home..home + PROBES).map(|slot| slot & mask) {
@@ -377,13 +381,13 @@ impl Seen {
         Err(home)
     }
 
-    fn keep(&mut self, slot: usize, hash: u64, number: u32) {
+    fn set_slot(&mut self, slot: usize, hash: u64, number: u32) {
         self.slots[slot] = ((hash >> 32) << 32) | u64::from(number + 1);
     }
 }
 
 /// Numbers the texts in order of first appearance.
-fn group(texts: &StringArray) -> Repeats {
+fn group_repeats(texts: &StringArray) -> Repeats {
     // Rows are numbered in 32 bits, with one value to spare.
     if u32::try_from(texts.len() + 1).is_err() {
         return Repeats::Few;
@@ -400,11 +404,11 @@ fn group(texts: &StringArray) -> Repeats {
             return Repeats::Few;
         }
         let hash = xxh3_64(text.as_bytes());
-        let number = seen.find(hash, |number| texts.value(firsts[number as usize] as usize) == text);
+        let number = seen.find_number(hash, |number| texts.value(firsts[number as usize] as usize) == text);
         keys.push(number.unwrap_or_else(|slot| {
             let number = u32::try_from(firsts.len()).unwrap_or(u32::MAX);
             firsts.push(row);
-            seen.keep(slot, hash, number);
+            seen.set_slot(slot, hash, number);
             number
         }));
     }
@@ -417,14 +421,14 @@ mod tests {
     use super::*;
 
     fn check(texts: &StringArray) -> IdColumn {
-        let column = IdColumn::join(std::slice::from_ref(texts)).unwrap();
-        let hashes = column.hashes();
+        let column = IdColumn::join_parts(std::slice::from_ref(texts)).unwrap();
+        let hashes = column.to_hashes();
         let found: Vec<(usize, IdHash)> = hashes.iter().collect();
         let expected: Vec<(usize, IdHash)> =
-            texts.iter().enumerate().filter_map(|(row, id)| Some((row, IdHash::of(id?)))).collect();
+            texts.iter().enumerate().filter_map(|(row, id)| Some((row, IdHash::from_id(id?)))).collect();
         assert_eq!(found, expected);
         let middle = texts.len() / 3;
-        if let Texts::Keyed { keys, dictionary, valid } = column.part(middle, texts.len() - middle) {
+        if let Texts::Keyed { keys, dictionary, valid } = column.compact_texts(middle, texts.len() - middle) {
             for (i, key) in keys.iter().enumerate() {
                 let valid = valid.as_ref().is_none_or(|valid| valid.is_valid(i));
                 let text = texts.is_valid(middle + i).then(|| texts.value(middle + i));
@@ -437,7 +441,7 @@ mod tests {
     #[test]
     fn repeats_are_found_and_hashes_are_right() {
         let few = check(&(0..100_000).map(|i| (i % 7 != 0).then(|| format!("PAT-{}", i % 1_000))).collect());
-        assert!(matches!(few.part(0, 100_000), Texts::Keyed { dictionary, .. } if dictionary.len() == 1_000));
+        assert!(matches!(few.compact_texts(0, 100_000), Texts::Keyed { dictionary, .. } if dictionary.len() == 1_000));
         let many = check(&(0..300_000_u64).map(|i| Some(format!("P{}", xxh3_64(&i.to_le_bytes()) % 60_000))).collect());
         assert!(matches!(many.repeats, Repeats::Known { .. }));
         let unique = check(&(0..50_000).map(|i| Some(format!("V{i}"))).collect());
@@ -449,8 +453,8 @@ mod tests {
     #[test]
     fn parts_are_joined() {
         let parts = [StringArray::from(vec!["a", "b"]), StringArray::from(vec![Some("a"), None])];
-        let column = IdColumn::join(&parts).unwrap();
+        let column = IdColumn::join_parts(&parts).unwrap();
         assert_eq!(column.texts().iter().collect::<Vec<_>>(), [Some("a"), Some("b"), Some("a"), None]);
-        assert_eq!(column.hashes().iter().count(), 3);
+        assert_eq!(column.to_hashes().iter().count(), 3);
     }
 }

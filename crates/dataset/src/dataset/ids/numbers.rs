@@ -44,7 +44,7 @@ impl NumberSet {
     }
 
     /// Returns the numbers as ranges: first number and count.
-    pub fn ranges(&self) -> Vec<(u64, u64)> {
+    pub fn to_ranges(&self) -> Vec<(u64, u64)> {
         let mut out: Vec<(u64, u64)> = Vec::new();
         for (page, words) in &self.pages {
             for (at, word) in (0..).zip(words.iter()) {
@@ -91,13 +91,13 @@ struct RankedPage {
 
 impl RankedPage {
     /// Returns the number of kept records before the place in the page.
-    fn rank(&self, at: u64) -> u64 {
+    fn kept_before(&self, at: u64) -> u64 {
         let word = usize::try_from(at / 64).unwrap_or(0);
         let below = self.words[word] & ((1_u64 << (at % 64)) - 1);
         self.before + u64::from(self.ranks[word]) + u64::from(below.count_ones())
     }
 
-    fn has(&self, at: u64) -> bool {
+    fn is_kept(&self, at: u64) -> bool {
         self.words[usize::try_from(at / 64).unwrap_or(0)] >> (at % 64) & 1 == 1
     }
 }
@@ -109,7 +109,7 @@ impl Renumbering {
     }
 
     /// Returns the numbering of some records, given their old numbers.
-    pub fn of(kept: NumberSet) -> Self {
+    pub fn from_kept(kept: NumberSet) -> Self {
         let (mut pages, mut records) = (std::collections::BTreeMap::new(), 0);
         for (number, words) in kept.pages {
             let (before, mut ranks, mut rank) = (records, Box::new([0; 1024]), 0_u32);
@@ -129,23 +129,23 @@ impl Renumbering {
     }
 
     /// Returns the number of kept records.
-    pub fn records(&self) -> u64 {
+    pub fn record_count(&self) -> u64 {
         self.records
     }
 
     /// Returns the new number of a record; `None` if it is not kept.
-    pub fn number(&self, old: u64) -> Option<u64> {
+    pub fn new_number(&self, old: u64) -> Option<u64> {
         let Some(pages) = &self.pages else { return (old < self.records).then_some(old) };
         let (page, at) = (pages.get(&(old / NumberSet::PAGE))?, old % NumberSet::PAGE);
-        page.has(at).then(|| page.rank(at))
+        page.is_kept(at).then(|| page.kept_before(at))
     }
 
     /// Returns the number of kept records whose old number is smaller.
-    pub fn before(&self, old: u64) -> u64 {
+    pub fn kept_before(&self, old: u64) -> u64 {
         let Some(pages) = &self.pages else { return old.min(self.records) };
         let (page, at) = (old / NumberSet::PAGE, old % NumberSet::PAGE);
         match pages.get(&page) {
-            Some(page) => page.rank(at),
+            Some(page) => page.kept_before(at),
             None => pages.range(page..).next().map_or(self.records, |(_, next)| next.before),
         }
     }
@@ -171,7 +171,7 @@ mod tests {
             for number in &numbers {
                 prop_assert_eq!(set.insert(*number), expected.insert(*number));
             }
-            let ranges = set.ranges();
+            let ranges = set.to_ranges();
             prop_assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0));
             let found: Vec<u64> = ranges.iter().flat_map(|(first, records)| *first..first + records).collect();
             prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
@@ -189,16 +189,16 @@ mod tests {
                 set.insert_range(first, count);
                 expected.extend(first..first + count);
             }
-            let found: Vec<u64> = set.ranges().iter().flat_map(|(first, records)| *first..first + records).collect();
+            let found: Vec<u64> = set.to_ranges().iter().flat_map(|(first, records)| *first..first + records).collect();
             prop_assert_eq!(found, expected.iter().copied().collect::<Vec<_>>());
-            let numbering = Renumbering::of(set);
-            prop_assert_eq!(numbering.records(), expected.len() as u64);
+            let numbering = Renumbering::from_kept(set);
+            prop_assert_eq!(numbering.record_count(), expected.len() as u64);
             for (new, old) in (0..).zip(&expected) {
-                prop_assert_eq!(numbering.number(*old), Some(new));
+                prop_assert_eq!(numbering.new_number(*old), Some(new));
             }
             for old in asked {
-                prop_assert_eq!(numbering.before(old), expected.range(..old).count() as u64);
-                prop_assert_eq!(numbering.number(old).is_some(), expected.contains(&old));
+                prop_assert_eq!(numbering.kept_before(old), expected.range(..old).count() as u64);
+                prop_assert_eq!(numbering.new_number(old).is_some(), expected.contains(&old));
             }
         }
     }
@@ -207,7 +207,7 @@ mod tests {
     fn numbers_that_all_stay_are_their_own() {
         let numbering = Renumbering::identity(3);
         assert!(numbering.is_identity());
-        assert_eq!([0, 2].map(|old| numbering.number(old).unwrap()), [0, 2]);
-        assert_eq!((numbering.number(3), numbering.before(2), numbering.before(9)), (None, 2, 3));
+        assert_eq!([0, 2].map(|old| numbering.new_number(old).unwrap()), [0, 2]);
+        assert_eq!((numbering.new_number(3), numbering.kept_before(2), numbering.kept_before(9)), (None, 2, 3));
     }
 }

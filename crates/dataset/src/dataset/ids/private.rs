@@ -24,7 +24,7 @@ use sha2::{Sha256, block_api::compress256};
 use crate::{
     codec::{
         base64::{from_any_base64, push_base64url},
-        hex::{from_hex, hex, push_hex},
+        hex::{from_hex, push_hex, to_hex},
         sha256::INITIAL,
     },
     dataset::ids::Wanted,
@@ -126,35 +126,36 @@ impl IdKey {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let bad = || {
             Error::usage("expected an id key of 32 bytes, raw or in hexadecimal or base64, found something else")
-                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
+                .with_hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
         };
         if let Ok(raw) = <[u8; KEY_BYTES]>::try_from(bytes) {
-            return Self::strong(&raw);
+            return Self::new_checked(&raw);
         }
         let text = std::str::from_utf8(bytes).map_err(|_| bad())?.trim();
         let key = if text.len() == 2 * KEY_BYTES { from_hex(text) } else { from_any_base64(text) };
-        Self::strong(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
+        Self::new_checked(&key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok()).ok_or_else(bad)?)
     }
 
     /// Rejects keys that cannot be random: a file of zeros, or one byte repeated.
-    fn strong(key: &[u8; KEY_BYTES]) -> Result<Self> {
+    fn new_checked(key: &[u8; KEY_BYTES]) -> Result<Self> {
         if key.iter().all(|byte| *byte == 0) {
             return Err(Error::usage("expected a random id key, found 32 zero bytes")
-                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset"));
+                .with_hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset"));
         }
         Self::new(key)
     }
 
     fn new(key: &[u8; KEY_BYTES]) -> Result<Self> {
-        let extracted = Keyed::new(&Keyed::new(b"shardify private ids v1")?.mac(key))?;
-        let derived = |label: &str| -> Result<[u8; 32]> { Ok(extracted.mac(&[label.as_bytes(), &[1]].concat())) };
+        let extracted = Keyed::new(&Keyed::new(b"shardify private ids v1")?.compute_mac(key))?;
+        let derived =
+            |label: &str| -> Result<[u8; 32]> { Ok(extracted.compute_mac(&[label.as_bytes(), &[1]].concat())) };
         Ok(Self {
             ids: Keyed::new(key)?,
             sources: Keyed::new(&derived("sources")?)?,
             contents: Keyed::new(&derived("content hashes")?)?,
             fingerprints: derived("record fingerprints")?,
             cipher: XChaCha20Poly1305::new(&derived("sealed ids")?.into()),
-            check: hex(&derived("check")?[..8]),
+            check: to_hex(&derived("check")?[..8]),
             extracted,
         })
     }
@@ -163,38 +164,38 @@ impl IdKey {
     ///
     /// # Errors
     /// None in practice, because all keys have one length.
-    pub fn salted(&self, salt: &str) -> Result<Self> {
-        Self::new(&self.extracted.mac(&[b"dataset ", salt.as_bytes(), &[1]].concat()))
+    pub fn derive_key(&self, salt: &str) -> Result<Self> {
+        Self::new(&self.extracted.compute_mac(&[b"dataset ", salt.as_bytes(), &[1]].concat()))
     }
 
     /// Returns the token of an id.
-    pub fn token(&self, id: &str) -> String {
-        hex(&self.ids.mac(id.as_bytes())[..TOKEN_BYTES])
+    pub fn id_token(&self, id: &str) -> String {
+        to_hex(&self.ids.compute_mac(id.as_bytes())[..TOKEN_BYTES])
     }
 
     /// Returns the check value, which identifies the key.
-    pub fn check(&self) -> &str {
+    pub fn check_value(&self) -> &str {
         &self.check
     }
 
     /// Returns the token of a source name.
-    fn source(&self, name: &str) -> String {
-        hex(&self.sources.mac(name.as_bytes())[..TOKEN_BYTES])
+    fn source_token(&self, name: &str) -> String {
+        to_hex(&self.sources.compute_mac(name.as_bytes())[..TOKEN_BYTES])
     }
 
     /// Returns the keyed content hash. 0, which means that no hash was computed, maps to 0, and nothing else does.
-    pub(in crate::dataset) fn content(&self, hash: u64) -> u64 {
+    pub(in crate::dataset) fn content_hash(&self, hash: u64) -> u64 {
         if hash == 0 {
             return 0;
         }
-        let mac = self.contents.mac(&hash.to_le_bytes());
+        let mac = self.contents.compute_mac(&hash.to_le_bytes());
         mac.first_chunk().map_or(1, |first| u64::from_le_bytes(*first).max(1))
     }
 
     /// Appends the token and the sealed id.
-    fn seal(&self, id: &str, out: &mut String) -> Result<()> {
-        let mac = self.ids.mac(id.as_bytes());
-        let sealed = self.cipher.encrypt(&nonce(&mac[..TOKEN_BYTES]), id.as_bytes());
+    fn seal_id(&self, id: &str, out: &mut String) -> Result<()> {
+        let mac = self.ids.compute_mac(id.as_bytes());
+        let sealed = self.cipher.encrypt(&token_nonce(&mac[..TOKEN_BYTES]), id.as_bytes());
         push_hex(&mac[..TOKEN_BYTES], out);
         out.push(SEPARATOR);
         push_base64url(&sealed.map_err(|_| Error::internal("sealing an id failed"))?, out);
@@ -202,15 +203,15 @@ impl IdKey {
     }
 
     /// Decrypts a sealed id; `None` if nothing is sealed in the text.
-    pub(in crate::dataset) fn open(&self, stored: &str) -> Result<Option<String>> {
+    pub(in crate::dataset) fn unseal_id(&self, stored: &str) -> Result<Option<String>> {
         let Some((token, sealed)) = stored.split_once(SEPARATOR) else { return Ok(None) };
         let damaged =
             || Error::integrity("a sealed id cannot be opened: it is damaged, or was sealed with another key");
         let sealed = from_any_base64(sealed).ok_or_else(damaged)?;
-        let nonce = nonce(&from_hex(token).ok_or_else(damaged)?);
+        let nonce = token_nonce(&from_hex(token).ok_or_else(damaged)?);
         let id = self.cipher.decrypt(&nonce, sealed.as_slice()).map_err(|_| damaged())?;
         let id = String::from_utf8(id).map_err(|_| damaged())?;
-        if self.token(&id) == token { Ok(Some(id)) } else { Err(damaged()) }
+        if self.id_token(&id) == token { Ok(Some(id)) } else { Err(damaged()) }
     }
 }
 
@@ -238,7 +239,7 @@ impl Keyed {
         if key.len() > 64 { Err(wrong()) } else { Ok(Self { inner: state(0x36), outer: state(0x5c), general }) }
     }
 
-    fn mac(&self, text: &[u8]) -> [u8; 32] {
+    fn compute_mac(&self, text: &[u8]) -> [u8; 32] {
         if text.len() >= 56 {
             let mut mac = self.general.clone();
             mac.update(text);
@@ -261,7 +262,7 @@ fn digest_of(mut state: [u32; 8], text: &[u8]) -> [u8; 32] {
 }
 
 /// Returns a nonce that is unique for each id, because no two ids share a token.
-fn nonce(token: &[u8]) -> XNonce {
+fn token_nonce(token: &[u8]) -> XNonce {
     let mut nonce = XNonce::default();
     nonce.iter_mut().zip(token).take(TOKEN_BYTES).for_each(|(byte, token)| *byte = *token);
     nonce
@@ -276,12 +277,12 @@ pub struct Pseudonymizer {
 }
 
 impl Pseudonymizer {
-    /// Like [`Self::of`], from the settings of a dataset.
+    /// Like [`Self::from_settings`], from the settings of a dataset.
     ///
     /// # Errors
-    /// Like [`Self::of`].
-    pub fn by(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
-        let key = checked(private, key)?;
+    /// Like [`Self::from_settings`].
+    pub fn from_private(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Self> {
+        let key = checked_key(private, key)?;
         Ok(Self { key, mode: private.mode, sources: private.redacted_sources })
     }
 
@@ -294,60 +295,60 @@ impl Pseudonymizer {
     ///
     /// # Errors
     /// If it cannot be sealed.
-    pub fn id(&self, id: &str, out: &mut String) -> Result<()> {
+    pub fn encode_id(&self, id: &str, out: &mut String) -> Result<()> {
         out.clear();
         if self.mode == IdMode::Sealed {
-            return self.key.seal(id, out);
+            return self.key.seal_id(id, out);
         }
-        push_hex(&self.key.ids.mac(id.as_bytes())[..TOKEN_BYTES], out);
+        push_hex(&self.key.ids.compute_mac(id.as_bytes())[..TOKEN_BYTES], out);
         Ok(())
     }
 
     /// Returns the stored form of a source name.
-    pub fn source<'n>(&self, name: &'n str) -> Cow<'n, str> {
-        if self.sources && !name.is_empty() { Cow::Owned(self.key.source(name)) } else { Cow::Borrowed(name) }
+    pub fn stored_source<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        if self.sources && !name.is_empty() { Cow::Owned(self.key.source_token(name)) } else { Cow::Borrowed(name) }
     }
 
     /// Returns the stored form of the content hash of a record or source.
-    pub fn content(&self, hash: u64) -> u64 {
-        self.key.content(hash)
+    pub fn content_hash(&self, hash: u64) -> u64 {
+        self.key.content_hash(hash)
     }
 
     /// Returns the stored form of records' content hashes.
-    pub fn contents(&self, hashes: Numbers) -> Numbers {
-        hashes.mapped(|hash| self.key.content(hash))
+    pub fn content_hashes(&self, hashes: Numbers) -> Numbers {
+        hashes.map_numbers(|hash| self.key.content_hash(hash))
     }
 
     /// Returns the text that is hashed for an erased id: the part of the stored id that both modes share.
-    pub(in crate::dataset) fn token(&self, id: &str) -> String {
-        self.key.token(id)
+    pub(in crate::dataset) fn id_token(&self, id: &str) -> String {
+        self.key.id_token(id)
     }
 
     /// Returns the stored form of an origin, `source#row`; `None` if the text is not an origin.
-    pub(in crate::dataset) fn origin(&self, id: &str) -> Option<String> {
+    pub(in crate::dataset) fn stored_origin(&self, id: &str) -> Option<String> {
         let (name, row) = id.rsplit_once('#')?;
-        Some(format!("{}#{row}", self.source(name)))
+        Some(format!("{}#{row}", self.stored_source(name)))
     }
 
     /// Whether a stored id is the stored form of `id`.
-    pub fn is(&self, stored: &str, id: &str) -> bool {
-        token_of(stored) == self.token(id)
+    pub fn matches_id(&self, stored: &str, id: &str) -> bool {
+        token_of(stored) == self.id_token(id)
     }
 
     /// Returns the stored form of a source URL.
-    pub fn uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
-        if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source(uri))) } else { Cow::Borrowed(uri) }
+    pub fn stored_uri<'n>(&self, uri: &'n str) -> Cow<'n, str> {
+        if self.sources { Cow::Owned(format!("{REDACTED}{}", self.key.source_token(uri))) } else { Cow::Borrowed(uri) }
     }
 }
 
 /// Returns the dataset's key if it was made with the given one.
-pub(in crate::dataset) fn checked(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Arc<IdKey>> {
+pub(in crate::dataset) fn checked_key(private: &PrivateIds, key: Option<&Arc<IdKey>>) -> Result<Arc<IdKey>> {
     let key = key.ok_or_else(|| {
         Error::usage(format!("the ids of this dataset are private ({}): expected their key", private.mode.name()))
-            .hint("name the file of the key with --id-key, or put it into $SHARDIFY_ID_KEY")
+            .with_hint("name the file of the key with --id-key, or put it into $SHARDIFY_ID_KEY")
     })?;
     let key = match &private.salt {
-        Some(salt) => Arc::new(key.salted(salt)?),
+        Some(salt) => Arc::new(key.derive_key(salt)?),
         None => Arc::clone(key),
     };
     if key.check == private.check {
@@ -357,7 +358,7 @@ pub(in crate::dataset) fn checked(private: &PrivateIds, key: Option<&Arc<IdKey>>
         "expected the id key of this dataset, whose check value is {}, found another one with {}",
         private.check, key.check
     ))
-    .hint("each dataset has the key that it was made with"))
+    .with_hint("each dataset has the key that it was made with"))
 }
 
 /// An id in a query.
@@ -373,46 +374,46 @@ pub struct IdQuery<'a> {
 impl<'a> IdQuery<'a> {
     /// Creates a query from a plain id.
     pub fn new(pseudonymizer: Option<&'a Pseudonymizer>, id: &'a str) -> Self {
-        let token = pseudonymizer.map(|pseudonymizer| pseudonymizer.key.token(id));
-        let hash = token.as_ref().map_or_else(|| IdHash::of(id), |token| IdHash::of_token(token));
+        let token = pseudonymizer.map(|pseudonymizer| pseudonymizer.key.id_token(id));
+        let hash = token.as_ref().map_or_else(|| IdHash::from_id(id), |token| IdHash::of_token(token));
         Self { hash, id, token, pseudonymizer }
     }
 
     /// Whether a stored id is this one.
-    pub(in crate::dataset) fn is(&self, stored: &str) -> bool {
+    pub(in crate::dataset) fn matches_stored(&self, stored: &str) -> bool {
         match &self.token {
-            Some(token) => token_of(stored) == token || self.origin().is_some_and(|origin| origin == stored),
+            Some(token) => token_of(stored) == token || self.stored_origin().is_some_and(|origin| origin == stored),
             None => stored == self.id,
         }
     }
 
     /// Returns the stored form of the origin that the id may be.
-    pub(in crate::dataset) fn origin(&self) -> Option<String> {
+    pub(in crate::dataset) fn stored_origin(&self) -> Option<String> {
         match self.pseudonymizer {
-            Some(pseudonymizer) => pseudonymizer.origin(self.id),
+            Some(pseudonymizer) => pseudonymizer.stored_origin(self.id),
             None => self.id.contains('#').then(|| self.id.to_owned()),
         }
     }
 
     /// Returns the stored name of the source whose origin the id may be.
     pub fn source_of_origin(&self) -> Option<String> {
-        let origin = self.origin()?;
+        let origin = self.stored_origin()?;
         let (source, row) = origin.rsplit_once('#')?;
         row.parse::<u64>().is_ok().then(|| source.to_owned())
     }
 
     /// Returns what the index is asked for.
-    pub(in crate::dataset) fn wanted(&self) -> Wanted<'_> {
-        Wanted { hash: self.hash, id: self.text() }
+    pub(in crate::dataset) fn as_wanted(&self) -> Wanted<'_> {
+        Wanted { hash: self.hash, id: self.hashed_text() }
     }
 
     /// Returns the plain id.
-    pub fn id(&self) -> &'a str {
+    pub fn plain_id(&self) -> &'a str {
         self.id
     }
 
     /// Returns the text to hash when only a hash of the id may be kept: the id itself, or its token.
-    pub fn text(&self) -> &str {
+    pub fn hashed_text(&self) -> &str {
         self.token.as_deref().unwrap_or(self.id)
     }
 }
@@ -437,7 +438,7 @@ mod tests {
 
     fn sealed(id: &str) -> String {
         let mut out = String::new();
-        key().seal(id, &mut out).unwrap();
+        key().seal_id(id, &mut out).unwrap();
         out
     }
 
@@ -450,7 +451,7 @@ mod tests {
                 let mut general = HmacSha256::new_from_slice(key).unwrap();
                 general.update(&text);
                 let expected: [u8; 32] = general.finalize().into_bytes().into();
-                assert_eq!(keyed.mac(&text), expected, "{length}");
+                assert_eq!(keyed.compute_mac(&text), expected, "{length}");
             }
         }
         assert!(Keyed::new(&[0; 65]).is_err());
@@ -461,14 +462,14 @@ mod tests {
         // RFC 4231, test case 2, with the zero padding that HMAC applies to a short key.
         let mut padded = [0; 32];
         padded[..4].copy_from_slice(b"Jefe");
-        let token = IdKey::parse(&padded).unwrap().token("what do ya want for nothing?");
+        let token = IdKey::parse(&padded).unwrap().id_token("what do ya want for nothing?");
         assert_eq!(token, "5bdcc146bf60754e6a042426089575c7");
         assert_eq!(IdHash::of_token(&token).0, 0x5bdc_c146_bf60_754e);
     }
 
     #[test]
     fn keys_are_read_in_three_forms_and_never_printed() {
-        let text = hex(&[7; 32]);
+        let text = to_hex(&[7; 32]);
         let base64 = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
         for form in [text.as_str(), &format!("{text}\n"), base64, base64.trim_end_matches('=')] {
             assert_eq!(IdKey::parse(form.as_bytes()).unwrap().check, key().check, "{form}");
@@ -485,13 +486,13 @@ mod tests {
         for id in ["", "PAT-00023", "é漢", &"x".repeat(10_000)] {
             let sealed = sealed(id);
             assert_eq!(sealed, self::sealed(id));
-            assert_eq!(token_of(&sealed), key().token(id));
-            assert_eq!(key().open(&sealed).unwrap().unwrap(), id);
-            assert!(IdKey::parse(&[8; 32]).unwrap().open(&sealed).is_err());
+            assert_eq!(token_of(&sealed), key().id_token(id));
+            assert_eq!(key().unseal_id(&sealed).unwrap().unwrap(), id);
+            assert!(IdKey::parse(&[8; 32]).unwrap().unseal_id(&sealed).is_err());
             let mut damaged = sealed.clone();
             let last = damaged.pop().unwrap();
             damaged.push(if last == 'A' { 'Q' } else { 'A' });
-            assert!(key().open(&damaged).is_err());
+            assert!(key().unseal_id(&damaged).is_err());
         }
     }
 }

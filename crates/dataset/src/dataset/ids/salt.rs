@@ -4,7 +4,7 @@ use hmac::{Hmac, KeyInit as _, Mac};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    codec::hex::{from_hex, hex},
+    codec::hex::{from_hex, to_hex},
     error::{Error, Result},
     id::TransactionId,
 };
@@ -27,12 +27,12 @@ impl Salt {
     }
 
     /// Returns the text stored in the log.
-    pub fn encode(&self) -> String {
-        hex(&self.0)
+    pub fn hex_text(&self) -> String {
+        to_hex(&self.0)
     }
 
-    /// Parses the text made by [`encode`](Self::encode).
-    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
+    /// Parses the text made by [`hex_text`](Self::hex_text).
+    pub(in crate::dataset) fn from_hex(text: &str) -> Result<Self> {
         let bytes = from_hex(text).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
         bytes.map(Self).ok_or_else(|| Error::integrity("expected a salt of 64 hexadecimal digits in the log entry"))
     }

@@ -39,9 +39,9 @@ impl HashWidth {
     ///
     /// # Errors
     /// If the dataset has no proofs and they are asked for.
-    pub fn choose(old: Option<Self>, proofs: bool) -> Result<Self, Error> {
+    pub fn for_dataset(old: Option<Self>, proofs: bool) -> Result<Self, Error> {
         match (old, proofs) {
-            (Some(Self::Five), true) => Err(Self::without_proofs().hint("name another dataset with --out")),
+            (Some(Self::Five), true) => Err(Self::without_proofs().with_hint("name another dataset with --out")),
             (Some(old), _) => Ok(old),
             (None, true) => Ok(Self::Eight),
             (None, false) => Ok(Self::Five),
@@ -56,7 +56,7 @@ impl HashWidth {
     }
 
     /// Returns the number of bytes.
-    pub fn bytes(self) -> u8 {
+    pub fn byte_count(self) -> u8 {
         match self {
             Self::Eight => 8,
             Self::Five => 5,
@@ -76,12 +76,12 @@ impl HashWidth {
 
     /// Returns a hash without the bytes that the index does not have.
     #[must_use]
-    pub fn cut(self, hash: IdHash) -> IdHash {
-        IdHash(self.stored(hash.0) << self.shift())
+    pub fn truncate_hash(self, hash: IdHash) -> IdHash {
+        IdHash(self.to_stored(hash.0) << self.unstored_bits())
     }
 
     /// Returns the name of the column.
-    pub(in crate::dataset) fn column(self) -> &'static str {
+    pub(in crate::dataset) fn column_name(self) -> &'static str {
         match self {
             Self::Eight => "hash",
             Self::Five => "hash40",
@@ -89,22 +89,22 @@ impl HashWidth {
     }
 
     /// Returns the number in the column.
-    pub(in crate::dataset) fn stored(self, hash: u64) -> u64 {
-        hash >> self.shift()
+    pub(in crate::dataset) fn to_stored(self, hash: u64) -> u64 {
+        hash >> self.unstored_bits()
     }
 
     /// Returns the hash of a number in the column; numbers that the column cannot have are cut.
     pub(in crate::dataset) fn of_stored(self, number: u64) -> u64 {
-        number << self.shift()
+        number << self.unstored_bits()
     }
 
     /// Returns the greatest hash that is stored as a number.
     pub(in crate::dataset) fn end_of_stored(self, number: u64) -> u64 {
-        self.of_stored(number) | !(u64::MAX << self.shift())
+        self.of_stored(number) | !(u64::MAX << self.unstored_bits())
     }
 
-    fn shift(self) -> u32 {
-        u64::BITS - 8 * u32::from(self.bytes())
+    fn unstored_bits(self) -> u32 {
+        u64::BITS - 8 * u32::from(self.byte_count())
     }
 }
 
@@ -129,16 +129,18 @@ impl HashPlan {
     }
 
     /// Returns ids of consecutive records as the index needs them. What it makes of them depends on the ids alone.
-    pub fn ids(&self, kind: IdKind, ids: Option<&IdColumn>) -> IdHashes {
-        ids.map_or_else(IdHashes::default, |ids| ids.for_index(self.width, self.flag(kind).load(Ordering::Relaxed)))
+    pub fn ids_for_index(&self, kind: IdKind, ids: Option<&IdColumn>) -> IdHashes {
+        ids.map_or_else(IdHashes::default, |ids| {
+            ids.for_index(self.width, self.needed_flag(kind).load(Ordering::Relaxed))
+        })
     }
 
     /// States that ids of a kind do not ascend throughout.
-    pub(in crate::dataset) fn need(&self, kind: IdKind) {
-        self.flag(kind).store(true, Ordering::Relaxed);
+    pub(in crate::dataset) fn require_hashes(&self, kind: IdKind) {
+        self.needed_flag(kind).store(true, Ordering::Relaxed);
     }
 
-    fn flag(&self, kind: IdKind) -> &AtomicBool {
+    fn needed_flag(&self, kind: IdKind) -> &AtomicBool {
         match kind {
             IdKind::Record => &self.needed[0],
             IdKind::Subject => &self.needed[1],
@@ -148,7 +150,7 @@ impl HashPlan {
 
 impl From<HashWidth> for u8 {
     fn from(width: HashWidth) -> Self {
-        width.bytes()
+        width.byte_count()
     }
 }
 
@@ -172,9 +174,9 @@ mod tests {
     #[test]
     fn hashes_keep_their_order_and_their_first_bytes() {
         let hash = IdHash(0x0f1e_2d3c_4b5a_6978);
-        assert_eq!((HashWidth::Eight.cut(hash), HashWidth::Eight.stored(hash.0)), (hash, hash.0));
-        assert_eq!(HashWidth::Five.cut(hash), IdHash(0x0f1e_2d3c_4b00_0000));
-        assert_eq!(HashWidth::Five.stored(hash.0), 0x0f_1e2d_3c4b);
+        assert_eq!((HashWidth::Eight.truncate_hash(hash), HashWidth::Eight.to_stored(hash.0)), (hash, hash.0));
+        assert_eq!(HashWidth::Five.truncate_hash(hash), IdHash(0x0f1e_2d3c_4b00_0000));
+        assert_eq!(HashWidth::Five.to_stored(hash.0), 0x0f_1e2d_3c4b);
         assert_eq!(HashWidth::Five.of_stored(0x0f_1e2d_3c4b), 0x0f1e_2d3c_4b00_0000);
         assert_eq!(serde_json::to_string(&HashWidth::Five).unwrap(), "5");
         assert_eq!(serde_json::from_str::<HashWidth>("8").unwrap(), HashWidth::Eight);

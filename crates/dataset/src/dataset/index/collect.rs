@@ -28,14 +28,14 @@ pub(super) struct Pairs {
     /// Base of the record numbers below.
     first: u64,
     pub(super) len: usize,
-    runs: Vec<Run>,
+    runs: Vec<PairRun>,
     hashes: Vec<u64>,
     records: Vec<u32>,
 }
 
 /// Pairs split into parts, each in order of arrival.
 #[derive(Debug)]
-struct Run {
+struct PairRun {
     hashes: Vec<u64>,
     records: Vec<u32>,
     /// Start of each part, and the end of the last one.
@@ -53,14 +53,14 @@ impl Pairs {
         self.records.push(record);
         self.len += 1;
         if self.hashes.len() == RUN_PAIRS {
-            self.divide();
+            self.partition_pairs();
         }
         true
     }
 
     /// Adds pairs of consecutive records while the run has room and returns how many; 0 if their records are too far
     /// from the first one.
-    pub(super) fn extend(&mut self, hashes: &[IdHash], record: u64) -> usize {
+    pub(super) fn push_consecutive(&mut self, hashes: &[IdHash], record: u64) -> usize {
         if self.len == 0 {
             self.first = record;
         }
@@ -72,13 +72,13 @@ impl Pairs {
         self.records.extend(record..end);
         self.len += taken;
         if self.hashes.len() == RUN_PAIRS {
-            self.divide();
+            self.partition_pairs();
         }
         taken
     }
 
     /// Makes a run of the pairs that are in none.
-    pub(super) fn divide(&mut self) {
+    pub(super) fn partition_pairs(&mut self) {
         let part = |hash: u64| usize::from((hash >> (u64::BITS - PART_BITS)).to_le_bytes()[0]);
         let mut starts = vec![0_u32; PARTS + 1];
         self.hashes.iter().for_each(|hash| starts[part(*hash) + 1] += 1);
@@ -92,12 +92,12 @@ impl Pairs {
             (hashes[*at as usize], records[*at as usize]) = (hash, record);
             *at += 1;
         }
-        self.runs.push(Run { hashes, records, starts });
+        self.runs.push(PairRun { hashes, records, starts });
     }
 
     /// Returns the pairs of a part, sorted.
-    pub(super) fn part(&self, part: usize) -> Vec<(u64, u64)> {
-        let range = |run: &Run| run.starts[part] as usize..run.starts[part + 1] as usize;
+    pub(super) fn sorted_part(&self, part: usize) -> Vec<(u64, u64)> {
+        let range = |run: &PairRun| run.starts[part] as usize..run.starts[part + 1] as usize;
         let count: usize = self.runs.iter().map(|run| range(run).len()).sum();
         // As many piles as pairs, so that hardly anything is left to sort.
         let bits = count.max(2).ilog2().min(u64::BITS - PART_BITS);

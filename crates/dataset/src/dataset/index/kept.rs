@@ -48,7 +48,7 @@ const HEADER_BYTES: usize = 1 << 10;
 
 /// The ids of the pending pairs.
 #[derive(Debug)]
-pub(super) enum Ids {
+pub(super) enum PendingIds {
     /// They ascend. Only if these are all pending pairs do they make a segment.
     Ascend(Kept),
     /// They do not, or not all of them are known.
@@ -100,25 +100,25 @@ pub(super) enum Later {
 }
 
 /// What kept ids become.
-pub(super) enum Outcome {
+pub(super) enum SegmentForm {
     /// A segment of ids, and how many of them equal the one before.
     Ordered(Vec<IdGroup>, u64),
     /// A segment of hashes.
     Hashed,
 }
 
-impl Default for Ids {
+impl Default for PendingIds {
     fn default() -> Self {
         Self::Ascend(Kept::default())
     }
 }
 
-impl Ids {
+impl PendingIds {
     /// Adds ids; returns false if they do not follow those before. `first` is the number of their first record, and
     /// `is_first` whether no pairs are before them.
-    pub(super) fn push(&mut self, ids: &Ascending, first: u64, is_first: bool) -> Result<bool> {
+    pub(super) fn try_push(&mut self, ids: &Ascending, first: u64, is_first: bool) -> Result<bool> {
         let Self::Ascend(kept) = self else { return Ok(false) };
-        let follows = kept.last.as_deref().map_or(is_first, |last| last <= ids.first());
+        let follows = kept.last.as_deref().map_or(is_first, |last| last <= ids.first_id());
         if follows {
             kept.push(ids, first)?;
         }
@@ -126,7 +126,7 @@ impl Ids {
     }
 
     /// Number of ids that are in no pair.
-    pub(super) fn unhashed(&self) -> usize {
+    pub(super) fn unhashed_count(&self) -> usize {
         match self {
             Self::Ascend(kept) if kept.unhashed.dropped || !kept.unhashed.parts.is_empty() => kept.rows,
             _ => 0,
@@ -138,7 +138,7 @@ impl Ids {
     pub(super) fn is_full(&self, ids: &Ascending, (first, pairs, most): (u64, usize, usize)) -> bool {
         let Self::Ascend(kept) = self else { return false };
         let is_far = kept.rows > 0 && first + ids.len() as u64 - kept.first_record > u64::from(u32::MAX);
-        pairs + ids.len() > most || kept.bytes + ids.bytes() > MOST_ORDERED_BYTES || is_far
+        pairs + ids.len() > most || kept.bytes + ids.memory_bytes() > MOST_ORDERED_BYTES || is_far
     }
 }
 
@@ -147,21 +147,21 @@ impl Kept {
         if self.rows == 0 {
             self.first_record = first;
         }
-        self.repeated += ids.repeated() + u64::from(self.last.as_deref() == Some(ids.first()));
-        self.last = Some(ids.last().to_owned());
-        self.bytes += ids.bytes();
+        self.repeated += ids.repeated_count() + u64::from(self.last.as_deref() == Some(ids.first_id()));
+        self.last = Some(ids.last_id().to_owned());
+        self.bytes += ids.memory_bytes();
         self.rows += ids.len();
         match ids.form() {
             Form::Texts(texts) => {
                 self.loose.push((first, texts.clone()));
                 self.loose_rows += texts.len();
-                if self.loose_rows < LEAST_GROUP_ROWS { Ok(()) } else { self.pack() }
+                if self.loose_rows < LEAST_GROUP_ROWS { Ok(()) } else { self.encode_loose() }
             }
             Form::Encoded(chunks) => {
-                self.pack()?;
+                self.encode_loose()?;
                 let mut first = first;
                 for ids in chunks {
-                    let count = ids.rows();
+                    let count = ids.row_count();
                     self.groups
                         .push(IdGroup { ids: ids.clone(), records: vec![Progression { first, step: 1, count }] });
                     first += count as u64;
@@ -172,7 +172,7 @@ impl Kept {
     }
 
     /// Encodes what is loose.
-    fn pack(&mut self) -> Result<()> {
+    fn encode_loose(&mut self) -> Result<()> {
         let (loose, _) = (std::mem::take(&mut self.loose), std::mem::take(&mut self.loose_rows));
         if loose.is_empty() {
             return Ok(());
@@ -182,7 +182,7 @@ impl Kept {
         let records = loose.iter().map(progression).collect();
         self.bytes -= loose.iter().map(|(_, texts)| text_bytes(texts)).sum::<usize>();
         let texts: Vec<&dyn Array> = loose.iter().map(|(_, texts)| texts as &dyn Array).collect();
-        let ids = ascending::encode(concat(&texts)?.as_string())?;
+        let ids = ascending::encode_ids(concat(&texts)?.as_string())?;
         self.bytes += ids.bytes.len();
         self.groups.push(IdGroup { ids, records });
         Ok(())
@@ -194,12 +194,12 @@ impl Kept {
         if self.unhashed.dropped {
             return Ok(if self.loose.is_empty() && !self.is_small(width) { Later::Full } else { Later::Kept });
         }
-        self.unhashed.bytes += part.bytes();
+        self.unhashed.bytes += part.memory_bytes();
         self.unhashed.parts.push((first, part));
         if self.rows < LEAST_ORDERED && self.unhashed.bytes < MOST_UNHASHED_BYTES {
             return Ok(Later::Kept);
         }
-        self.pack()?;
+        self.encode_loose()?;
         if !self.is_small(width) {
             return Ok(Later::Hashed);
         }
@@ -214,30 +214,30 @@ impl Kept {
 
     /// Whether the ids take less than hashes of this width.
     fn is_small(&self, width: HashWidth) -> bool {
-        self.bytes <= self.rows * usize::from(width.bytes()) + HEADER_BYTES
+        self.bytes <= self.rows * usize::from(width.byte_count()) + HEADER_BYTES
     }
 
     /// Hashes what is unhashed, part by part; each has the number of its first record.
-    pub(super) fn hashed(&self) -> impl Iterator<Item = (Cow<'_, [IdHash]>, u64)> {
-        self.unhashed.parts.iter().map(|(first, part)| (part.hashed(), *first))
+    pub(super) fn hash_parts(&self) -> impl Iterator<Item = (Cow<'_, [IdHash]>, u64)> {
+        self.unhashed.parts.iter().map(|(first, part)| (part.record_hashes(), *first))
     }
 
     /// Returns what they become, for all of `pairs` pairs; if hashes, those that were not hashed are added to `all`.
-    pub(super) fn finish(mut self, width: HashWidth, pairs: usize, all: &mut Pairs) -> Result<Outcome> {
-        self.pack()?;
+    pub(super) fn finish(mut self, width: HashWidth, pairs: usize, all: &mut Pairs) -> Result<SegmentForm> {
+        self.encode_loose()?;
         if self.rows == pairs && (self.unhashed.dropped || self.is_small(width)) {
-            return Ok(Outcome::Ordered(self.groups, self.repeated));
+            return Ok(SegmentForm::Ordered(self.groups, self.repeated));
         }
-        for (hashes, first) in self.hashed() {
+        for (hashes, first) in self.hash_parts() {
             let (mut rest, mut record) = (hashes.as_ref(), first);
             while !rest.is_empty() {
-                let taken = all.extend(rest, record);
+                let taken = all.push_consecutive(rest, record);
                 if taken == 0 {
                     return Err(Error::internal("ids of a segment are too far from each other"));
                 }
                 (rest, record) = (&rest[taken..], record + taken as u64);
             }
         }
-        Ok(Outcome::Hashed)
+        Ok(SegmentForm::Hashed)
     }
 }

@@ -98,7 +98,7 @@ pub(in crate::dataset) type Grown = (Vec<SegmentRef>, Vec<Staged>);
 ///
 /// # Errors
 /// When one of them is damaged, or the store fails.
-pub(in crate::dataset) fn grow(
+pub(in crate::dataset) fn grow_segments(
     store: &Arc<dyn Store>,
     segments: Vec<SegmentRef>,
     added: &[SegmentRef],
@@ -120,7 +120,7 @@ pub(in crate::dataset) fn grow(
         segments.sort_by(|a, b| (a.pairs, &a.path).cmp(&(b.pairs, &b.path)));
         let sizes: Vec<u64> = segments.iter().map(|segment| segment.pairs).take(MAX_INPUTS).collect();
         let is_added = added.iter().any(|one| one.pairs > 0 && group(one) == form);
-        let crowd = if is_added { growth::crowd(&sizes, LEAST_GROWN, MOST_GROWN) } else { 0 };
+        let crowd = if is_added { growth::crowd_size(&sizes, LEAST_GROWN, MOST_GROWN) } else { 0 };
         let rest = segments.split_off(crowd);
         if !segments.is_empty() {
             let path = segment_path(&format!("{}/{name}-{}", form.0.name(), left.len()));
@@ -168,12 +168,17 @@ fn segments_to_merge_of(mut left: Vec<&SegmentRef>) -> Option<Vec<SegmentRef>> {
 ///
 /// # Errors
 /// If an input is missing, damaged or not sorted, the store fails, or `cancel` is set.
-pub fn merge(store: &Arc<dyn Store>, inputs: Vec<SegmentRef>, memory: u64, cancel: &Cancel) -> Result<MergedSegment> {
+pub fn merge_into_one(
+    store: &Arc<dyn Store>,
+    inputs: Vec<SegmentRef>,
+    memory: u64,
+    cancel: &Cancel,
+) -> Result<MergedSegment> {
     let kind = inputs.first().map_or(IdKind::Record, |segment| segment.kind);
     merge_as(store, inputs, segment_path(&format!("{}/{}-0", kind.name(), TransactionId::fresh())), memory, cancel)
 }
 
-/// Like [`merge`], into a segment with this path.
+/// Like [`merge_into_one`], into a segment with this path.
 fn merge_as(
     store: &Arc<dyn Store>,
     inputs: Vec<SegmentRef>,
@@ -211,20 +216,20 @@ fn merge_as(
         if in_order.is_some() || (all && pairs > ordered::MOST_HASHED) {
             (output.ordered, output.buckets) = (true, 1);
             written.push(match in_order {
-                Some(in_order) => merge.ordered(&in_order, &output)?,
-                None => merge.interleaved(&output)?,
+                Some(in_order) => merge.merge_ordered(&in_order, &output)?,
+                None => merge.merge_interleaved(&output)?,
             });
         }
     }
     let buckets: Vec<u64> = (0..output.buckets).skip(written.len()).collect();
     for buckets in buckets.chunks(at_once) {
-        let merged = buckets.par_iter().map(|bucket| merge.bucket(&output, *bucket));
+        let merged = buckets.par_iter().map(|bucket| merge.merge_bucket(&output, *bucket));
         written.extend(merged.collect::<Result<Vec<_>>>()?);
     }
     let found: u64 = written.iter().map(|bucket| bucket.pairs).sum();
     if found != pairs {
         return Err(Error::integrity(format!("expected {pairs} pairs in segments of the id index, found {found}"))
-            .at(store.location().to_string()));
+            .at_location(store.location().to_string()));
     }
     output.bytes = written.iter().map(|bucket| bucket.bytes).sum();
     output.root = sum::root_of_written(&written);
@@ -241,7 +246,7 @@ struct Input {
 
 impl Input {
     /// Ensures that a pair is in memory; returns false at the end.
-    fn fill(&mut self) -> Result<bool> {
+    fn ensure_pair(&mut self) -> Result<bool> {
         while self.at == self.pairs.len() {
             self.at = 0;
             if !self.stream.next_batch(&mut self.pairs)? {
@@ -253,7 +258,7 @@ impl Input {
     }
 
     /// Moves all pairs in memory up to `limit` to `out`.
-    fn take(&mut self, limit: (u64, u64), out: &mut Vec<(u64, u64)>) {
+    fn drain_until(&mut self, limit: (u64, u64), out: &mut Vec<(u64, u64)>) {
         let left = &self.pairs[self.at..];
         let count = left.partition_point(|pair| *pair <= limit);
         out.extend_from_slice(&left[..count]);
@@ -266,7 +271,7 @@ impl Input {
 fn in_order(store: &Arc<dyn Store>, segments: &[SegmentRef]) -> Result<Option<Vec<SegmentRef>>> {
     let mut bounds = Vec::with_capacity(segments.len());
     for segment in segments {
-        bounds.extend(ordered::bounds(store, segment)?.map(|(first, last)| (first, last, segment)));
+        bounds.extend(ordered::id_bounds(store, segment)?.map(|(first, last)| (first, last, segment)));
     }
     bounds.sort_by(|a, b| (&a.0, &a.1, a.2.record_base).cmp(&(&b.0, &b.1, b.2.record_base)));
     let follow = bounds.windows(2).all(|pair| pair[0].1 <= pair[1].0);
@@ -274,32 +279,32 @@ fn in_order(store: &Arc<dyn Store>, segments: &[SegmentRef]) -> Result<Option<Ve
 }
 
 /// The ids of a segment in order, of which there is one in any case.
-struct Ids {
+struct IdCursor {
     stream: IdStream,
     ids: StringArray,
     records: Vec<u64>,
     at: usize,
 }
 
-impl Ids {
+impl IdCursor {
     fn open(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Option<Self>> {
         let stream = IdStream::open(store, segment)?;
         let mut all = Self { stream, ids: StringArray::new_null(0), records: Vec::new(), at: 0 };
-        Ok(all.fill()?.then_some(all))
+        Ok(all.ensure_id()?.then_some(all))
     }
 
     /// Returns the next id and its record.
-    fn first(&self) -> (&str, u64) {
+    fn peek_id(&self) -> (&str, u64) {
         (self.ids.value(self.at), self.records[self.at])
     }
 
     /// Passes over an id; returns false at the end.
     fn advance(&mut self) -> Result<bool> {
         self.at += 1;
-        self.fill()
+        self.ensure_id()
     }
 
-    fn fill(&mut self) -> Result<bool> {
+    fn ensure_id(&mut self) -> Result<bool> {
         while self.at == self.records.len() {
             let Some((ids, records)) = self.stream.next()? else { return Ok(false) };
             (self.ids, self.records, self.at) = (ids, records, 0);
@@ -317,53 +322,53 @@ struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    fn bucket(&self, output: &SegmentRef, bucket: u64) -> Result<WrittenBucket> {
+    fn merge_bucket(&self, output: &SegmentRef, bucket: u64) -> Result<WrittenBucket> {
         let mut writer = BucketWriter::create(self.store.as_ref(), output, bucket)?;
-        self.pairs(sum::hashes_of(bucket, output.buckets), &mut |pairs| writer.push_all(pairs))?;
+        self.visit_pairs(sum::hashes_of(bucket, output.buckets), &mut |pairs| writer.push_all(pairs))?;
         writer.finish()
     }
 
     /// Writes one segment of inputs whose ids follow each other.
-    fn ordered(&self, in_order: &[SegmentRef], output: &SegmentRef) -> Result<WrittenBucket> {
+    fn merge_ordered(&self, in_order: &[SegmentRef], output: &SegmentRef) -> Result<WrittenBucket> {
         let mut writer = OrderedWriter::create(self.store.as_ref(), output)?;
         for segment in in_order {
             self.cancel.check()?;
-            IdStream::open(self.store, segment)?.each(&mut |id, record| writer.push(id, record))?;
+            IdStream::open(self.store, segment)?.each_id(&mut |id, record| writer.push(id, record))?;
         }
         if !output.hashes.has_proofs() {
             return writer.finish(None);
         }
         let mut sum = PairSum::new(output.hashes);
-        self.pairs(0..=u64::MAX, &mut |pairs| {
-            sum.add(pairs);
+        self.visit_pairs(0..=u64::MAX, &mut |pairs| {
+            sum.add_pairs(pairs);
             Ok(())
         })?;
         writer.finish(Some(&sum))
     }
 
     /// Writes one segment of inputs whose ids lie between each other. Only segments without roots are so large.
-    fn interleaved(&self, output: &SegmentRef) -> Result<WrittenBucket> {
+    fn merge_interleaved(&self, output: &SegmentRef) -> Result<WrittenBucket> {
         let mut writer = OrderedWriter::create(self.store.as_ref(), output)?;
         let mut inputs = Vec::with_capacity(self.inputs.len());
         for segment in self.inputs {
-            inputs.extend(Ids::open(self.store, segment)?);
+            inputs.extend(IdCursor::open(self.store, segment)?);
         }
         // The one whose id is next is the last.
-        inputs.sort_by(|a: &Ids, b| b.first().cmp(&a.first()));
+        inputs.sort_by(|a: &IdCursor, b| b.peek_id().cmp(&a.peek_id()));
         while let Some(mut next) = inputs.pop() {
             self.cancel.check()?;
             let more = loop {
-                let (id, record) = next.first();
+                let (id, record) = next.peek_id();
                 writer.push(id, record)?;
                 if !next.advance()? {
                     break false;
                 }
-                if inputs.last().is_some_and(|other| other.first() < next.first()) {
+                if inputs.last().is_some_and(|other| other.peek_id() < next.peek_id()) {
                     break true;
                 }
             };
             if more {
-                let place = inputs.partition_point(|other| other.first() > next.first());
+                let place = inputs.partition_point(|other| other.peek_id() > next.peek_id());
                 inputs.insert(place, next);
             }
         }
@@ -371,7 +376,7 @@ impl Merge<'_> {
     }
 
     /// Passes the pairs of all inputs with hashes of a range to `visit`, in order.
-    fn pairs(&self, hashes: RangeInclusive<u64>, visit: &mut VisitPairs<'_>) -> Result<()> {
+    fn visit_pairs(&self, hashes: RangeInclusive<u64>, visit: &mut VisitPairs<'_>) -> Result<()> {
         let open = |segment: &SegmentRef| Input {
             stream: PairStream::new(self.store, segment, hashes.clone(), self.held),
             pairs: Vec::new(),
@@ -383,7 +388,7 @@ impl Merge<'_> {
             self.cancel.check()?;
             let mut left = Vec::with_capacity(inputs.len());
             for mut input in inputs {
-                if input.fill()? {
+                if input.ensure_pair()? {
                     left.push(input);
                 }
             }
@@ -393,7 +398,7 @@ impl Merge<'_> {
                 return Ok(());
             };
             complete.clear();
-            inputs.iter_mut().for_each(|input| input.take(limit, &mut complete));
+            inputs.iter_mut().for_each(|input| input.drain_until(limit, &mut complete));
             // The pairs consist of sorted runs, which this sort merges efficiently.
             complete.sort();
             visit(&complete)?;
@@ -467,8 +472,8 @@ mod tests {
             groups.iter().map(|group| (group[0].side.as_deref(), group.len())).collect();
         assert_eq!(sides, [(Some("test"), 8), (Some("train"), 8)]);
         assert!(groups.iter().all(|group| group.iter().all(|segment| segment.side == group[0].side)));
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        assert!(merge(&store, segments, 1 << 20, &Cancel::default()).is_err());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
+        assert!(merge_into_one(&store, segments, 1 << 20, &Cancel::default()).is_err());
     }
 
     #[test]
@@ -493,7 +498,7 @@ mod tests {
     #[test]
     fn segments_of_many_commits_become_few_with_all_pairs() {
         for width in [HashWidth::Five, HashWidth::Eight] {
-            let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
             let plan = HashPlan::new(width);
             let (mut segments, mut expected): (Vec<SegmentRef>, Vec<(u64, IdHash)>) = (Vec::new(), Vec::new());
             for commit in 0..60_u64 {
@@ -505,14 +510,14 @@ mod tests {
                     .map(|row| if commit % 3 == 0 { format!("R{row:03}") } else { format!("{}", row * 7919 % 101) })
                     .collect();
                 let column: StringArray = ids.iter().map(|id| Some(id.as_str())).collect();
-                writer.push_all(crate::dataset::IdColumn::from(column).hashes(), 0).unwrap();
-                let cut = |id: &String| width.cut(IdHash::of(id));
+                writer.push_all(crate::dataset::IdColumn::from(column).to_hashes(), 0).unwrap();
+                let cut = |id: &String| width.truncate_hash(IdHash::from_id(id));
                 expected.extend(ids.iter().enumerate().map(|(row, id)| (base + row as u64, cut(id))));
-                let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
-                store.publish(staged).unwrap();
-                let own: Vec<SegmentRef> = refs.into_iter().map(|segment| segment.moved(base)).collect();
-                let (now, staged) = grow(&store, segments, &own, &format!("{commit:032}-0")).unwrap();
-                store.publish(staged).unwrap();
+                let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+                store.publish_staged(staged).unwrap();
+                let own: Vec<SegmentRef> = refs.into_iter().map(|segment| segment.shifted_by(base)).collect();
+                let (now, staged) = grow_segments(&store, segments, &own, &format!("{commit:032}-0")).unwrap();
+                store.publish_staged(staged).unwrap();
                 assert!(now.len() <= 4, "{}", now.len());
                 segments = now;
             }
@@ -523,28 +528,29 @@ mod tests {
             found.sort_unstable();
             assert!(found == expected, "{width:?}");
             // Without new pairs, nothing is merged, and what is large stays.
-            let (same, staged) = grow(&store, segments.clone(), &[], "none").unwrap();
+            let (same, staged) = grow_segments(&store, segments.clone(), &[], "none").unwrap();
             assert_eq!((same, staged.len()), (segments.clone(), 0));
             let large = SegmentRef { pairs: MOST_GROWN + 1, path: "large".into(), ..segments[0].clone() };
-            let (with, _) = grow(&store, vec![large.clone()], &segments[..1], &format!("{:032}-1", 0)).unwrap();
+            let (with, _) =
+                grow_segments(&store, vec![large.clone()], &segments[..1], &format!("{:032}-1", 0)).unwrap();
             assert!(with.contains(&large) && with.len() == 2);
         }
     }
 
     /// Returns the segments' pairs, written, merged and read back.
     fn merged(parts: &[Vec<(u64, u64)>], bases: &[u64]) -> (Arc<dyn Store>, MergedSegment) {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut segments = Vec::new();
         for (part, base) in parts.iter().zip(bases) {
             let mut writer =
                 SegmentWriter::new(Arc::clone(&store), IdKind::Subject, &HashPlan::default(), TransactionId::fresh());
             part.iter().for_each(|(hash, record)| writer.push(IdHash(*hash), *record).unwrap());
-            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
-            store.publish(staged).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+            store.publish_staged(staged).unwrap();
             segments.extend(refs.into_iter().map(|one| SegmentRef { record_base: *base, ..one }));
         }
-        let mut merged = merge(&store, segments, 64 << 20, &Cancel::default()).unwrap();
-        store.publish(std::mem::take(&mut merged.staged)).unwrap();
+        let mut merged = merge_into_one(&store, segments, 64 << 20, &Cancel::default()).unwrap();
+        store.publish_staged(std::mem::take(&mut merged.staged)).unwrap();
         (store, merged)
     }
 
@@ -582,7 +588,7 @@ mod tests {
 
     #[test]
     fn ids_that_lie_between_each_other_are_merged_in_their_order() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let plan = HashPlan::new(HashWidth::Five);
         // Ids of three segments in turn, runs of them, equal ones, and one that has all between two of another.
         let parts: [&dyn Fn(u64) -> u64; 4] = [&|n| 3 * n, &|n| 3 * n + n % 2, &|n| n / 4 * 40, &|n| 1_000_000 + n];
@@ -590,23 +596,23 @@ mod tests {
         for (part, base) in parts.into_iter().zip([40_000, 0, 20_000, 60_000]) {
             let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, &plan, TransactionId::fresh());
             let ids: StringArray = (0..20_000).map(|n| Some(format!("{:09}", part(n)))).collect();
-            writer.push_all(plan.ids(IdKind::Record, Some(&ids.into())).packed().unwrap(), 0).unwrap();
-            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
-            store.publish(staged).unwrap();
-            inputs.extend(refs.into_iter().map(|one| one.moved(base)));
+            writer.push_all(plan.ids_for_index(IdKind::Record, Some(&ids.into())).into_encoded().unwrap(), 0).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+            store.publish_staged(staged).unwrap();
+            inputs.extend(refs.into_iter().map(|one| one.shifted_by(base)));
         }
         assert!(inputs.iter().all(|one| one.ordered) && in_order(&store, &inputs).unwrap().is_none());
         let mut output = SegmentRef { path: "_shardify/index/x.segment".into(), record_base: 0, ..inputs[0].clone() };
         output.pairs = 80_000;
         let merge = Merge { store: &store, inputs: &inputs, held: HELD_PAIRS, cancel: &Cancel::default() };
-        let written = merge.interleaved(&output).unwrap();
+        let written = merge.merge_interleaved(&output).unwrap();
         (output.bytes, output.seals) = (written.bytes, seals_of(std::slice::from_ref(&written)).unwrap());
-        store.publish(vec![written.staged]).unwrap();
+        store.publish_staged(vec![written.staged]).unwrap();
         let mut expected: Vec<_> = inputs.iter().flat_map(|one| read_segment(&store, one).unwrap()).collect();
         expected.sort_unstable();
         assert!(read_segment(&store, &output).unwrap() == expected);
         for id in ["000000000", "000000040", "000059997", "001019999"] {
-            let find = |one| lookup_one(&store, one, Wanted { hash: IdHash::of(id), id }).unwrap();
+            let find = |one| lookup_one(&store, one, Wanted { hash: IdHash::from_id(id), id }).unwrap();
             let mut all: Vec<u64> = inputs.iter().flat_map(find).collect();
             all.sort_unstable();
             assert_eq!(find(&output), all, "{id}");
@@ -619,9 +625,9 @@ mod tests {
         let (store, done) = merged(&parts, &[0, 2]);
         let mut inputs = done.inputs;
         inputs[1].pairs = 3;
-        assert!(merge(&store, inputs.clone(), 1 << 20, &Cancel::default()).is_err());
+        assert!(merge_into_one(&store, inputs.clone(), 1 << 20, &Cancel::default()).is_err());
         inputs[1].pairs = 2;
         store.delete(&inputs[0].bucket_path(0)).unwrap();
-        assert!(merge(&store, inputs, 1 << 20, &Cancel::default()).is_err());
+        assert!(merge_into_one(&store, inputs, 1 << 20, &Cancel::default()).is_err());
     }
 }

@@ -47,7 +47,7 @@ use parquet::schema::types::SchemaDescriptor;
 
 use self::{pairs::PairSum, segment::ROW_GROUP_ROWS};
 use crate::{
-    codec::hex::hex,
+    codec::hex::to_hex,
     dataset::{
         ids::width::HashWidth,
         table::{
@@ -59,14 +59,14 @@ use crate::{
     storage::Store,
 };
 
-pub(in crate::dataset) use merge::grow;
-pub use merge::{MergedSegment, merge, segments_to_merge};
-pub(in crate::dataset) use ordered::rewrite as rewrite_ordered;
+pub(in crate::dataset) use merge::grow_segments;
+pub use merge::{MergedSegment, merge_into_one, segments_to_merge};
+pub(in crate::dataset) use ordered::rewrite_ordered;
 pub use pairs::PAIR_BYTES;
 pub(in crate::dataset) use read::bucket_pairs;
 pub use read::{each_pair, read_segment};
-pub(in crate::dataset) use read::{lookup, lookup_one};
-pub use renumber::renumber;
+pub(in crate::dataset) use read::{lookup_many, lookup_one};
+pub use renumber::renumber_segments;
 pub(in crate::dataset) use segment::WrittenBucket;
 pub use segment::{SegmentRef, bucket_of};
 pub use sum::{BLOCK_PAIRS, Block, SegmentTree, bucket_leaf, segment_leaf};
@@ -82,10 +82,11 @@ const REPEATS: usize = 3;
 
 fn schema(hashes: HashWidth) -> Schema {
     let field = |name| Field::new(name, DataType::UInt64, false);
-    Schema::new(vec![field(hashes.column()), field("record")])
+    Schema::new(vec![field(hashes.column_name()), field("record")])
 }
 
-/// Writes a bucket from pairs in ascending order, whose hashes are [cut](HashWidth::cut) to the width of the segment.
+/// Writes a bucket from pairs in ascending order, whose hashes are [cut](HashWidth::truncate_hash) to the width of the
+/// segment.
 pub(in crate::dataset) struct BucketWriter {
     table: GroupWriter,
     columns: SchemaDescriptor,
@@ -101,7 +102,7 @@ pub(in crate::dataset) struct BucketWriter {
 impl BucketWriter {
     pub(in crate::dataset) fn create(store: &dyn Store, segment: &SegmentRef, bucket: u64) -> Result<Self> {
         let width = segment.hashes;
-        let columns = table::describe(&schema(width))?;
+        let columns = table::parquet_schema(&schema(width))?;
         let table = GroupWriter::create(store, &segment.bucket_path(bucket), &columns)?;
         let column = || Vec::with_capacity(ROW_GROUP_ROWS);
         Ok(Self { table, columns, width, sum: PairSum::new(width), hashes: column(), records: column(), repeats: None })
@@ -109,10 +110,10 @@ impl BucketWriter {
 
     /// Appends the next pairs.
     pub(in crate::dataset) fn push_all(&mut self, mut pairs: &[(u64, u64)]) -> Result<()> {
-        self.sum.add(pairs);
+        self.sum.add_pairs(pairs);
         while !pairs.is_empty() {
             let (taken, rest) = pairs.split_at(pairs.len().min(ROW_GROUP_ROWS - self.hashes.len()));
-            self.hashes.extend(taken.iter().map(|pair| self.width.stored(pair.0)));
+            self.hashes.extend(taken.iter().map(|pair| self.width.to_stored(pair.0)));
             self.records.extend(taken.iter().map(|pair| pair.1));
             if self.hashes.len() == ROW_GROUP_ROWS {
                 self.flush()?;
@@ -130,7 +131,7 @@ impl BucketWriter {
             rows > 0 && (1 + hashes.windows(2).filter(|pair| pair[0] != pair[1]).count()) * REPEATS <= rows
         });
         let encode = |column, values: &Values<'_>| {
-            let mut chunk = chunks::encode(&self.columns.column(column), rows, values)?;
+            let mut chunk = chunks::encode_chunk(&self.columns.column(column), rows, values)?;
             // An offset index is useless where each chunk is one page.
             chunk.close.offset_index = None;
             Ok::<_, crate::error::Error>(chunk)
@@ -149,16 +150,16 @@ impl BucketWriter {
             encode(0, &Values::Packed(&UInt64Array::from(hashes)))?
         };
         let chunks = vec![hashes, encode(1, &Values::Packed(&records))?];
-        self.table.append(Group { chunks, rows: rows as u64 })
+        self.table.append_group(Group { chunks, rows: rows as u64 })
     }
 
     /// Finishes the bucket.
     pub(in crate::dataset) fn finish(mut self) -> Result<WrittenBucket> {
         self.flush()?;
-        let (pairs, bytes) = (self.table.rows(), self.table.bytes());
+        let (pairs, bytes) = (self.table.row_count(), self.table.bytes_written());
         let hash = self.sum.hash();
         if let Some(hash) = hash {
-            self.table.describe(pairs::KEY, hex(&hash));
+            self.table.add_metadata(pairs::KEY, to_hex(&hash));
         }
         Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash })
     }
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn ids_may_come_one_by_one_or_together() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         for nulls in [false, true] {
             let made: Vec<Vec<(IdHash, u64)>> = [false, true]
                 .into_iter()
@@ -193,16 +194,16 @@ mod tests {
                     for (start, rows) in [(0, 70_000), (70_000, 3), (100_000, 150_000), (u64::from(u32::MAX) + 9, 10)] {
                         let id = |row: u64| (!nulls || !row.is_multiple_of(3)).then(|| format!("R{}", start + row));
                         let ids: arrow::array::StringArray = (0..rows).map(id).collect();
-                        let hashes = crate::dataset::IdColumn::from(ids).hashes();
+                        let hashes = crate::dataset::IdColumn::from(ids).to_hashes();
                         if together {
                             writer.push_all(hashes, start).unwrap();
                         } else {
                             hashes.iter().for_each(|(row, hash)| writer.push(hash, start + row as u64).unwrap());
                         }
                     }
-                    let Segments { refs, staged, repeated } = Segments::finish([writer]).unwrap();
+                    let Segments { refs, staged, repeated } = Segments::finish_all([writer]).unwrap();
                     assert_eq!((refs.len(), repeated), (2, 0));
-                    store.publish(staged).unwrap();
+                    store.publish_staged(staged).unwrap();
                     refs.iter().flat_map(|segment| read_segment(&store, segment).unwrap()).collect()
                 })
                 .collect();
@@ -213,19 +214,19 @@ mod tests {
 
     #[test]
     fn exactly_the_added_ids_are_found() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut writer =
             SegmentWriter::new(Arc::clone(&store), IdKind::Subject, &HashPlan::default(), TransactionId::fresh());
         for record in 0..50_000_u64 {
-            writer.push(IdHash::of(&format!("PAT-{}", record % 10_000)), record).unwrap();
+            writer.push(IdHash::from_id(&format!("PAT-{}", record % 10_000)), record).unwrap();
         }
-        let Segments { refs: mut segments, staged, .. } = Segments::finish([writer]).unwrap();
-        store.publish(staged).unwrap();
+        let Segments { refs: mut segments, staged, .. } = Segments::finish_all([writer]).unwrap();
+        store.publish_staged(staged).unwrap();
         segments[0].record_base = 1_000_000;
         let find = |id: &str| {
             segments
                 .iter()
-                .flat_map(|s| lookup_one(&store, s, Wanted { hash: IdHash::of(id), id }).unwrap())
+                .flat_map(|s| lookup_one(&store, s, Wanted { hash: IdHash::from_id(id), id }).unwrap())
                 .collect::<Vec<_>>()
         };
         assert_eq!(find("PAT-23"), [1_000_023, 1_010_023, 1_020_023, 1_030_023, 1_040_023]);
@@ -242,7 +243,7 @@ mod tests {
         let cases: [(&dyn Fn(u64) -> u64, u64); 4] =
             [(&repeated, 35), (&first_half, 90), (&second_half, 90), (&|pair| u64::from(pair == 0), 30)];
         for (step, most) in cases {
-            let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
             let mut writer =
                 SegmentWriter::new(Arc::clone(&store), IdKind::Subject, &HashPlan::default(), TransactionId::fresh());
             let mut at = 0;
@@ -256,8 +257,8 @@ mod tests {
             for record in 0..60_000 {
                 writer.push(hashes[record * 7_919 % 60_000], record as u64).unwrap();
             }
-            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
-            store.publish(staged).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+            store.publish_staged(staged).unwrap();
             let found = read_segment(&store, &refs[0]).unwrap();
             assert!(found.is_sorted() && found.iter().map(|pair| pair.0).eq(hashes.iter().copied()));
             assert!(refs[0].bytes * 10 < 60_000 * most, "{} bytes", refs[0].bytes);
@@ -273,7 +274,7 @@ mod tests {
     #[test]
     fn segments_are_sorted_and_complete() {
         for (count, distinct) in [(1, 1), (300, 7), (70_000, 70_000), (3 << 20, 50_000)] {
-            let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+            let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
             let mut writer =
                 SegmentWriter::new(Arc::clone(&store), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
             let hash = |i: u64| {
@@ -284,8 +285,8 @@ mod tests {
             };
             let mut expected: Vec<(IdHash, u64)> = (0..count).map(|i| (IdHash(hash(i)), 5 + i)).collect();
             expected.iter().for_each(|(hash, record)| writer.push(*hash, *record).unwrap());
-            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
-            store.publish(staged).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+            store.publish_staged(staged).unwrap();
             expected.sort_unstable();
             assert!(read_segment(&store, &refs[0]).unwrap() == expected, "{count}");
         }
@@ -300,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_missing_bucket_is_damage_and_not_an_empty_answer() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let segment = SegmentRef {
             kind: IdKind::Record,
             path: "_shardify/index/x".into(),
@@ -314,6 +315,6 @@ mod tests {
             root: None,
             seals: Vec::new(),
         };
-        assert!(lookup_one(&store, &segment, Wanted { hash: IdHash::of("a"), id: "a" }).is_err());
+        assert!(lookup_one(&store, &segment, Wanted { hash: IdHash::from_id("a"), id: "a" }).is_err());
     }
 }

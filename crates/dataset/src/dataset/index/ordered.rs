@@ -33,7 +33,7 @@ use super::{
     segment::{SegmentRef, WrittenBucket},
 };
 use crate::{
-    codec::{hex::hex, sha256},
+    codec::{hex::to_hex, sha256},
     dataset::{
         ids::{
             Wanted,
@@ -43,9 +43,8 @@ use crate::{
         table::{
             self, Group, GroupWriter,
             chunks::{self, Chunk, Values},
-            column,
             fetch::{Parts, group_range},
-            sealed,
+            sealed, typed_column,
         },
     },
     error::{Error, Result},
@@ -82,8 +81,8 @@ const FOOTER_BYTES: u64 = 2 << 10;
 /// Segments smaller than this are read whole.
 const SMALL_BYTES: u64 = 128 << 10;
 
-fn schema() -> Schema {
-    Schema::new(vec![ascending::field(), Field::new("record", DataType::UInt64, false)])
+fn segment_schema() -> Schema {
+    Schema::new(vec![ascending::id_field(), Field::new("record", DataType::UInt64, false)])
 }
 
 /// Maximum pairs of a segment whose hashes have this width.
@@ -99,7 +98,7 @@ fn group_rows(pairs: u64) -> usize {
 
 /// Returns columns as a row group. A lookup reads a row group as a whole, and their pages are so many that an index of
 /// them would be most of what is read.
-fn group(mut chunks: Vec<Chunk>, rows: usize) -> Group {
+fn into_row_group(mut chunks: Vec<Chunk>, rows: usize) -> Group {
     for chunk in &mut chunks {
         (chunk.close.offset_index, chunk.close.column_index) = (None, None);
     }
@@ -118,17 +117,17 @@ pub(super) struct OrderedWriter {
 
 impl OrderedWriter {
     pub(super) fn create(store: &dyn Store, segment: &SegmentRef) -> Result<Self> {
-        let columns = table::describe(&schema())?;
+        let columns = table::parquet_schema(&segment_schema())?;
         let table = GroupWriter::create(store, &segment.bucket_path(0), &columns)?;
         let group_rows = group_rows(segment.pairs);
         Ok(Self { table, columns, group_rows, ids: StringBuilder::new(), records: Vec::new(), full: Vec::new() })
     }
 
     /// Appends the next ids, which are encoded, with their record numbers, as a row group.
-    pub(super) fn append(&mut self, ids: &Chunk, records: &[Progression]) -> Result<()> {
-        let rows = ids.rows();
-        let records = chunks::encode(&self.columns.column(1), rows, &Values::Counted(records))?;
-        self.table.append(group(vec![ids.of(&self.columns.column(0))?, records], rows))
+    pub(super) fn append_group(&mut self, ids: &Chunk, records: &[Progression]) -> Result<()> {
+        let rows = ids.row_count();
+        let records = chunks::encode_chunk(&self.columns.column(1), rows, &Values::Counted(records))?;
+        self.table.append_group(into_row_group(vec![ids.with_column(&self.columns.column(0))?, records], rows))
     }
 
     /// Appends the next id.
@@ -148,34 +147,34 @@ impl OrderedWriter {
         let encode = |(ids, records): &(StringArray, UInt64Array)| {
             let rows = ids.len();
             let chunks = vec![
-                chunks::encode(&self.columns.column(0), rows, &Values::Texts(ids))?,
-                chunks::encode(&self.columns.column(1), rows, &Values::Growing(records))?,
+                chunks::encode_chunk(&self.columns.column(0), rows, &Values::Texts(ids))?,
+                chunks::encode_chunk(&self.columns.column(1), rows, &Values::Growing(records))?,
             ];
-            Ok(group(chunks, rows))
+            Ok(into_row_group(chunks, rows))
         };
         let groups: Vec<Group> = self.full.par_iter().map(encode).collect::<Result<_>>()?;
         self.full.clear();
-        groups.into_iter().try_for_each(|group| self.table.append(group))
+        groups.into_iter().try_for_each(|group| self.table.append_group(group))
     }
 
     /// Writes what is left and returns the bytes of all pairs.
-    pub(super) fn end(&mut self) -> Result<u64> {
+    pub(super) fn finish_groups(&mut self) -> Result<u64> {
         if !self.records.is_empty() {
             self.end_group()?;
         }
         self.flush()?;
-        Ok(self.table.bytes())
+        Ok(self.table.bytes_written())
     }
 
     /// Finishes the bucket; `sum` is that of its pairs, `None` if the root of the segment does not follow from it.
     pub(super) fn finish(mut self, sum: Option<&PairSum>) -> Result<WrittenBucket> {
-        let bytes = self.end()?;
-        let (pairs, hash) = (self.table.rows(), sum.and_then(PairSum::hash));
-        if let Some(sum) = sum.filter(|sum| sum.pairs() != pairs) {
-            return Err(Error::internal(format!("{pairs} ids are written, but {} are hashed", sum.pairs())));
+        let bytes = self.finish_groups()?;
+        let (pairs, hash) = (self.table.row_count(), sum.and_then(PairSum::hash));
+        if let Some(sum) = sum.filter(|sum| sum.pair_count() != pairs) {
+            return Err(Error::internal(format!("{pairs} ids are written, but {} are hashed", sum.pair_count())));
         }
         if let Some(hash) = hash {
-            self.table.describe(pairs::KEY, hex(&hash));
+            self.table.add_metadata(pairs::KEY, to_hex(&hash));
         }
         Ok(WrittenBucket { staged: self.table.finish()?, pairs, bytes, hash })
     }
@@ -191,14 +190,14 @@ pub(super) struct IdStream {
 
 impl IdStream {
     pub(super) fn open(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Self> {
-        let bucket = segment.bucket(0)?;
-        let place = bucket.place(store.as_ref());
-        let object = sealed::open(store, &bucket)?;
-        let reader = table::guarded(|| {
-            let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
-            builder.with_batch_size(BATCH_ROWS).build().map_err(table::failed)
+        let bucket = segment.sealed_bucket(0)?;
+        let place = bucket.display_location(store.as_ref());
+        let object = sealed::open_sealed(store, &bucket)?;
+        let reader = table::catch_panics(|| {
+            let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::parquet_error)?;
+            builder.with_batch_size(BATCH_ROWS).build().map_err(table::parquet_error)
         })
-        .map_err(|e| damaged(&place, e))?;
+        .map_err(|e| index_damage_error(&place, e))?;
         Ok(Self { reader, place, base: segment.record_base, last: None })
     }
 
@@ -207,13 +206,14 @@ impl IdStream {
     /// # Errors
     /// If the segment is damaged or its ids do not ascend.
     pub(super) fn next(&mut self) -> Result<Option<(StringArray, Vec<u64>)>> {
-        let batch = table::guarded(|| Ok(self.reader.next().transpose()?)).map_err(|e| damaged(&self.place, e))?;
+        let batch = table::catch_panics(|| Ok(self.reader.next().transpose()?))
+            .map_err(|e| index_damage_error(&self.place, e))?;
         let Some(batch) = batch else { return Ok(None) };
-        let (ids, records) = columns(&batch).map_err(|e| damaged(&self.place, e))?;
+        let (ids, records) = batch_columns(&batch).map_err(|e| index_damage_error(&self.place, e))?;
         let ascends = (1..ids.len()).all(|row| ids.value(row - 1) <= ids.value(row));
         let follows = ids.is_empty() || self.last.as_deref().is_none_or(|last| last <= ids.value(0));
         if !ascends || !follows || ids.null_count() + records.null_count() > 0 {
-            return Err(Error::integrity("the id index is not sorted").at(self.place.clone()));
+            return Err(Error::integrity("the id index is not sorted").at_location(self.place.clone()));
         }
         if let Some(last) = ids.len().checked_sub(1) {
             self.last = Some(ids.value(last).to_owned());
@@ -226,7 +226,7 @@ impl IdStream {
     ///
     /// # Errors
     /// Like [`next`](Self::next), and those of `visit`.
-    pub(super) fn each(mut self, visit: &mut dyn FnMut(&str, u64) -> Result<()>) -> Result<()> {
+    pub(super) fn each_id(mut self, visit: &mut dyn FnMut(&str, u64) -> Result<()>) -> Result<()> {
         while let Some((ids, records)) = self.next()? {
             for (row, record) in records.into_iter().enumerate() {
                 visit(ids.value(row), record)?;
@@ -236,12 +236,12 @@ impl IdStream {
     }
 }
 
-fn columns(batch: &RecordBatch) -> Result<(&StringArray, &UInt64Array)> {
-    Ok((column(batch, "id")?, column(batch, "record")?))
+fn batch_columns(batch: &RecordBatch) -> Result<(&StringArray, &UInt64Array)> {
+    Ok((typed_column(batch, "id")?, typed_column(batch, "record")?))
 }
 
-fn damaged(place: &str, cause: Error) -> Error {
-    table::damaged(cause, "the id index is damaged", place.to_owned())
+fn index_damage_error(place: &str, cause: Error) -> Error {
+    table::damage_error(cause, "the id index is damaged", place.to_owned())
 }
 
 /// Reads the pairs of some range of hashes of a segment in the order of hashes, in bounded memory: the ids are read
@@ -292,8 +292,8 @@ impl HashOrder {
         let mut hashes = Vec::new();
         while let Some((ids, records)) = stream.next()? {
             hashes.clear();
-            sha256::heads((0..ids.len()).map(|row| ids.value(row).as_bytes()), &mut hashes);
-            let cut = hashes.iter().map(|hash| self.segment.hashes.cut(IdHash(*hash)).0);
+            sha256::sha256_heads((0..ids.len()).map(|row| ids.value(row).as_bytes()), &mut hashes);
+            let cut = hashes.iter().map(|hash| self.segment.hashes.truncate_hash(IdHash(*hash)).0);
             let pairs = cut.zip(records);
             self.pairs.extend(pairs.filter(|(hash, _)| part.contains(hash)));
         }
@@ -314,10 +314,10 @@ pub(super) fn each_pair(
     let (mut stream, mut hashes, mut count) = (IdStream::open(store, segment)?, Vec::new(), 0);
     while let Some((ids, records)) = stream.next()? {
         hashes.clear();
-        sha256::heads((0..ids.len()).map(|row| ids.value(row).as_bytes()), &mut hashes);
+        sha256::sha256_heads((0..ids.len()).map(|row| ids.value(row).as_bytes()), &mut hashes);
         count += records.len() as u64;
         let mut pairs = hashes.iter().zip(records);
-        pairs.try_for_each(|(hash, record)| visit(segment.hashes.cut(IdHash(*hash)), record))?;
+        pairs.try_for_each(|(hash, record)| visit(segment.hashes.truncate_hash(IdHash(*hash)), record))?;
     }
     Ok(count)
 }
@@ -327,14 +327,14 @@ pub(super) fn each_pair(
 ///
 /// # Errors
 /// If the segment is missing or damaged, or a store fails.
-pub(in crate::dataset) fn rewrite(
+pub(in crate::dataset) fn rewrite_ordered(
     (from, to): (&Arc<dyn Store>, &dyn Store),
     segment: &SegmentRef,
     made: &SegmentRef,
     number: &dyn Fn(u64) -> Option<u64>,
 ) -> Result<WrittenBucket> {
     let mut written = OrderedWriter::create(to, made)?;
-    IdStream::open(from, segment)?.each(&mut |id, record| match number(record) {
+    IdStream::open(from, segment)?.each_id(&mut |id, record| match number(record) {
         Some(record) => written.push(id, record),
         None => Ok(()),
     })?;
@@ -345,7 +345,7 @@ pub(in crate::dataset) fn rewrite(
     let mut sorted = HashOrder::new(from, segment, &(0..=u64::MAX), HELD_PAIRS);
     while sorted.next_batch(&mut pairs)? {
         let kept: Vec<(u64, u64)> = pairs.iter().filter_map(|(hash, record)| Some((*hash, number(*record)?))).collect();
-        sum.add(&kept);
+        sum.add_pairs(&kept);
     }
     written.finish(Some(&sum))
 }
@@ -354,55 +354,55 @@ pub(in crate::dataset) fn rewrite(
 ///
 /// # Errors
 /// If it is missing or damaged.
-pub(super) fn bounds(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Option<(String, String)>> {
-    let bucket = segment.bucket(0)?;
-    let builder = table::open(store, &bucket)?;
+pub(super) fn id_bounds(store: &Arc<dyn Store>, segment: &SegmentRef) -> Result<Option<(String, String)>> {
+    let bucket = segment.sealed_bucket(0)?;
+    let builder = table::open_table(store, &bucket)?;
     let groups = builder.metadata().num_row_groups();
     let end = |group: usize, last: bool| -> Result<Option<String>> {
         let rows = usize::try_from(builder.metadata().row_group(group).num_rows()).unwrap_or(0);
-        let builder = table::open(store, &bucket)?.with_row_groups(vec![group]).with_batch_size(1);
+        let builder = table::open_table(store, &bucket)?.with_row_groups(vec![group]).with_batch_size(1);
         let builder = builder.with_offset(if last { rows.saturating_sub(1) } else { 0 });
-        let mut reader = builder.build().map_err(table::failed)?;
+        let mut reader = builder.build().map_err(table::parquet_error)?;
         let batch = reader.next().transpose()?;
-        batch.map(|batch| Ok::<_, Error>(columns(&batch)?.0.value(0).to_owned())).transpose()
+        batch.map(|batch| Ok::<_, Error>(batch_columns(&batch)?.0.value(0).to_owned())).transpose()
     };
-    let ends = table::guarded(|| match groups.checked_sub(1) {
+    let ends = table::catch_panics(|| match groups.checked_sub(1) {
         None => Ok(None),
         Some(last) => Ok(end(0, false)?.zip(end(last, true)?)),
     });
-    ends.map_err(|e| damaged(&bucket.place(store.as_ref()), e))
+    ends.map_err(|e| index_damage_error(&bucket.display_location(store.as_ref()), e))
 }
 
 /// Passes the record numbers of some ids, which are in the order of their texts, to `visit`, with the number of the id.
 ///
 /// # Errors
 /// If the segment is missing or damaged.
-pub(super) fn lookup(
+pub(super) fn lookup_ids(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
     wanted: &[&Wanted<'_>],
     visit: &mut dyn FnMut(usize, u64),
 ) -> Result<()> {
-    let object = segment.bucket(0)?;
+    let object = segment.sealed_bucket(0)?;
     // A run may write smaller row groups than a merge.
     let rows = if segment.pairs > SEGMENT_PAIRS as u64 { group_rows(segment.pairs) } else { LEAST_GROUP_ROWS };
     let groups = segment.pairs / rows as u64 + 1;
     let all = if segment.bytes > 0 && segment.bytes < SMALL_BYTES { segment.bytes } else { 0 };
     let mut parts = Parts::open(store, &object, FOOTER_BYTES + groups * FOOTER_GROUP_BYTES + all, None)?;
     let read = || {
-        let metadata = parts.metadata(false)?;
+        let metadata = parts.read_metadata(false)?;
         let footer = Arc::clone(metadata.metadata());
         let may_hold = |group: &usize| has_one(footer.row_group(*group).column(0).statistics(), wanted);
         for group in (0..footer.num_row_groups()).filter(may_hold) {
-            parts.fetch(&[group_range(&footer, group)])?;
-            let reader = parts.clone().reader(metadata.clone()).with_row_groups(vec![group]);
-            for batch in reader.with_batch_size(BATCH_ROWS).build().map_err(table::failed)? {
+            parts.fetch_ranges(&[group_range(&footer, group)])?;
+            let reader = parts.clone().into_reader(metadata.clone()).with_row_groups(vec![group]);
+            for batch in reader.with_batch_size(BATCH_ROWS).build().map_err(table::parquet_error)? {
                 in_batch(&batch?, wanted, &mut |number, record| visit(number, segment.record_base + record))?;
             }
         }
         Ok(())
     };
-    table::guarded(read).map_err(|e| damaged(&object.place(store.as_ref()), e))
+    table::catch_panics(read).map_err(|e| index_damage_error(&object.display_location(store.as_ref()), e))
 }
 
 /// Whether a row group may have one of some ids: true unless its statistics exclude it.
@@ -415,7 +415,7 @@ fn has_one(statistics: Option<&Statistics>, wanted: &[&Wanted<'_>]) -> bool {
 
 /// Passes the records of a batch that have one of some ids to `visit`.
 fn in_batch(batch: &RecordBatch, wanted: &[&Wanted<'_>], visit: &mut dyn FnMut(usize, u64)) -> Result<()> {
-    let (ids, records) = columns(batch)?;
+    let (ids, records) = batch_columns(batch)?;
     let Some(last) = ids.len().checked_sub(1) else { return Ok(()) };
     let start = wanted.partition_point(|wanted| wanted.id < ids.value(0));
     let mut at = 0;
@@ -443,7 +443,10 @@ fn first_at_least(ids: &StringArray, from: usize, id: &str) -> usize {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::{
-        super::{MergedSegment, SegmentTree, SegmentWriter, Segments, lookup_one, merge, read_segment, renumber},
+        super::{
+            MergedSegment, SegmentTree, SegmentWriter, Segments, lookup_one, merge_into_one, read_segment,
+            renumber_segments,
+        },
         *,
     };
     use crate::{
@@ -463,7 +466,7 @@ mod tests {
     };
 
     fn memory() -> Arc<dyn Store> {
-        Arc::new(RemoteStore::memory().unwrap())
+        Arc::new(RemoteStore::in_memory().unwrap())
     }
 
     /// Writes the ids of consecutive records from `first` on, a part at a time, and one by one if they are to be
@@ -473,7 +476,7 @@ mod tests {
             SegmentWriter::new(Arc::clone(store), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
         let mut record = first;
         for part in parts {
-            let hashes = IdColumn::from(part.iter().map(Some).collect::<StringArray>()).hashes();
+            let hashes = IdColumn::from(part.iter().map(Some).collect::<StringArray>()).to_hashes();
             if hashed {
                 hashes.iter().for_each(|(row, hash)| writer.push(hash, record + row as u64).unwrap());
             } else {
@@ -481,18 +484,18 @@ mod tests {
             }
             record += part.len() as u64;
         }
-        let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
-        store.publish(staged).unwrap();
+        let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+        store.publish_staged(staged).unwrap();
         refs
     }
 
     fn find(store: &Arc<dyn Store>, segment: &SegmentRef, id: &str) -> Vec<u64> {
-        lookup_one(store, segment, Wanted { hash: IdHash::of(id), id }).unwrap()
+        lookup_one(store, segment, Wanted { hash: IdHash::from_id(id), id }).unwrap()
     }
 
     fn merged(store: &Arc<dyn Store>, segments: Vec<SegmentRef>, bytes: u64) -> SegmentRef {
-        let MergedSegment { output, staged, .. } = merge(store, segments, bytes, &Cancel::default()).unwrap();
-        store.publish(staged).unwrap();
+        let MergedSegment { output, staged, .. } = merge_into_one(store, segments, bytes, &Cancel::default()).unwrap();
+        store.publish_staged(staged).unwrap();
         output
     }
 
@@ -521,7 +524,7 @@ mod tests {
             }
             for id in ["", "0", "PAT-", "\u{10ffff}"] {
                 assert_eq!(find(&store, &ordered, id), find(&store, &hashed, id), "{id}");
-                let tree = |segment| SegmentTree::new(&store, segment, Some(IdHash::of(id))).unwrap();
+                let tree = |segment| SegmentTree::new(&store, segment, Some(IdHash::from_id(id))).unwrap();
                 let (one, other) = (tree(&ordered), tree(&hashed));
                 let shown = |tree: &SegmentTree| {
                     let bucket = tree.bucket.as_ref().unwrap();
@@ -560,7 +563,7 @@ mod tests {
         let ids = |from: u64, to: u64| (from..to).map(|n| format!("{n:07}")).collect::<Vec<_>>();
         let segment = |from, to, base| {
             let [segment] = written(&store, &[ids(from, to)], 0, false).try_into().unwrap();
-            segment.moved(base)
+            segment.shifted_by(base)
         };
         // They were not added in the order of their ids.
         let inputs = vec![segment(50_000, 90_000, 0), segment(0, 50_000, 40_000), segment(100_000, 100_001, 90_000)];
@@ -586,10 +589,11 @@ mod tests {
         let segments = written(&from, &[ids], 0, false);
         let mut kept = NumberSet::default();
         (0..40_000).filter(|record| record % 7 == 3).for_each(|record| kept.insert_range(record, 1));
-        let numbering = Renumbering::of(kept);
+        let numbering = Renumbering::from_kept(kept);
         let stores = (&from, to.as_ref());
-        let made = renumber(stores, &segments, &numbering, &TransactionId::fresh(), &Cancel::default()).unwrap();
-        to.publish(made.staged).unwrap();
+        let made =
+            renumber_segments(stores, &segments, &numbering, &TransactionId::fresh(), &Cancel::default()).unwrap();
+        to.publish_staged(made.staged).unwrap();
         let [segment] = made.refs.try_into().unwrap();
         assert!(segment.ordered && segment.pairs == 5_714);
         assert_eq!(find(&to, &segment, "000010"), [1]);
@@ -619,17 +623,17 @@ mod tests {
 
     /// Ids as the thread that encodes rows has them, in columns of the sidecar.
     fn encoded(texts: &StringArray) -> IdHashes {
-        let (rows, ids) = (texts.len(), IdColumn::join(std::slice::from_ref(texts)).unwrap());
+        let (rows, ids) = (texts.len(), IdColumn::join_parts(std::slice::from_ref(texts)).unwrap());
         let columns = SidecarColumns {
             record_ids: None,
             subject_ids: Some(ids.clone()),
             extents: None,
-            sources: SourceRuns::one(&"a.csv".into(), rows),
+            sources: SourceRuns::for_source(&"a.csv".into(), rows),
             rows: None,
-            hashes: Numbers::same(0, rows),
+            hashes: Numbers::repeat_number(0, rows),
             fingerprints: None,
         };
-        SidecarGroups::encode(&columns, false).unwrap().share(IdKind::Subject, ids.hashes())
+        SidecarGroups::encode_columns(&columns, false).unwrap().share_columns(IdKind::Subject, ids.to_hashes())
     }
 
     #[test]
@@ -646,13 +650,13 @@ mod tests {
                 let texts: StringArray = part.clone().map(|n| Some(text(n))).collect();
                 let hashes = match form {
                     0 => encoded(&texts),
-                    1 => IdColumn::from(texts).hashes(),
-                    _ => IdColumn::from(texts).hashes().packed().unwrap(),
+                    1 => IdColumn::from(texts).to_hashes(),
+                    _ => IdColumn::from(texts).to_hashes().into_encoded().unwrap(),
                 };
                 writer.push_all(hashes, part.start).unwrap();
             }
-            let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
-            store.publish(staged).unwrap();
+            let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+            store.publish_staged(staged).unwrap();
             let [segment] = refs.try_into().unwrap();
             assert!(segment.ordered && segment.pairs == 340_020, "{segment:?}");
             for n in [0, 39, 150_001, 299_999, 300_000, 300_009, 300_010, 339_999, 340_000, 340_019] {
@@ -677,7 +681,7 @@ mod tests {
         assert!(read_segment(&store, &fewer).is_err());
         // An entry that says the wrong form.
         let hashed = SegmentRef { ordered: false, ..segment.clone() };
-        let wanted = Wanted { hash: IdHash::of("000001"), id: "000001" };
+        let wanted = Wanted { hash: IdHash::from_id("000001"), id: "000001" };
         assert!(lookup_one(&store, &hashed, wanted).is_err() && read_segment(&store, &hashed).is_err());
         store.delete(&segment.bucket_path(0)).unwrap();
         assert!(lookup_one(&store, &segment, wanted).is_err());

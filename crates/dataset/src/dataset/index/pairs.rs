@@ -28,7 +28,7 @@ pub(super) struct BucketSum {
 
 impl BucketSum {
     /// Adds `count` pairs.
-    fn add(&mut self, count: usize, pairs: impl Iterator<Item = (u64, u64)>) {
+    fn add_pairs(&mut self, count: usize, pairs: impl Iterator<Item = (u64, u64)>) {
         self.bytes.resize(count * PAIR_BYTES, 0);
         for (bytes, (hash, record)) in self.bytes.as_chunks_mut::<PAIR_BYTES>().0.iter_mut().zip(pairs) {
             bytes[..8].copy_from_slice(&hash.to_le_bytes());
@@ -39,7 +39,7 @@ impl BucketSum {
 
     /// Adds pairs whose record numbers are relative to `base` after it is subtracted.
     pub(super) fn add_absolute(&mut self, pairs: &[(u64, u64)], base: u64) {
-        self.add(pairs.len(), pairs.iter().map(|(hash, record)| (*hash, record.wrapping_sub(base))));
+        self.add_pairs(pairs.len(), pairs.iter().map(|(hash, record)| (*hash, record.wrapping_sub(base))));
     }
 
     /// Returns the hash of the pairs added so far.
@@ -63,15 +63,15 @@ impl PairSum {
     }
 
     /// Adds the next pairs, with the record numbers that the bucket has.
-    pub(super) fn add(&mut self, pairs: &[(u64, u64)]) {
+    pub(super) fn add_pairs(&mut self, pairs: &[(u64, u64)]) {
         self.pairs += pairs.len() as u64;
         if let Some(sum) = &mut self.sum {
-            pairs.chunks(PAIRS_AT_ONCE).for_each(|pairs| sum.add(pairs.len(), pairs.iter().copied()));
+            pairs.chunks(PAIRS_AT_ONCE).for_each(|pairs| sum.add_pairs(pairs.len(), pairs.iter().copied()));
         }
     }
 
     /// Number of pairs.
-    pub(super) fn pairs(&self) -> u64 {
+    pub(super) fn pair_count(&self) -> u64 {
         self.pairs
     }
 

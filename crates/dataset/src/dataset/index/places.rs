@@ -24,10 +24,10 @@ use crate::{
     dataset::table::{
         self, Group, GroupWriter,
         chunks::{self, Values},
-        column,
         fetch::{Parts, group_range},
         paths::table_path,
         sealed::{Sealed, seal_of},
+        typed_column,
     },
     error::{Error, Result},
     storage::{Staged, Store},
@@ -63,18 +63,18 @@ pub struct PlaceRef {
 
 impl PlaceRef {
     /// Returns the table as a sealed object.
-    pub fn sealed(&self) -> Sealed {
+    pub fn as_sealed(&self) -> Sealed {
         Sealed::new(self.path.as_str(), self.seal)
     }
 
     /// Returns the same with `shift` added to the numbers of new records.
     #[must_use]
-    pub fn moved(self, shift: u64) -> Self {
+    pub fn shifted_by(self, shift: u64) -> Self {
         let Some(base) = self.base else { return self };
         Self { base: Some(base + shift), first: self.first + shift, last: self.last + shift, ..self }
     }
 
-    fn base(&self) -> u64 {
+    fn base_or_zero(&self) -> u64 {
         self.base.unwrap_or_default()
     }
 }
@@ -112,7 +112,7 @@ impl<'a> PlacesWriter<'a> {
     /// # Errors
     /// If the columns cannot be described.
     pub fn new(store: &'a dyn Store, set: &str) -> Result<Self> {
-        let (columns, pending) = (table::describe(&schema())?, Default::default());
+        let (columns, pending) = (table::parquet_schema(&place_schema())?, Default::default());
         Ok(Self { store, set: set.to_owned(), columns, pending, open: None, base: None, done: Vec::new() })
     }
 
@@ -146,23 +146,23 @@ impl<'a> PlacesWriter<'a> {
         let columns = &self.columns;
         let chunk = |(i, values): (usize, &mut Vec<u64>)| {
             let array = UInt64Array::from(std::mem::take(values));
-            chunks::encode(&columns.column(i), rows, &Values::Packed(&array))
+            chunks::encode_chunk(&columns.column(i), rows, &Values::Packed(&array))
         };
         let chunks = self.pending.iter_mut().enumerate().map(chunk).collect::<Result<_>>()?;
         if let Some(table) = &mut self.open {
-            table.writer.append(Group { chunks, rows: rows as u64 })?;
+            table.writer.append_group(Group { chunks, rows: rows as u64 })?;
             table.rows += rows as u64;
             table.last = last;
             if table.rows >= TABLE_ROWS {
-                return self.close();
+                return self.close_table();
             }
         }
         Ok(())
     }
 
-    fn close(&mut self) -> Result<()> {
+    fn close_table(&mut self) -> Result<()> {
         if let Some(OpenTable { writer, path, first, last, rows }) = self.open.take() {
-            let bytes = writer.bytes();
+            let bytes = writer.bytes_written();
             let staged = writer.finish()?;
             let seal = seal_of(&staged)?;
             let place = PlaceRef { path, set: self.set.clone(), first, last, rows, bytes, base: self.base, seal };
@@ -177,7 +177,7 @@ impl<'a> PlacesWriter<'a> {
     /// If the store fails.
     pub fn finish(mut self) -> Result<Vec<(PlaceRef, Staged)>> {
         self.flush()?;
-        self.close()?;
+        self.close_table()?;
         Ok(self.done)
     }
 }
@@ -192,17 +192,17 @@ pub fn read_places(
     visit: &mut dyn FnMut(u64, u64, u64) -> Result<()>,
 ) -> Result<()> {
     let place = || store.location().join(&table.path).to_string();
-    let damaged = |e: Error| table::damaged(e, "the places of records are damaged", place());
-    let builder = table::open(store, &table.sealed())?.with_batch_size(GROUP_ROWS);
-    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
+    let damaged = |e: Error| table::damage_error(e, "the places of records are damaged", place());
+    let builder = table::open_table(store, &table.as_sealed())?.with_batch_size(GROUP_ROWS);
+    let mut reader = table::catch_panics(|| builder.build().map_err(table::parquet_error)).map_err(damaged)?;
     let (mut rows, mut next) = (0, 0);
-    while let Some(batch) = table::guarded(|| Ok(reader.next().transpose()?)).map_err(damaged)? {
-        let number = |name| column::<UInt64Array>(&batch, name);
+    while let Some(batch) = table::catch_panics(|| Ok(reader.next().transpose()?)).map_err(damaged)? {
+        let number = |name| typed_column::<UInt64Array>(&batch, name);
         let (records, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
         for i in 0..batch.num_rows() {
-            let record = records.value(i).saturating_add(table.base());
+            let record = records.value(i).saturating_add(table.base_or_zero());
             if record < next || record > table.last {
-                return Err(Error::integrity("the places of records are not in order").at(place()));
+                return Err(Error::integrity("the places of records are not in order").at_location(place()));
             }
             next = record + 1;
             visit(record, shards.value(i), ordinals.value(i))?;
@@ -213,35 +213,35 @@ pub fn read_places(
         return Ok(());
     }
     Err(Error::integrity(format!("expected {} places up to record {}, found {rows}", table.rows, table.last))
-        .at(place()))
+        .at_location(place()))
 }
 
 /// Returns the shard and ordinal of each of `records` (ascending) that the table has.
-pub(in crate::dataset) fn lookup(
+pub(in crate::dataset) fn lookup_places(
     store: &Arc<dyn Store>,
     table: &PlaceRef,
     records: &[u64],
 ) -> Result<Vec<(u64, (u64, u64))>> {
     let place = || store.location().join(&table.path).to_string();
-    let (tail, guess) = guess(table, records);
-    let base = table.base();
+    let (tail, guess) = guess_position(table, records);
+    let base = table.base_or_zero();
     let records: Vec<u64> = records.iter().filter_map(|record| record.checked_sub(base)).collect();
-    let mut parts = Parts::open(store, &table.sealed(), tail, guess)?;
-    table::guarded(|| {
-        let metadata = parts.metadata(false)?;
+    let mut parts = Parts::open(store, &table.as_sealed(), tail, guess)?;
+    table::catch_panics(|| {
+        let metadata = parts.read_metadata(false)?;
         let footer = Arc::clone(metadata.metadata());
         let groups: Vec<usize> = (0..footer.num_row_groups())
             .filter(|i| may_hold(footer.row_group(*i).column(0).statistics(), &records))
             .collect();
         if groups.len() <= MAX_GROUPS_IN_MEMORY {
-            parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
+            parts.fetch_ranges(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
         }
-        let reader = parts.reader(metadata).with_row_groups(groups);
-        let reader = reader.with_batch_size(GROUP_ROWS).build().map_err(table::failed)?;
+        let reader = parts.into_reader(metadata).with_row_groups(groups);
+        let reader = reader.with_batch_size(GROUP_ROWS).build().map_err(table::parquet_error)?;
         let mut found = Vec::new();
         for batch in reader {
             let batch = batch?;
-            let number = |name| column::<UInt64Array>(&batch, name);
+            let number = |name| typed_column::<UInt64Array>(&batch, name);
             let (known, shards, ordinals) = (number("record")?, number("shard")?, number("ordinal")?);
             let (Some(first), Some(last)) = (known.values().first(), known.values().last()) else { continue };
             let start = records.partition_point(|record| record < first);
@@ -253,7 +253,7 @@ pub(in crate::dataset) fn lookup(
         }
         Ok(found)
     })
-    .map_err(|e| table::damaged(e, "the places of records are damaged", place()))
+    .map_err(|e| table::damage_error(e, "the places of records are damaged", place()))
 }
 
 /// Footer bytes per row group, and fixed footer bytes; rounded up.
@@ -265,7 +265,7 @@ const MAX_GROUPS_IN_MEMORY: usize = 16;
 
 /// Estimates the number of bytes at the end of a table to read first, and the position of a single record: numbers are
 /// dense, and row groups have nearly equal sizes. A wrong estimate costs a request.
-fn guess(table: &PlaceRef, records: &[u64]) -> (u64, Option<Range<u64>>) {
+fn guess_position(table: &PlaceRef, records: &[u64]) -> (u64, Option<Range<u64>>) {
     let groups = table.rows.div_ceil(GROUP_ROWS as u64).max(1);
     let tail = FOOTER_BYTES + groups * FOOTER_GROUP_BYTES;
     let [record] = records else { return (tail, None) };
@@ -300,7 +300,7 @@ fn may_hold(statistics: Option<&Statistics>, records: &[u64]) -> bool {
     }
 }
 
-fn schema() -> Schema {
+fn place_schema() -> Schema {
     let field = |name: &str| Field::new(name, DataType::UInt64, false);
     Schema::new(vec![field("record"), field("shard"), field("ordinal")])
 }
@@ -313,12 +313,12 @@ mod tests {
 
     #[test]
     fn places_are_found_by_record() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut writer = PlacesWriter::new(store.as_ref(), "0123456789ab").unwrap();
         let expected: Vec<(u64, u64, u64)> = (0..50_000).map(|i| (i * 3, i % 5, i * 7919 % 10_000)).collect();
         expected.iter().for_each(|(record, shard, ordinal)| writer.push(*record, *shard, *ordinal).unwrap());
         let (places, staged): (Vec<_>, Vec<_>) = writer.finish().unwrap().into_iter().unzip();
-        store.publish(staged).unwrap();
+        store.publish_staged(staged).unwrap();
         assert_eq!((places.len(), places[0].first, places[0].last, places[0].rows), (1, 0, 149_997, 50_000));
         let mut found = Vec::new();
         read_places(&store, &places[0], &mut |record, shard, ordinal| {
@@ -328,12 +328,15 @@ mod tests {
         .unwrap();
         assert!(found == expected);
         let records = [0, 1, 3, 60_000, 60_001, 149_997];
-        let hits = lookup(&store, &places[0], &records).unwrap();
+        let hits = lookup_places(&store, &places[0], &records).unwrap();
         assert_eq!(hits.iter().map(|(record, _)| *record).collect::<Vec<_>>(), [0, 3, 60_000, 149_997]);
         assert_eq!(hits[2].1, (0, 20_000 * 7919 % 10_000));
-        let moved = PlaceRef { base: Some(0), ..places[0].clone() }.moved(70);
-        assert_eq!((moved.first, moved.last, moved.clone().moved(0).base), (70, 150_067, Some(70)));
-        assert_eq!(lookup(&store, &moved, &[3, 70, 72, 60_070]).unwrap(), [(70, hits[0].1), (60_070, hits[2].1)]);
+        let moved = PlaceRef { base: Some(0), ..places[0].clone() }.shifted_by(70);
+        assert_eq!((moved.first, moved.last, moved.clone().shifted_by(0).base), (70, 150_067, Some(70)));
+        assert_eq!(
+            lookup_places(&store, &moved, &[3, 70, 72, 60_070]).unwrap(),
+            [(70, hits[0].1), (60_070, hits[2].1)]
+        );
         let mut records = Vec::new();
         read_places(&store, &moved, &mut |record, _, _| {
             records.push(record);
@@ -341,7 +344,7 @@ mod tests {
         })
         .unwrap();
         assert!(records.iter().copied().eq((0..50_000).map(|i| i * 3 + 70)));
-        assert_eq!(places[0].clone().moved(70), places[0], "records that had numbers keep them");
+        assert_eq!(places[0].clone().shifted_by(70), places[0], "records that had numbers keep them");
         let short = PlaceRef { rows: 50_001, ..places[0].clone() };
         assert!(read_places(&store, &short, &mut |_, _, _| Ok(())).is_err());
     }

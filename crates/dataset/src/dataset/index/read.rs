@@ -15,15 +15,15 @@ use rayon::prelude::*;
 use super::{
     ordered::{self, HELD_PAIRS, HashOrder},
     segment::{ROW_GROUP_ROWS, SegmentRef, bucket_of},
-    sum::{SegmentSum, changed},
+    sum::{SegmentSum, mismatch_error},
 };
 use crate::{
     dataset::{
         ids::{Wanted, width::HashWidth},
         table::{
-            self, column,
+            self,
             fetch::{Parts, group_range},
-            sealed,
+            sealed, typed_column,
         },
     },
     error::{Error, Result},
@@ -45,7 +45,7 @@ const MAX_GROUPS_IN_MEMORY: usize = 64;
 pub(in crate::dataset) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRef, id: Wanted<'_>) -> Result<Vec<u64>> {
     let mut found = Vec::new();
     if segment.ordered {
-        ordered::lookup(store, segment, &[&id], &mut |_, record| found.push(record))?;
+        ordered::lookup_ids(store, segment, &[&id], &mut |_, record| found.push(record))?;
     } else {
         in_bucket(store, segment, segment.bucket_of(id.hash), &[id.hash], &mut |_, record| found.push(record))?;
     }
@@ -57,7 +57,7 @@ pub(in crate::dataset) fn lookup_one(store: &Arc<dyn Store>, segment: &SegmentRe
 ///
 /// # Errors
 /// If a bucket is missing or damaged.
-pub(in crate::dataset) fn lookup(
+pub(in crate::dataset) fn lookup_many(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
     ids: &[Wanted<'_>],
@@ -67,7 +67,7 @@ pub(in crate::dataset) fn lookup(
         texts.par_sort_unstable_by_key(|wanted| wanted.id);
         let mut found = Vec::new();
         let visit = &mut |number: usize, record| found.extend(texts.get(number).map(|wanted| (wanted.hash, record)));
-        ordered::lookup(store, segment, &texts, visit)?;
+        ordered::lookup_ids(store, segment, &texts, visit)?;
         return Ok(found);
     }
     let mut hashes: Vec<IdHash> = ids.iter().map(|wanted| wanted.hash).collect();
@@ -94,10 +94,10 @@ fn in_bucket(
     hashes: &[IdHash],
     visit: &mut dyn FnMut(IdHash, u64),
 ) -> Result<()> {
-    let object = segment.bucket(bucket)?;
+    let object = segment.sealed_bucket(bucket)?;
     let footer = FOOTER_BYTES + (segment.pairs / segment.buckets / ROW_GROUP_ROWS as u64 + 2) * FOOTER_GROUP_BYTES;
     let (tail, guess) = match hashes {
-        [hash] => match guess(segment, *hash) {
+        [hash] => match guess_position(segment, *hash) {
             Guess::Within(range) => (footer, Some(range)),
             Guess::AtEnd(bytes) => (footer + bytes, None),
             Guess::None => (footer, None),
@@ -105,18 +105,18 @@ fn in_bucket(
         _ => (footer, None),
     };
     let mut parts = Parts::open(store, &object, tail, guess)?;
-    let damaged = |e: Error| damage(object.place(store.as_ref()), e);
-    table::guarded(|| {
-        let metadata = parts.metadata(false)?;
+    let damaged = |e: Error| index_damage_error(object.display_location(store.as_ref()), e);
+    table::catch_panics(|| {
+        let metadata = parts.read_metadata(false)?;
         let footer = Arc::clone(metadata.metadata());
         check_column(segment.hashes, &footer)?;
         let groups: Vec<usize> = (0..footer.num_row_groups())
-            .filter(|i| may_hold(bounds(segment.hashes, footer.row_group(*i).column(0).statistics()), hashes))
+            .filter(|i| may_hold(hash_bounds(segment.hashes, footer.row_group(*i).column(0).statistics()), hashes))
             .collect();
         for groups in groups.chunks(MAX_GROUPS_IN_MEMORY) {
-            parts.fetch(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
-            let reader = parts.clone().reader(metadata.clone()).with_row_groups(groups.to_vec());
-            for batch in reader.with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)? {
+            parts.fetch_ranges(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
+            let reader = parts.clone().into_reader(metadata.clone()).with_row_groups(groups.to_vec());
+            for batch in reader.with_batch_size(ROW_GROUP_ROWS).build().map_err(table::parquet_error)? {
                 in_batch(&batch?, (segment.hashes, hashes), &mut |hash, record| {
                     visit(hash, segment.record_base + record)
                 })?;
@@ -127,30 +127,33 @@ fn in_bucket(
     .map_err(damaged)
 }
 
-fn damage(place: String, cause: Error) -> Error {
-    table::damaged(cause, "the id index is damaged", place)
+fn index_damage_error(place: String, cause: Error) -> Error {
+    table::damage_error(cause, "the id index is damaged", place)
 }
 
 /// Checks that a bucket has hashes of this width: the bounds of others would exclude every row group.
 fn check_column(width: HashWidth, footer: &ParquetMetaData) -> Result<()> {
     let columns = footer.file_metadata().schema_descr().columns();
     match columns.first().map(|column| column.name()) {
-        Some(name) if name == width.column() => Ok(()),
+        Some(name) if name == width.column_name() => Ok(()),
         other => {
             let found = other.unwrap_or("no column");
-            Err(Error::integrity(format!("expected the column `{}` of the id index, found {found}", width.column())))
+            Err(Error::integrity(format!(
+                "expected the column `{}` of the id index, found {found}",
+                width.column_name()
+            )))
         }
     }
 }
 
 /// Returns the columns of a batch of a bucket: hashes as they are stored, and record numbers.
-fn columns(width: HashWidth, batch: &RecordBatch) -> Result<(&UInt64Array, &UInt64Array)> {
-    Ok((column(batch, width.column())?, column(batch, "record")?))
+fn batch_columns(width: HashWidth, batch: &RecordBatch) -> Result<(&UInt64Array, &UInt64Array)> {
+    Ok((typed_column(batch, width.column_name())?, typed_column(batch, "record")?))
 }
 
 /// Returns the pairs of a batch of a bucket of a segment, with the record numbers that the bucket has.
 pub(in crate::dataset) fn bucket_pairs(width: HashWidth, batch: &RecordBatch) -> Result<Vec<(u64, u64)>> {
-    let (hashes, records) = columns(width, batch)?;
+    let (hashes, records) = batch_columns(width, batch)?;
     let hashes = hashes.values().iter().map(|hash| width.of_stored(*hash));
     Ok(hashes.zip(records.values().iter().copied()).collect())
 }
@@ -161,9 +164,9 @@ fn in_batch(
     (width, hashes): (HashWidth, &[IdHash]),
     visit: &mut dyn FnMut(IdHash, u64),
 ) -> Result<()> {
-    let (known, records) = columns(width, batch)?;
+    let (known, records) = batch_columns(width, batch)?;
     let (Some(first), Some(last)) = (known.values().first(), known.values().last()) else { return Ok(()) };
-    let stored = |hash: &IdHash| width.stored(hash.0);
+    let stored = |hash: &IdHash| width.to_stored(hash.0);
     let start = hashes.partition_point(|hash| stored(hash) < *first);
     let mut at = 0;
     for hash in hashes[start..].iter().take_while(|hash| stored(hash) <= *last) {
@@ -197,7 +200,7 @@ const SMALL_BUCKET: f64 = 96.0 * 1024.0;
     clippy::cast_sign_loss,
     reason = "an estimate within positive bounds"
 )]
-fn guess(segment: &SegmentRef, hash: IdHash) -> Guess {
+fn guess_position(segment: &SegmentRef, hash: IdHash) -> Guess {
     if segment.bytes == 0 || segment.pairs == 0 {
         return Guess::None;
     }
@@ -229,7 +232,7 @@ fn may_hold(bounds: Option<RangeInclusive<u64>>, hashes: &[IdHash]) -> bool {
 }
 
 /// Returns the range of the hashes of a row group, whatever the bytes that are not stored, if it is known.
-fn bounds(width: HashWidth, statistics: Option<&Statistics>) -> Option<RangeInclusive<u64>> {
+fn hash_bounds(width: HashWidth, statistics: Option<&Statistics>) -> Option<RangeInclusive<u64>> {
     // UINT64 is stored as INT64 but ordered as unsigned.
     let Some(Statistics::Int64(known)) = statistics else { return None };
     let (least, greatest) = (known.min_opt()?.cast_unsigned(), known.max_opt()?.cast_unsigned());
@@ -293,24 +296,25 @@ impl BucketStream {
         loop {
             if self.reader.is_none() {
                 let Some(bucket) = self.buckets.next() else { return Ok(false) };
-                self.reader = Some((bucket, self.open(bucket)?));
+                self.reader = Some((bucket, self.open_bucket(bucket)?));
             }
             let Some((bucket, reader)) = &mut self.reader else { return Ok(false) };
             let place = || self.store.location().join(&self.segment.bucket_path(*bucket)).to_string();
-            let batch = table::guarded(|| Ok(reader.next().transpose()?)).map_err(|e| damage(place(), e))?;
+            let batch =
+                table::catch_panics(|| Ok(reader.next().transpose()?)).map_err(|e| index_damage_error(place(), e))?;
             let Some(batch) = batch else {
                 self.reader = None;
                 continue;
             };
             let (width, base) = (self.segment.hashes, self.segment.record_base);
-            let (hashes, records) = columns(width, &batch).map_err(|e| damage(place(), e))?;
+            let (hashes, records) = batch_columns(width, &batch).map_err(|e| index_damage_error(place(), e))?;
             let hashes = hashes.values().iter().map(|hash| width.of_stored(*hash));
             out.clear();
             out.extend(hashes.zip(records.values()).map(|(hash, record)| (hash, base + record)));
             let (first, last) = (out.first().copied().unwrap_or(self.last), out.last().copied().unwrap_or(self.last));
             let own = |hash: u64| bucket_of(IdHash(hash), self.segment.buckets) == *bucket;
             if first < self.last || !out.is_sorted() || !own(first.0) || !own(last.0) {
-                return Err(Error::integrity("the id index is not sorted").at(place()));
+                return Err(Error::integrity("the id index is not sorted").at_location(place()));
             }
             self.last = last;
             if !self.hashes.contains(&first.0) || !self.hashes.contains(&last.0) {
@@ -322,21 +326,22 @@ impl BucketStream {
         }
     }
 
-    fn open(&self, bucket: u64) -> Result<ParquetRecordBatchReader> {
-        let bucket = self.segment.bucket(bucket)?;
-        let place = || bucket.place(self.store.as_ref());
-        let object = sealed::open(&self.store, &bucket)?;
-        table::guarded(|| {
-            let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
+    fn open_bucket(&self, bucket: u64) -> Result<ParquetRecordBatchReader> {
+        let bucket = self.segment.sealed_bucket(bucket)?;
+        let place = || bucket.display_location(self.store.as_ref());
+        let object = sealed::open_sealed(&self.store, &bucket)?;
+        table::catch_panics(|| {
+            let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::parquet_error)?;
             check_column(self.segment.hashes, builder.metadata())?;
             let meets = |group: &usize| {
-                let known = bounds(self.segment.hashes, builder.metadata().row_group(*group).column(0).statistics());
+                let known =
+                    hash_bounds(self.segment.hashes, builder.metadata().row_group(*group).column(0).statistics());
                 known.is_none_or(|known| known.start() <= self.hashes.end() && self.hashes.start() <= known.end())
             };
             let groups = (0..builder.metadata().num_row_groups()).filter(meets).collect();
-            builder.with_row_groups(groups).with_batch_size(ROW_GROUP_ROWS).build().map_err(table::failed)
+            builder.with_row_groups(groups).with_batch_size(ROW_GROUP_ROWS).build().map_err(table::parquet_error)
         })
-        .map_err(|e| damage(place(), e))
+        .map_err(|e| index_damage_error(place(), e))
     }
 }
 
@@ -353,7 +358,7 @@ pub fn each_pair(
     let check = |count: u64| match count == segment.pairs {
         true => Ok(()),
         false => Err(Error::integrity(format!("expected {} pairs, found {count}", segment.pairs))
-            .at(store.location().join(&segment.path).to_string())),
+            .at_location(store.location().join(&segment.path).to_string())),
     };
     if segment.ordered && !segment.hashes.has_proofs() {
         return ordered::each_pair(store, segment, visit).and_then(check);
@@ -364,12 +369,12 @@ pub fn each_pair(
     while stream.next_batch(&mut batch)? {
         count += batch.len() as u64;
         if segment.root.is_some() {
-            sum.add(&batch);
+            sum.add_pairs(&batch);
         }
         batch.iter().try_for_each(|(hash, record)| visit(IdHash(*hash), *record))?;
     }
     check(count)?;
-    if segment.root.is_some_and(|root| root != sum.root()) { Err(changed(store, segment)) } else { Ok(()) }
+    if segment.root.is_some_and(|root| root != sum.into_root()) { Err(mismatch_error(store, segment)) } else { Ok(()) }
 }
 
 /// Returns all pairs of a segment, in the order of hashes.

@@ -36,7 +36,7 @@ use crate::{
 ///
 /// # Errors
 /// When a bucket is missing or damaged, a store fails, or the run is cancelled.
-pub fn renumber(
+pub fn renumber_segments(
     (from, to): (&Arc<dyn Store>, &dyn Store),
     segments: &[SegmentRef],
     numbering: &Renumbering,
@@ -50,17 +50,17 @@ pub fn renumber(
         if numbering.is_identity() {
             for bucket in 0..segment.buckets {
                 cancel.check()?;
-                out.staged.push(copy((from, to), &segment.bucket(bucket)?, &made.bucket_path(bucket))?);
+                out.staged.push(copy_bucket((from, to), &segment.sealed_bucket(bucket)?, &made.bucket_path(bucket))?);
             }
             out.refs.push(made);
             continue;
         }
-        let made = SegmentRef { buckets: buckets(segment, numbering), record_base: 0, ..made };
+        let made = SegmentRef { buckets: bucket_count(segment, numbering), record_base: 0, ..made };
         let merged = segment.buckets / made.buckets;
         let write = |bucket: u64| {
             cancel.check()?;
             match segment.ordered {
-                true => ordered::rewrite((from, to), segment, &made, &|record| numbering.number(record)),
+                true => ordered::rewrite_ordered((from, to), segment, &made, &|record| numbering.new_number(record)),
                 false => write((from, to), segment, bucket * merged..(bucket + 1) * merged, &made, (bucket, numbering)),
             }
         };
@@ -82,8 +82,8 @@ pub fn renumber(
 }
 
 /// Returns the number of buckets of a new segment, by the share of the pairs that are kept.
-fn buckets(segment: &SegmentRef, numbering: &Renumbering) -> u64 {
-    let kept = segment.pairs.min(numbering.records());
+fn bucket_count(segment: &SegmentRef, numbering: &Renumbering) -> u64 {
+    let kept = segment.pairs.min(numbering.record_count());
     kept.div_ceil(BUCKET_PAIRS).max(1).next_power_of_two().min(segment.buckets)
 }
 
@@ -96,9 +96,9 @@ fn write(
     (bucket, numbering): (u64, &Renumbering),
 ) -> Result<WrittenBucket> {
     let mut written = BucketWriter::create(to, made, bucket)?;
-    let number = |record: u64| numbering.number(segment.record_base.saturating_add(record));
+    let number = |record: u64| numbering.new_number(segment.record_base.saturating_add(record));
     for old in old {
-        for batch in table::read(from.as_ref(), &segment.bucket(old)?)? {
+        for batch in table::read(from.as_ref(), &segment.sealed_bucket(old)?)? {
             let pairs = bucket_pairs(segment.hashes, &batch)?.into_iter();
             let kept: Vec<(u64, u64)> = pairs.filter_map(|(hash, record)| Some((hash, number(record)?))).collect();
             written.push_all(&kept)?;
@@ -108,10 +108,10 @@ fn write(
 }
 
 /// Copies a bucket into another store; its seal is unchanged.
-fn copy((from, to): (&Arc<dyn Store>, &dyn Store), bucket: &Sealed, path: &str) -> Result<Staged> {
-    let mut sink = to.create(path)?;
-    sealed::copy(from, bucket, &mut |bytes| Ok(sink.write_all(bytes)?))?;
-    Ok(sink.finish()?.sealed(Some(bucket.seal)))
+fn copy_bucket((from, to): (&Arc<dyn Store>, &dyn Store), bucket: &Sealed, path: &str) -> Result<Staged> {
+    let mut sink = to.create_sink(path)?;
+    sealed::copy_sealed(from, bucket, &mut |bytes| Ok(sink.write_all(bytes)?))?;
+    Ok(sink.finish()?.with_seal(Some(bucket.seal)))
 }
 
 #[cfg(test)]
@@ -130,20 +130,20 @@ mod tests {
     #[test]
     fn exactly_the_kept_ids_are_found_under_their_new_numbers() {
         let (from, to): (Arc<dyn Store>, Arc<dyn Store>) =
-            (Arc::new(RemoteStore::memory().unwrap()), Arc::new(RemoteStore::memory().unwrap()));
-        let id = |record: u64| IdHash::of(&format!("R{record}"));
+            (Arc::new(RemoteStore::in_memory().unwrap()), Arc::new(RemoteStore::in_memory().unwrap()));
+        let id = |record: u64| IdHash::from_id(&format!("R{record}"));
         let mut writer =
             SegmentWriter::new(Arc::clone(&from), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
         (0..3_000_000_u64).for_each(|record| writer.push(id(record), record).unwrap());
-        let Segments { refs, staged, .. } = Segments::finish([writer]).unwrap();
+        let Segments { refs, staged, .. } = Segments::finish_all([writer]).unwrap();
         assert_eq!(refs[0].buckets, 4);
-        from.publish(staged).unwrap();
+        from.publish_staged(staged).unwrap();
         let mut kept = NumberSet::default();
         (0..3_000_000).filter(|record| record % 7 == 3).for_each(|record| kept.insert_range(record, 1));
-        let (numbering, run, cancel) = (Renumbering::of(kept), TransactionId::fresh(), Cancel::default());
+        let (numbering, run, cancel) = (Renumbering::from_kept(kept), TransactionId::fresh(), Cancel::default());
         let stores = (&from, to.as_ref());
-        let made = renumber(stores, &refs, &numbering, &run, &cancel).unwrap();
-        to.publish(made.staged).unwrap();
+        let made = renumber_segments(stores, &refs, &numbering, &run, &cancel).unwrap();
+        to.publish_staged(made.staged).unwrap();
         let [segment] = made.refs.as_slice() else { panic!("expected one segment") };
         assert_eq!((segment.buckets, segment.pairs), (1, 428_571));
         assert!(read_segment(&to, segment).unwrap().iter().all(|(hash, new)| *hash == id(new * 7 + 3)));
@@ -154,8 +154,9 @@ mod tests {
         assert_eq!(find(10), [1]);
         assert!(find(11).is_empty());
         let whole =
-            renumber(stores, &refs, &Renumbering::identity(3_000_000), &TransactionId::fresh(), &cancel).unwrap();
-        to.publish(whole.staged).unwrap();
+            renumber_segments(stores, &refs, &Renumbering::identity(3_000_000), &TransactionId::fresh(), &cancel)
+                .unwrap();
+        to.publish_staged(whole.staged).unwrap();
         let [copied] = whole.refs.as_slice() else { panic!("expected one segment") };
         assert_eq!(read_segment(&to, copied).unwrap(), read_segment(&from, &refs[0]).unwrap());
     }

@@ -58,7 +58,7 @@ pub struct SegmentRef {
 impl SegmentRef {
     /// Returns the segment with `base` added to the numbers of its records.
     #[must_use]
-    pub fn moved(self, base: u64) -> Self {
+    pub fn shifted_by(self, base: u64) -> Self {
         Self { record_base: self.record_base + base, ..self }
     }
 
@@ -70,10 +70,10 @@ impl SegmentRef {
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the segment does not have it.
-    pub fn bucket(&self, bucket: u64) -> Result<Sealed> {
+    pub fn sealed_bucket(&self, bucket: u64) -> Result<Sealed> {
         let seal = usize::try_from(bucket).ok().and_then(|bucket| self.seals.get(bucket));
         let missing = || Error::integrity(format!("expected a segment with a bucket {bucket}, found none"));
-        Ok(Sealed::new(self.bucket_path(bucket), *seal.ok_or_else(|| missing().at(self.path.clone()))?))
+        Ok(Sealed::new(self.bucket_path(bucket), *seal.ok_or_else(|| missing().at_location(self.path.clone()))?))
     }
 
     /// Returns the path of a bucket of a segment in a folder.

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     codec::{
         chunk_tree,
-        hex::{from_hex, hex},
+        hex::{from_hex, to_hex},
         merkle::{self, Hash},
         seal::Seal,
     },
@@ -41,7 +41,7 @@ pub const BLOCK_PAIRS: usize = chunk_tree::CHUNK / PAIR_BYTES;
 
 /// Returns the text of a bucket's leaf.
 pub fn bucket_leaf(bucket: u64, pairs: u64, hash: &Hash) -> String {
-    format!("bucket {bucket} {pairs} {}\n", hex(hash))
+    format!("bucket {bucket} {pairs} {}\n", to_hex(hash))
 }
 
 /// Returns the text of a segment's leaf. For hashes of eight bytes `root` is that of its pairs, else that of its seals.
@@ -49,7 +49,7 @@ pub fn segment_leaf(segment: &SegmentRef, root: &Hash) -> String {
     let SegmentRef { kind, record_base, pairs, buckets, side, .. } = segment;
     let name = if segment.hashes.has_proofs() { "segment" } else { "sealed" };
     let side = side.as_ref().map_or_else(String::new, |side| format!(" {side}"));
-    format!("{name} {} {record_base} {pairs} {buckets} {}{side}\n", kind.name(), hex(root))
+    format!("{name} {} {record_base} {pairs} {buckets} {}{side}\n", kind.name(), to_hex(root))
 }
 
 /// Returns the text of a segment's leaf if it follows from what the log has.
@@ -60,9 +60,9 @@ pub(in crate::dataset) fn known_leaf(segment: &SegmentRef) -> Option<String> {
 
 /// Returns the root over the seals of all buckets of a segment, in order; `None` if one has none.
 fn root_of_seals(segment: &SegmentRef) -> Option<Hash> {
-    let leaf = |(bucket, seal): (u64, &Seal)| merkle::leaf(format!("bucket {bucket} {seal}\n").as_bytes());
+    let leaf = |(bucket, seal): (u64, &Seal)| merkle::hash_leaf(format!("bucket {bucket} {seal}\n").as_bytes());
     let leaves: Vec<Hash> = (0..).zip(&segment.seals).map(leaf).collect();
-    (leaves.len() as u64 == segment.buckets).then(|| merkle::root(&leaves))
+    (leaves.len() as u64 == segment.buckets).then(|| merkle::merkle_root(&leaves))
 }
 
 /// Returns the root over the pairs of buckets that were written, in order; `None` if their hashes have five bytes.
@@ -73,13 +73,13 @@ pub(in crate::dataset) fn root_of_written(buckets: &[WrittenBucket]) -> Option<H
 
 /// Returns the root over all buckets of a segment, in order.
 pub(in crate::dataset) fn root_of(buckets: impl Iterator<Item = (u64, Hash)>) -> Hash {
-    merkle::root(&leaves(buckets))
+    merkle::merkle_root(&bucket_leaves(buckets))
 }
 
-fn leaves(buckets: impl Iterator<Item = (u64, Hash)>) -> Vec<Hash> {
+fn bucket_leaves(buckets: impl Iterator<Item = (u64, Hash)>) -> Vec<Hash> {
     (0..)
         .zip(buckets)
-        .map(|(bucket, (pairs, hash))| merkle::leaf(bucket_leaf(bucket, pairs, &hash).as_bytes()))
+        .map(|(bucket, (pairs, hash))| merkle::hash_leaf(bucket_leaf(bucket, pairs, &hash).as_bytes()))
         .collect()
 }
 
@@ -97,7 +97,7 @@ impl<'a> SegmentSum<'a> {
     }
 
     /// Adds pairs of one bucket; their record numbers are absolute.
-    pub(super) fn add(&mut self, pairs: &[(u64, u64)]) {
+    pub(super) fn add_pairs(&mut self, pairs: &[(u64, u64)]) {
         let Some((first, _)) = pairs.first() else { return };
         self.close_before(self.segment.bucket_of(IdHash(*first)));
         self.pairs += pairs.len() as u64;
@@ -112,7 +112,7 @@ impl<'a> SegmentSum<'a> {
     }
 
     /// Returns the root once all pairs are added.
-    pub(super) fn root(mut self) -> Hash {
+    pub(super) fn into_root(mut self) -> Hash {
         self.close_before(self.segment.buckets);
         root_of(self.buckets.into_iter())
     }
@@ -165,23 +165,23 @@ impl SegmentTree {
             return Ok(Self { text, bucket: None });
         }
         if !segment.hashes.has_proofs() {
-            return Err(HashWidth::without_proofs().at(store.location().join(&segment.path).to_string()));
+            return Err(HashWidth::without_proofs().at_location(store.location().join(&segment.path).to_string()));
         }
         let numbers: Vec<u64> = (0..segment.buckets).collect();
         let facts = facts_of(store, segment, &numbers)?;
-        let leaves = leaves(facts.iter().copied());
-        let root = merkle::root(&leaves);
+        let leaves = bucket_leaves(facts.iter().copied());
+        let root = merkle::merkle_root(&leaves);
         if segment.root.is_some_and(|known| known != root) {
-            return Err(changed(store, segment));
+            return Err(mismatch_error(store, segment));
         }
         let show = |hash| {
             let number = segment.bucket_of(hash);
             let at = usize::try_from(number).unwrap_or(usize::MAX);
             let (pairs, own, blocks) = around_in(store, segment, number, hash)?;
             if facts.get(at) != Some(&(pairs, own)) {
-                return Err(changed(store, segment));
+                return Err(mismatch_error(store, segment));
             }
-            Ok(BucketTree { text: bucket_leaf(number, pairs, &own), path: merkle::path(&leaves, at), blocks })
+            Ok(BucketTree { text: bucket_leaf(number, pairs, &own), path: merkle::audit_path(&leaves, at), blocks })
         };
         let bucket = around.map(show).transpose()?;
         Ok(Self { text: segment_leaf(segment, &root), bucket })
@@ -189,9 +189,9 @@ impl SegmentTree {
 }
 
 /// Returns the error for a segment that differs from the one in the log.
-pub(super) fn changed(store: &Arc<dyn Store>, segment: &SegmentRef) -> Error {
+pub(super) fn mismatch_error(store: &Arc<dyn Store>, segment: &SegmentRef) -> Error {
     Error::integrity("expected pairs of the id index that match the hash in the log, found others")
-        .at(store.location().join(&segment.path).to_string())
+        .at_location(store.location().join(&segment.path).to_string())
 }
 
 /// Returns each bucket's number of pairs and hash, from the footers.
@@ -204,19 +204,19 @@ pub(in crate::dataset) fn facts_of(
 }
 
 fn bucket_facts(store: &Arc<dyn Store>, segment: &SegmentRef, bucket: u64) -> Result<(u64, Hash)> {
-    let footer = table::open(store, &segment.bucket(bucket)?)?;
+    let footer = table::open_table(store, &segment.sealed_bucket(bucket)?)?;
     let about = footer.metadata().file_metadata();
     let value = about.key_value_metadata().into_iter().flatten().find(|pair| pair.key == KEY);
     let hash = value.and_then(|pair| from_hex(pair.value.as_deref()?)?.try_into().ok());
     match (hash, u64::try_from(about.num_rows())) {
         (Some(hash), Ok(pairs)) => Ok((pairs, hash)),
         _ => Err(Error::integrity("expected the hash of its pairs in the footer of a bucket, found none")
-            .at(store.location().join(&segment.bucket_path(bucket)).to_string())),
+            .at_location(store.location().join(&segment.bucket_path(bucket)).to_string())),
     }
 }
 
 /// Reads a bucket and passes its pairs to `visit` as they are hashed; returns their number and hash.
-fn summed(
+fn sum_bucket(
     store: &Arc<dyn Store>,
     segment: &SegmentRef,
     bucket: u64,
@@ -241,16 +241,16 @@ fn around_in(
 ) -> Result<(u64, Hash, Vec<Block>)> {
     let mut around = Around { wanted, chunks: Vec::new(), kept: Vec::new(), before: None };
     let mut rest: Vec<u8> = Vec::new();
-    let (pairs, hash) = summed(store, segment, bucket, &mut |bytes| {
+    let (pairs, hash) = sum_bucket(store, segment, bucket, &mut |bytes| {
         rest.extend_from_slice(bytes);
         let whole = rest.len() / chunk_tree::CHUNK * chunk_tree::CHUNK;
-        rest[..whole].chunks(chunk_tree::CHUNK).for_each(|block| around.block(block));
+        rest[..whole].chunks(chunk_tree::CHUNK).for_each(|block| around.add_block(block));
         rest.drain(..whole);
     })?;
     if !rest.is_empty() {
-        around.block(&rest);
+        around.add_block(&rest);
     }
-    Ok((pairs, hash, around.blocks()))
+    Ok((pairs, hash, around.into_blocks()))
 }
 
 /// Selects the blocks around a hash while all blocks of a bucket pass.
@@ -264,9 +264,9 @@ struct Around {
 }
 
 impl Around {
-    fn block(&mut self, bytes: &[u8]) {
+    fn add_block(&mut self, bytes: &[u8]) {
         let number = self.chunks.len() as u64;
-        self.chunks.push(chunk_tree::chunk(bytes, number));
+        self.chunks.push(chunk_tree::hash_chunk(bytes, number));
         let hash = |pair: Option<&[u8]>| pair.and_then(|pair| pair.first_chunk()).map(|hash| u64::from_le_bytes(*hash));
         let mut pairs = bytes.chunks_exact(PAIR_BYTES);
         let first = hash(pairs.next());
@@ -282,13 +282,13 @@ impl Around {
         }
     }
 
-    fn blocks(mut self) -> Vec<Block> {
+    fn into_blocks(mut self) -> Vec<Block> {
         // All blocks are before the hash: the last one proves it.
         if self.kept.is_empty() {
             self.kept.extend(self.before.take());
         }
         let block = |(index, pairs): (u64, Vec<u8>)| {
-            let path = chunk_tree::siblings(&self.chunks, usize::try_from(index).unwrap_or(usize::MAX));
+            let path = chunk_tree::sibling_hashes(&self.chunks, usize::try_from(index).unwrap_or(usize::MAX));
             Block { index, pairs, path }
         };
         self.kept.into_iter().map(block).collect()
@@ -310,12 +310,12 @@ mod tests {
 
     /// Writes a segment of `pairs` pairs at some base.
     fn written(pairs: u64) -> (Arc<dyn Store>, SegmentRef) {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut writer =
             SegmentWriter::new(Arc::clone(&store), IdKind::Record, &HashPlan::default(), TransactionId::fresh());
-        (0..pairs).for_each(|record| writer.push(IdHash::of(&format!("R{record}")), record).unwrap());
-        let Segments { mut refs, staged, .. } = Segments::finish([writer]).unwrap();
-        store.publish(staged).unwrap();
+        (0..pairs).for_each(|record| writer.push(IdHash::from_id(&format!("R{record}")), record).unwrap());
+        let Segments { mut refs, staged, .. } = Segments::finish_all([writer]).unwrap();
+        store.publish_staged(staged).unwrap();
         (store, SegmentRef { record_base: 70, ..refs.remove(0) })
     }
 
@@ -327,30 +327,30 @@ mod tests {
             let mut sum = SegmentSum::new(&segment);
             let mut bytes = vec![Vec::new(); usize::try_from(segment.buckets).unwrap()];
             each_pair(&store, &segment, &mut |hash, record| {
-                sum.add(&[(hash.0, record)]);
+                sum.add_pairs(&[(hash.0, record)]);
                 let bucket = usize::try_from(segment.bucket_of(hash)).unwrap();
                 bytes[bucket].extend([hash.0.to_le_bytes(), (record - 70).to_le_bytes()].concat());
                 Ok(())
             })
             .unwrap();
-            assert_eq!(Some(sum.root()), segment.root);
+            assert_eq!(Some(sum.into_root()), segment.root);
             let plain = bytes.iter().map(|pairs| (pairs.len() as u64 / 16, *blake3::hash(pairs).as_bytes()));
             assert_eq!(Some(root_of(plain)), segment.root);
             let text = SegmentTree::new(&store, &segment, None).unwrap().text;
             assert_eq!(SegmentTree::new(&store, &unknown, None).unwrap().text, text);
-            for hash in [IdHash::of("R0"), IdHash::of("nobody"), IdHash(0), IdHash(u64::MAX)] {
+            for hash in [IdHash::from_id("R0"), IdHash::from_id("nobody"), IdHash(0), IdHash(u64::MAX)] {
                 let tree = SegmentTree::new(&store, &segment, Some(hash)).unwrap();
                 assert_eq!(tree.text, text);
                 let bucket = tree.bucket.unwrap();
                 let words: Vec<&str> = bucket.text.split_whitespace().collect();
                 let (number, pairs): (u64, u64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
                 assert_eq!(number, segment.bucket_of(hash));
-                let leaf = merkle::leaf(bucket.text.as_bytes());
-                assert_eq!(merkle::climb(leaf, number, segment.buckets, &bucket.path), segment.root);
+                let leaf = merkle::hash_leaf(bucket.text.as_bytes());
+                assert_eq!(merkle::root_from_path(leaf, number, segment.buckets, &bucket.path), segment.root);
                 assert!(!bucket.blocks.is_empty() && bucket.blocks.len() <= 2);
                 for block in bucket.blocks {
-                    let top = chunk_tree::climb(&block.pairs, block.index, pairs * 16, &block.path).unwrap();
-                    assert_eq!(hex(&top), words[3]);
+                    let top = chunk_tree::root_from_chunk(&block.pairs, block.index, pairs * 16, &block.path).unwrap();
+                    assert_eq!(to_hex(&top), words[3]);
                 }
             }
         }

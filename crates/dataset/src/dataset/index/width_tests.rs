@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use arrow::array::StringArray;
 
 use super::{
-    MergedSegment, SegmentRef, SegmentTree, SegmentWriter, Segments, known_leaf, lookup, lookup_one, merge,
-    read_segment,
+    MergedSegment, SegmentRef, SegmentTree, SegmentWriter, Segments, known_leaf, lookup_many, lookup_one,
+    merge_into_one, read_segment,
 };
 use crate::{
     dataset::{
@@ -26,7 +26,7 @@ use crate::{
 const WIDTHS: [HashWidth; 2] = [HashWidth::Eight, HashWidth::Five];
 
 fn memory() -> Arc<dyn Store> {
-    Arc::new(RemoteStore::memory().unwrap())
+    Arc::new(RemoteStore::in_memory().unwrap())
 }
 
 fn noise(n: u64) -> u64 {
@@ -40,11 +40,11 @@ fn written(store: &Arc<dyn Store>, width: HashWidth, parts: &[Vec<Option<String>
     let mut record = 0;
     for part in parts {
         let ids = IdColumn::from(part.iter().cloned().collect::<StringArray>());
-        writer.push_all(plan.ids(IdKind::Record, Some(&ids)).packed().unwrap(), record).unwrap();
+        writer.push_all(plan.ids_for_index(IdKind::Record, Some(&ids)).into_encoded().unwrap(), record).unwrap();
         record += part.len() as u64;
     }
-    let Segments { refs, staged, repeated } = Segments::finish([writer]).unwrap();
-    store.publish(staged).unwrap();
+    let Segments { refs, staged, repeated } = Segments::finish_all([writer]).unwrap();
+    store.publish_staged(staged).unwrap();
     (refs, repeated)
 }
 
@@ -54,14 +54,14 @@ fn pairs(store: &Arc<dyn Store>, segments: &[SegmentRef]) -> Vec<(IdHash, u64)> 
     for segment in segments {
         let own = read_segment(store, segment).unwrap();
         assert!(own.is_sorted() && own.len() as u64 == segment.pairs);
-        all.extend(own.into_iter().map(|(hash, record)| (HashWidth::Five.cut(hash), record)));
+        all.extend(own.into_iter().map(|(hash, record)| (HashWidth::Five.truncate_hash(hash), record)));
     }
     all.sort_unstable();
     all
 }
 
 fn found(store: &Arc<dyn Store>, segments: &[SegmentRef], id: &str) -> Vec<u64> {
-    let wanted = Wanted { hash: IdHash::of(id), id };
+    let wanted = Wanted { hash: IdHash::from_id(id), id };
     let mut records: Vec<u64> = segments.iter().flat_map(|one| lookup_one(store, one, wanted).unwrap()).collect();
     records.sort_unstable();
     records
@@ -171,25 +171,27 @@ fn hashes_with_the_same_first_bytes_are_all_found_in_the_order_of_records() {
     let store = memory();
     let plan = HashPlan::new(HashWidth::Five);
     // Four hashes for each beginning; later records have lesser ones.
-    let hash = |record: u64| IdHash(HashWidth::Five.cut(IdHash(noise(record % 2_500))).0 | (3 - record / 2_500));
+    let hash =
+        |record: u64| IdHash(HashWidth::Five.truncate_hash(IdHash(noise(record % 2_500))).0 | (3 - record / 2_500));
     let mut segments = Vec::new();
     for half in [0..5_000_u64, 5_000..10_000] {
         let mut writer = SegmentWriter::new(Arc::clone(&store), IdKind::Record, &plan, TransactionId::fresh());
         half.clone().for_each(|record| writer.push(hash(record), record - half.start).unwrap());
-        let made = Segments::finish([writer]).unwrap();
+        let made = Segments::finish_all([writer]).unwrap();
         assert_eq!(made.repeated, 0, "they are different");
-        store.publish(made.staged).unwrap();
-        segments.extend(made.refs.into_iter().map(|segment| segment.moved(half.start)));
+        store.publish_staged(made.staged).unwrap();
+        segments.extend(made.refs.into_iter().map(|segment| segment.shifted_by(half.start)));
     }
-    let MergedSegment { output, staged, .. } = merge(&store, segments.clone(), 1 << 20, &Cancel::default()).unwrap();
-    store.publish(staged).unwrap();
+    let MergedSegment { output, staged, .. } =
+        merge_into_one(&store, segments.clone(), 1 << 20, &Cancel::default()).unwrap();
+    store.publish_staged(staged).unwrap();
     assert!(output.hashes == HashWidth::Five && output.root.is_none());
     assert!(pairs(&store, std::slice::from_ref(&output)) == pairs(&store, &segments));
     let mut wanted: Vec<Wanted<'_>> =
         (0..10_000).step_by(3).map(|record| Wanted { hash: hash(record), id: "" }).collect();
     wanted.sort_unstable();
     let mut all: BTreeMap<IdHash, Vec<u64>> = BTreeMap::new();
-    for (hash, record) in lookup(&store, &output, &wanted).unwrap() {
+    for (hash, record) in lookup_many(&store, &output, &wanted).unwrap() {
         all.entry(hash).or_default().push(record);
     }
     assert_eq!(all.len(), wanted.len());
@@ -215,17 +217,17 @@ fn five_bytes_take_less_and_their_seals_make_the_leaf() {
     let leaf = known_leaf(&five).unwrap();
     assert!(leaf.starts_with("sealed record 0 1500000 2 "), "{leaf}");
     assert_eq!(SegmentTree::new(&store, &five, None).unwrap().text, leaf);
-    let refused = SegmentTree::new(&store, &five, Some(IdHash::of("x"))).unwrap_err();
+    let refused = SegmentTree::new(&store, &five, Some(IdHash::from_id("x"))).unwrap_err();
     assert_eq!(refused.kind(), Kind::Usage);
     // The leaf follows from what the buckets are.
     let mut other = five.clone();
     other.seals[1].hash[0] ^= 1;
     assert_ne!(known_leaf(&other), Some(leaf));
-    let footer = table::open(&store, &five.bucket(0).unwrap()).unwrap();
+    let footer = table::open_table(&store, &five.sealed_bucket(0).unwrap()).unwrap();
     let about = footer.metadata().file_metadata().key_value_metadata().cloned().unwrap_or_default();
     assert!(about.iter().all(|pair| pair.key != "shardify.blake3"));
     // The log says which hashes a segment has; another statement is damage, not an empty answer.
     let wrong = SegmentRef { hashes: HashWidth::Eight, ..five.clone() };
-    assert!(lookup_one(&store, &wrong, Wanted { hash: IdHash::of("x"), id: "x" }).is_err());
+    assert!(lookup_one(&store, &wrong, Wanted { hash: IdHash::from_id("x"), id: "x" }).is_err());
     assert!(read_segment(&store, &wrong).is_err());
 }

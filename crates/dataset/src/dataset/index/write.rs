@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{
     BUCKET_PAIRS, BucketWriter, SegmentRef, WrittenBucket,
     collect::{PARTS, Pairs, SEGMENT_PAIRS, sort_nearly_sorted},
-    kept::{IdGroup, Ids, Later, Outcome},
+    kept::{IdGroup, Later, PendingIds, SegmentForm},
     ordered::OrderedWriter,
     pairs::PairSum,
     segment::seals_of,
@@ -40,8 +40,8 @@ pub struct Segments {
 
 impl Segments {
     /// Adds segments whose records follow the first `base` ones.
-    pub fn append(&mut self, more: Self, base: u64) {
-        self.refs.extend(more.refs.into_iter().map(|segment| segment.moved(base)));
+    pub fn append_shifted(&mut self, more: Self, base: u64) {
+        self.refs.extend(more.refs.into_iter().map(|segment| segment.shifted_by(base)));
         self.staged.extend(more.staged);
         self.repeated += more.repeated;
     }
@@ -50,11 +50,11 @@ impl Segments {
     ///
     /// # Errors
     /// If the store fails.
-    pub fn finish<const KINDS: usize>(mut writers: [SegmentWriter; KINDS]) -> Result<Self> {
+    pub fn finish_all<const KINDS: usize>(mut writers: [SegmentWriter; KINDS]) -> Result<Self> {
         writers.iter_mut().try_for_each(SegmentWriter::flush)?;
         let mut all = Self::default();
         for mut writer in writers {
-            writer.wait()?;
+            writer.wait_for_segment()?;
             all.refs.append(&mut writer.done.refs);
             all.staged.append(&mut writer.done.staged);
             all.repeated += writer.done.repeated;
@@ -81,7 +81,7 @@ pub struct SegmentWriter {
     side: Option<String>,
     pending: Pairs,
     /// The ids of the pending pairs if they ascend.
-    order: Ids,
+    order: PendingIds,
     /// Number of pairs that make a segment.
     most_pairs: usize,
     /// Thread that writes the previous segment.
@@ -100,7 +100,7 @@ impl SegmentWriter {
             name: writer.into().to_string(),
             side: None,
             pending: Pairs::default(),
-            order: Ids::default(),
+            order: PendingIds::default(),
             most_pairs: SEGMENT_PAIRS,
             writing: None,
             started: 0,
@@ -115,8 +115,8 @@ impl SegmentWriter {
         if side > 0 {
             self.name = format!("{}-side{side}", self.name);
         }
-        self.side = sides.name(side).map(str::to_owned);
-        self.most_pairs = SEGMENT_PAIRS / sides.count().max(1);
+        self.side = sides.side_name(side).map(str::to_owned);
+        self.most_pairs = SEGMENT_PAIRS / sides.side_count().max(1);
         self
     }
 
@@ -125,10 +125,10 @@ impl SegmentWriter {
     /// # Errors
     /// If a full segment cannot be written.
     pub fn push(&mut self, hash: IdHash, record: u64) -> Result<()> {
-        self.mix()?;
+        self.end_ascending()?;
         if !self.pending.push(hash.0, record) {
             self.flush()?;
-            self.order = Ids::Mixed;
+            self.order = PendingIds::Mixed;
             self.pending.push(hash.0, record);
         }
         if self.pending.len >= self.most_pairs { self.flush() } else { Ok(()) }
@@ -139,7 +139,7 @@ impl SegmentWriter {
     /// # Errors
     /// Like [`push`](Self::push).
     pub fn push_all(&mut self, mut ids: IdHashes, first: u64) -> Result<()> {
-        let Some(rows) = ids.complete() else {
+        let Some(rows) = ids.len_if_complete() else {
             return ids.iter().try_for_each(|(row, hash)| self.push(hash, first + row as u64));
         };
         if rows == 0 {
@@ -147,24 +147,24 @@ impl SegmentWriter {
         }
         let ascending = ids.take_ascending().filter(|ids| ids.len() <= self.most_pairs);
         if !self.take_order(ascending.as_ref(), first)? {
-            self.mix()?;
+            self.end_ascending()?;
         }
         let width = self.plan.width();
         match &mut self.order {
-            Ids::Ascend(kept) if !width.has_proofs() => match kept.hash_later(ids, first, width)? {
+            PendingIds::Ascend(kept) if !width.has_proofs() => match kept.hash_later(ids, first, width)? {
                 Later::Kept => Ok(()),
                 Later::Full => self.flush(),
                 Later::Hashed => self.hash_kept(),
             },
-            _ => self.extend(&ids.hashed(), first),
+            _ => self.push_consecutive(&ids.record_hashes(), first),
         }
     }
 
     /// Adds the hashes of consecutive records.
-    fn extend(&mut self, hashes: &[IdHash], first: u64) -> Result<()> {
+    fn push_consecutive(&mut self, hashes: &[IdHash], first: u64) -> Result<()> {
         let (mut rest, mut record) = (hashes, first);
         while !rest.is_empty() {
-            let taken = self.pending.extend(rest, record);
+            let taken = self.pending.push_consecutive(rest, record);
             if taken == 0 || self.pending.len >= self.most_pairs {
                 self.flush()?;
             }
@@ -175,55 +175,55 @@ impl SegmentWriter {
     }
 
     /// Number of ids that are in no segment.
-    fn pairs(&self) -> usize {
-        self.pending.len.max(self.order.unhashed())
+    fn pending_pairs(&self) -> usize {
+        self.pending.len.max(self.order.unhashed_count())
     }
 
     /// Keeps the ids of the next records if they and those before ascend, and returns whether they do. `None`: they do
     /// not ascend themselves.
     fn take_order(&mut self, ids: Option<&Ascending>, first: u64) -> Result<bool> {
         let Some(ids) = ids else { return Ok(false) };
-        if self.order.is_full(ids, (first, self.pairs(), self.most_pairs)) {
+        if self.order.is_full(ids, (first, self.pending_pairs(), self.most_pairs)) {
             self.flush()?;
         }
-        let is_first = self.pairs() == 0;
-        if self.order.push(ids, first, is_first)? {
+        let is_first = self.pending_pairs() == 0;
+        if self.order.try_push(ids, first, is_first)? {
             return Ok(true);
         }
-        if matches!(&self.order, Ids::Ascend(kept) if kept.is_enough(self.pairs())) {
+        if matches!(&self.order, PendingIds::Ascend(kept) if kept.is_enough(self.pending_pairs())) {
             self.flush()?;
-            return self.order.push(ids, first, true);
+            return self.order.try_push(ids, first, true);
         }
         Ok(false)
     }
 
     /// Ends what was kept, because ids follow that do not ascend: enough ids are a segment, others become pairs.
-    fn mix(&mut self) -> Result<()> {
+    fn end_ascending(&mut self) -> Result<()> {
         match &self.order {
-            Ids::Mixed => return Ok(()),
-            Ids::Ascend(kept) if kept.is_enough(self.pairs()) => self.flush()?,
-            Ids::Ascend(_) => {}
+            PendingIds::Mixed => return Ok(()),
+            PendingIds::Ascend(kept) if kept.is_enough(self.pending_pairs()) => self.flush()?,
+            PendingIds::Ascend(_) => {}
         }
         self.hash_kept()
     }
 
     /// Makes pairs of all ids that were kept.
     fn hash_kept(&mut self) -> Result<()> {
-        self.plan.need(self.kind);
-        if let Ids::Ascend(kept) = std::mem::replace(&mut self.order, Ids::Mixed) {
-            kept.hashed().try_for_each(|(hashes, first)| self.extend(&hashes, first))?;
+        self.plan.require_hashes(self.kind);
+        if let PendingIds::Ascend(kept) = std::mem::replace(&mut self.order, PendingIds::Mixed) {
+            kept.hash_parts().try_for_each(|(hashes, first)| self.push_consecutive(&hashes, first))?;
         }
-        self.order = Ids::Mixed;
+        self.order = PendingIds::Mixed;
         Ok(())
     }
 
     /// Starts writing a segment of all ids that are in none.
     fn flush(&mut self) -> Result<()> {
-        let (count, order) = (self.pairs(), std::mem::take(&mut self.order));
+        let (count, order) = (self.pending_pairs(), std::mem::take(&mut self.order));
         if count == 0 {
             return Ok(());
         }
-        self.wait()?;
+        self.wait_for_segment()?;
         let mut pairs = std::mem::take(&mut self.pending);
         let mut segment = SegmentRef {
             kind: self.kind,
@@ -242,16 +242,16 @@ impl SegmentWriter {
         let store = Arc::clone(&self.store);
         let write = move || {
             let outcome = match order {
-                Ids::Ascend(kept) => kept.finish(segment.hashes, count, &mut pairs)?,
-                Ids::Mixed => Outcome::Hashed,
+                PendingIds::Ascend(kept) => kept.finish(segment.hashes, count, &mut pairs)?,
+                PendingIds::Mixed => SegmentForm::Hashed,
             };
-            pairs.divide();
+            pairs.partition_pairs();
             let (buckets, repeated) = match outcome {
-                Outcome::Ordered(groups, repeated) => {
+                SegmentForm::Ordered(groups, repeated) => {
                     (segment.ordered, segment.buckets) = (true, 1);
                     (vec![write_ordered(store.as_ref(), &segment, &groups, &pairs)?], repeated)
                 }
-                Outcome::Hashed => {
+                SegmentForm::Hashed => {
                     let write = |bucket| write_bucket(store.as_ref(), &segment, bucket, &pairs);
                     let written: Vec<(WrittenBucket, u64)> =
                         (0..segment.buckets).into_par_iter().map(write).collect::<Result<_>>()?;
@@ -268,7 +268,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    fn wait(&mut self) -> Result<()> {
+    fn wait_for_segment(&mut self) -> Result<()> {
         let Some(writing) = self.writing.take() else { return Ok(()) };
         let (segment, staged, repeated) =
             writing.join().map_err(|_| Error::internal("writing the id index failed"))??;
@@ -284,22 +284,22 @@ impl SegmentWriter {
 impl Drop for SegmentWriter {
     fn drop(&mut self) {
         // A failed run leaves no writing thread behind.
-        let _ = self.wait();
+        let _ = self.wait_for_segment();
     }
 }
 
 /// Writes the only bucket of a segment whose ids ascend; the pairs make its root, if it has one.
 fn write_ordered(store: &dyn Store, segment: &SegmentRef, groups: &[IdGroup], pairs: &Pairs) -> Result<WrittenBucket> {
     let mut writer = OrderedWriter::create(store, segment)?;
-    groups.iter().try_for_each(|group| writer.append(&group.ids, &group.records))?;
+    groups.iter().try_for_each(|group| writer.append_group(&group.ids, &group.records))?;
     if !segment.hashes.has_proofs() {
         return writer.finish(None);
     }
     let mut sum = PairSum::new(segment.hashes);
     let all: Vec<usize> = (0..PARTS).collect();
     for some in all.chunks(PARTS_AT_ONCE) {
-        let sorted: Vec<Vec<(u64, u64)>> = some.par_iter().map(|part| pairs.part(*part)).collect();
-        sorted.iter().for_each(|pairs| sum.add(pairs));
+        let sorted: Vec<Vec<(u64, u64)>> = some.par_iter().map(|part| pairs.sorted_part(*part)).collect();
+        sorted.iter().for_each(|pairs| sum.add_pairs(pairs));
     }
     writer.finish(Some(&sum))
 }
@@ -309,10 +309,10 @@ fn write_bucket(store: &dyn Store, segment: &SegmentRef, bucket: u64, pairs: &Pa
     let mut writer = BucketWriter::create(store, segment, bucket)?;
     let (parts, mut repeated) = (PARTS as u64 / segment.buckets, 0);
     for part in bucket * parts..(bucket + 1) * parts {
-        let mut pairs = pairs.part(usize::try_from(part).unwrap_or(0));
+        let mut pairs = pairs.sorted_part(usize::try_from(part).unwrap_or(0));
         repeated += pairs.windows(2).filter(|pair| pair[0].0 == pair[1].0).count() as u64;
         if !segment.hashes.has_proofs() {
-            pairs.iter_mut().for_each(|(hash, _)| *hash = segment.hashes.cut(IdHash(*hash)).0);
+            pairs.iter_mut().for_each(|(hash, _)| *hash = segment.hashes.truncate_hash(IdHash(*hash)).0);
             sort_nearly_sorted(&mut pairs);
         }
         writer.push_all(&pairs)?;

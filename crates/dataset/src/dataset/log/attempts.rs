@@ -34,14 +34,14 @@ pub struct Attempts {
 
 impl Attempts {
     /// At most so many attempts.
-    pub fn most(most: usize) -> Self {
+    pub fn at_most(most: usize) -> Self {
         Self { made: 0, most, begun: Instant::now() }
     }
 }
 
 impl Default for Attempts {
     fn default() -> Self {
-        Self::most(MOST)
+        Self::at_most(MOST)
     }
 }
 
@@ -52,14 +52,14 @@ impl Iterator for Attempts {
         if self.made >= self.most || (self.made >= LEAST && self.begun.elapsed() > DEADLINE) {
             return None;
         }
-        pause(self.made);
+        pause_before(self.made);
         self.made += 1;
         Some(self.made - 1)
     }
 }
 
 /// Pauses before an attempt, for a random time that grows with its number; not before the first, which is 0.
-pub fn pause(attempt: usize) {
+pub fn pause_before(attempt: usize) {
     let Some(max) = max_pause(attempt) else { return };
     let random = RandomState::new().hash_one(attempt) % u64::try_from(max.as_micros()).unwrap_or(u64::MAX).max(1);
     thread::sleep(Duration::from_micros(random));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn attempts_end() {
-        assert_eq!(Attempts::most(3).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(Attempts::at_most(3).collect::<Vec<_>>(), [0, 1, 2]);
         let late = Instant::now().checked_sub(DEADLINE + Duration::from_secs(1));
         let Some(begun) = late else { return };
         assert_eq!(Attempts { made: LEAST, most: MOST, begun }.count(), 0);

@@ -18,7 +18,7 @@ pub(in crate::dataset) const MAX_BUCKETS: u64 = 1 << 16;
 ///
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if no dataset reaches it.
-pub(in crate::dataset) fn bounded(what: &str, number: u64) -> Result<u64> {
+pub(in crate::dataset) fn check_number(what: &str, number: u64) -> Result<u64> {
     if number < TOO_MANY {
         return Ok(number);
     }
@@ -47,14 +47,14 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
         ("removed records", counts.records_removed),
         ("restored records", counts.records_restored),
     ];
-    numbers.into_iter().try_for_each(|(what, number)| bounded(what, number).map(drop))?;
+    numbers.into_iter().try_for_each(|(what, number)| check_number(what, number).map(drop))?;
     let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history].into_iter().flatten();
     let of_erasures = entry.erasures.iter().flat_map(|erasures| {
         [&erasures.suppressed, &erasures.tombstones, &erasures.rewritten, &erasures.replaced].into_iter().flatten()
     });
     let rows = lists.chain(of_erasures).map(|list: &ListRef| list.rows);
     let mut rows = rows.chain(entry.duplicates.iter().map(|table| table.rows));
-    rows.try_for_each(|rows| bounded("rows of a list", rows).map(drop))?;
+    rows.try_for_each(|rows| check_number("rows of a list", rows).map(drop))?;
     let (oldest, newest) = (entry.readable_from, entry.version);
     if oldest > newest {
         return Err(Error::integrity(format!("expected an oldest version of at most {newest}, found {oldest}")));
@@ -62,7 +62,7 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
     for place in &entry.places {
         [place.first, place.last, place.rows, place.bytes, place.base.unwrap_or_default()]
             .into_iter()
-            .try_for_each(|number| bounded("numbers of a table of places", number).map(drop))?;
+            .try_for_each(|number| check_number("numbers of a table of places", number).map(drop))?;
     }
     if entry.root.is_none() || entry.shards.iter().any(|list| list.root.is_none()) {
         return Err(Error::integrity("expected a root of the version and of each list of shards, found none"));
@@ -78,13 +78,13 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity).
 pub(in crate::dataset) fn check_segment(segment: &SegmentRef) -> Result<()> {
-    bounded("ids of a segment", segment.pairs)?;
-    bounded("bytes of a segment", segment.bytes)?;
-    bounded("the first record of a segment", segment.record_base)?;
+    check_number("ids of a segment", segment.pairs)?;
+    check_number("bytes of a segment", segment.bytes)?;
+    check_number("the first record of a segment", segment.record_base)?;
     let has_seals = segment.seals.len() as u64 == segment.buckets;
     if segment.root.is_some() != segment.hashes.has_proofs() {
         return Err(Error::integrity("expected a root of a segment where hashes have eight bytes, and only there")
-            .at(segment.path.clone()));
+            .at_location(segment.path.clone()));
     }
     if segment.buckets.is_power_of_two() && segment.buckets <= MAX_BUCKETS && has_seals {
         return Ok(());
@@ -95,5 +95,5 @@ pub(in crate::dataset) fn check_segment(segment: &SegmentRef) -> Result<()> {
         segment.buckets,
         segment.seals.len()
     ))
-    .at(segment.path.clone()))
+    .at_location(segment.path.clone()))
 }

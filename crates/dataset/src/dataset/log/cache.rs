@@ -26,12 +26,12 @@ const MAX_BYTES: usize = 16 << 20;
 #[derive(Debug)]
 pub(in crate::dataset) struct LogCache {
     store: Arc<dyn Store>,
-    held: Mutex<Held>,
+    held: Mutex<CachedObjects>,
 }
 
 /// Objects by path.
 #[derive(Debug, Default)]
-struct Held {
+struct CachedObjects {
     objects: HashMap<String, Bytes>,
     bytes: usize,
 }
@@ -49,7 +49,7 @@ impl LogCache {
     ///
     /// # Errors
     /// When the store fails, and those of `decode`.
-    pub(super) fn get<T>(&self, path: &str, decode: impl FnOnce(&Bytes) -> Result<T>) -> Result<Option<T>> {
+    pub(super) fn get_decoded<T>(&self, path: &str, decode: impl FnOnce(&Bytes) -> Result<T>) -> Result<Option<T>> {
         let held = || self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let cached = held().objects.get(path).cloned();
         if let Some(bytes) = cached {
@@ -59,7 +59,7 @@ impl LogCache {
         let decoded = decode(&bytes)?;
         let mut held = held();
         if held.bytes + bytes.len() > MAX_BYTES {
-            *held = Held::default();
+            *held = CachedObjects::default();
         }
         let length = bytes.len();
         if length <= MAX_BYTES && held.objects.insert(path.to_owned(), bytes).is_none() {
@@ -72,18 +72,18 @@ impl LogCache {
     ///
     /// # Errors
     /// When it is missing or damaged, or the store fails.
-    pub(super) fn list(&self, list: &Sealed) -> Result<Vec<RecordBatch>> {
+    pub(super) fn read_list(&self, list: &Sealed) -> Result<Vec<RecordBatch>> {
         let store = self.store.as_ref();
-        self.get(&list.path, |bytes| table::decode_checked(store, list, bytes.clone()))?
-            .ok_or_else(|| list.missing(store))
+        self.get_decoded(&list.path, |bytes| table::decode_checked(store, list, bytes.clone()))?
+            .ok_or_else(|| list.missing_error(store))
     }
 
-    /// Like [`list`](Self::list), after a check that it has as many rows as its entry says.
+    /// Like [`read_list`](Self::read_list), after a check that it has as many rows as its entry says.
     ///
     /// # Errors
-    /// Those of [`list`](Self::list), and if it has another number of rows.
+    /// Those of [`read_list`](Self::read_list), and if it has another number of rows.
     pub(super) fn rows_of(&self, list: &ListRef) -> Result<Vec<RecordBatch>> {
-        let batches = self.list(&list.sealed())?;
+        let batches = self.read_list(&list.as_sealed())?;
         table::check_rows(self.store.as_ref(), list, batches.iter().map(|batch| batch.num_rows() as u64).sum())?;
         Ok(batches)
     }
@@ -96,14 +96,14 @@ mod tests {
     use crate::{error::Error, storage::RemoteStore};
 
     fn memory() -> (LogCache, Arc<dyn Store>) {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         (LogCache::new(Arc::clone(&store)), store)
     }
 
     #[test]
     fn an_object_is_fetched_once_and_what_is_absent_is_asked_for_again() {
         let (cache, store) = memory();
-        let get = || cache.get("a", |bytes| Ok(bytes.clone())).unwrap();
+        let get = || cache.get_decoded("a", |bytes| Ok(bytes.clone())).unwrap();
         assert_eq!(get(), None);
         store.put("a", "one".into()).unwrap();
         assert_eq!(get().unwrap(), "one");
@@ -115,7 +115,7 @@ mod tests {
     fn what_is_damaged_is_asked_for_again() {
         let (cache, store) = memory();
         let get = || {
-            cache.get("a", |bytes| match bytes.as_ref() {
+            cache.get_decoded("a", |bytes| match bytes.as_ref() {
                 b"whole" => Ok(()),
                 _ => Err(Error::integrity("damaged")),
             })
@@ -131,13 +131,13 @@ mod tests {
         let (cache, store) = memory();
         for number in 0..5 {
             store.put(&number.to_string(), vec![b'x'; MAX_BYTES / 3].into()).unwrap();
-            cache.get(&number.to_string(), |_| Ok(())).unwrap();
+            cache.get_decoded(&number.to_string(), |_| Ok(())).unwrap();
             let held = cache.held.lock().unwrap();
             assert_eq!(held.bytes, held.objects.values().map(Bytes::len).sum::<usize>());
             assert!(held.bytes <= MAX_BYTES);
         }
         store.put("large", vec![b'x'; MAX_BYTES + 1].into()).unwrap();
-        cache.get("large", |_| Ok(())).unwrap();
+        cache.get_decoded("large", |_| Ok(())).unwrap();
         assert_eq!(cache.held.lock().unwrap().bytes, 0);
     }
 }

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp, civil::date, tz::TimeZone};
 
 use crate::{
     dataset::log::{
-        entry::{Correction, Entry, effective},
+        entry::{Correction, Entry, corrected_time},
         snapshot::Dataset,
     },
     error::Result,
@@ -44,8 +44,8 @@ pub(in crate::dataset) struct Moment {
 ///
 /// # Errors
 /// When the store fails.
-pub(in crate::dataset) fn moment(dataset: &Dataset, parent: Option<&Entry>) -> Result<Moment> {
-    let now = dataset.now()?;
+pub(in crate::dataset) fn commit_moment(dataset: &Dataset, parent: Option<&Entry>) -> Result<Moment> {
+    let now = dataset.store_time()?;
     let Some(parent) = parent else { return Ok(Moment { committed_at: now, corrections: Vec::new() }) };
     let corrections = parent.corrections.clone();
     let after = parent.effective_time().checked_add(SignedDuration::from_micros(1)).unwrap_or(Timestamp::MAX);
@@ -60,7 +60,7 @@ pub(in crate::dataset) fn moment(dataset: &Dataset, parent: Option<&Entry>) -> R
     let first = first_ahead(dataset, parent, now)?;
     Ok(Moment {
         committed_at: now,
-        corrections: with(corrections, Correction { first, last: parent.version, at: now }),
+        corrections: with_correction(corrections, Correction { first, last: parent.version, at: now }),
     })
 }
 
@@ -69,8 +69,8 @@ fn first_ahead(dataset: &Dataset, parent: &Entry, now: Timestamp) -> Result<Vers
     let mut first = parent.version;
     while first.0 > 1 {
         let from = Version(first.0.saturating_sub(LOOK_BACK).max(1));
-        let entries = dataset.entries(from, Version(first.0 - 1))?;
-        let time = |entry: &Entry| effective(&parent.corrections, entry.version, entry.committed_at);
+        let entries = dataset.entries_between(from, Version(first.0 - 1))?;
+        let time = |entry: &Entry| corrected_time(&parent.corrections, entry.version, entry.committed_at);
         match entries.iter().rev().find(|entry| time(entry) <= now) {
             Some(right) => return Ok(right.version.next()),
             None => first = from,
@@ -80,7 +80,7 @@ fn first_ahead(dataset: &Dataset, parent: &Entry, now: Timestamp) -> Result<Vers
 }
 
 /// Adds a correction; it supersedes older ones for the same versions.
-fn with(mut known: Vec<Correction>, new: Correction) -> Vec<Correction> {
+fn with_correction(mut known: Vec<Correction>, new: Correction) -> Vec<Correction> {
     known.retain(|old| old.first < new.first || old.last > new.last);
     known.push(new);
     known.sort_by_key(|correction| correction.first);
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn a_time_that_is_corrected_is_no_later_than_the_correction() {
-        let corrections = with(Vec::new(), Correction { first: Version(3), last: Version(4), at: at(100) });
+        let corrections = with_correction(Vec::new(), Correction { first: Version(3), last: Version(4), at: at(100) });
         let times: Vec<_> = [(2, 50), (3, 900), (4, 70), (5, 110)]
-            .map(|(version, time)| effective(&corrections, Version(version), at(time)))
+            .map(|(version, time)| corrected_time(&corrections, Version(version), at(time)))
             .to_vec();
         assert_eq!(times, [at(50), at(100), at(70), at(110)]);
     }
@@ -119,10 +119,13 @@ mod tests {
     fn corrections_are_limited_and_the_newest_is_kept() {
         let mut all = Vec::new();
         for i in 0..40 {
-            all = with(all, Correction { first: Version(2 * i), last: Version(2 * i), at: at(1_000 - i as i64) });
+            all = with_correction(
+                all,
+                Correction { first: Version(2 * i), last: Version(2 * i), at: at(1_000 - i as i64) },
+            );
         }
         assert_eq!(all.len(), MAX_CORRECTIONS);
-        let again = with(all, Correction { first: Version(0), last: Version(100), at: at(5) });
+        let again = with_correction(all, Correction { first: Version(0), last: Version(100), at: at(5) });
         assert_eq!(again, [Correction { first: Version(0), last: Version(100), at: at(5) }]);
     }
 }

@@ -1,9 +1,9 @@
 //! Commits: how a transaction becomes the next version, or fails.
 //!
-//! A [`Transaction`] lists the shards to add and remove. [`commit`] writes the lists of the new version, then creates
-//! the log entry only if no other run has created that version first. If one has, the transaction is rebased: record
-//! numbers and versions are assigned again on top of the winner, which is always possible for added shards, and
-//! possible for replaced ones while all of them are still live.
+//! A [`Transaction`] lists the shards to add and remove. [`commit_transaction`] writes the lists of the new version,
+//! then creates the log entry only if no other run has created that version first. If one has, the transaction is
+//! rebased: record numbers and versions are assigned again on top of the winner, which is always possible for added
+//! shards, and possible for replaced ones while all of them are still live.
 //!
 //! ```text
 //! shards, sidecars, segments (durable) -> lists (durable) -> entry, created if absent -> visible
@@ -47,18 +47,18 @@ use crate::{
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if another run converted the same sources or replaced the same
 /// shards; then nothing was committed. [`Kind::Storage`](crate::error::Kind::Storage) if the store fails.
-pub fn commit(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
+pub fn commit_transaction(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.test_store()?;
     let committed = until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
-        let parent = dataset.latest()?;
+        let parent = dataset.newest_snapshot()?;
         if let Some(parent) = &parent {
             check_conflicts(parent, transaction, planned_on)?;
             check_paths(parent, transaction)?;
         }
         let draft = Draft::new(dataset, transaction, transaction.calls * attempts::MOST, attempt);
-        let entry = draft.entry(parent.as_ref())?;
-        draft.publish()?;
+        let entry = draft.build_entry(parent.as_ref())?;
+        draft.publish_staged()?;
         check_added(dataset.store().as_ref(), transaction)?;
         Ok(Next::Entry(Box::new(entry)))
     })?;
@@ -106,7 +106,7 @@ pub(in crate::dataset) struct Attempt {
 
 impl Attempt {
     /// Deletes what was published, because it is certain that no entry names it. `vacuum` deletes it if this fails.
-    fn lose(self, dataset: &Dataset) {
+    fn discard_published(self, dataset: &Dataset) {
         let _ = dataset.store().delete_all(&self.published.take());
     }
 }
@@ -125,7 +125,7 @@ pub(in crate::dataset) fn until_created(
 ) -> Result<Snapshot> {
     let mut delay = CommitDelay::new(dataset, run.0);
     created_within(attempts::MOST, dataset, run, done, |attempt| {
-        delay.wait()?;
+        delay.wait_for_erasures()?;
         make(attempt)
     })
 }
@@ -139,12 +139,12 @@ pub(in crate::dataset) fn created_within(
     mut make: impl FnMut(&Attempt) -> Result<Next>,
 ) -> Result<Snapshot> {
     let (mut failed_on, mut made) = (None, 0);
-    for attempt in Attempts::most(most) {
+    for attempt in Attempts::at_most(most) {
         made += 1;
         let attempt = Attempt { number: attempt, published: RefCell::default() };
         let next = match make(&attempt) {
             Err(error) => {
-                attempt.lose(dataset);
+                attempt.discard_published(dataset);
                 check_overtaken(dataset, error, seen, &mut failed_on)?;
                 continue;
             }
@@ -153,27 +153,27 @@ pub(in crate::dataset) fn created_within(
         match next {
             Next::Nothing(newest) => return Ok(*newest),
             Next::Entry(mut entry) => {
-                if let Err(error) = complete(dataset, run, seen, &mut entry) {
-                    attempt.lose(dataset);
+                if let Err(error) = complete_entry(dataset, run, seen, &mut entry) {
+                    attempt.discard_published(dataset);
                     return Err(error);
                 }
                 seen = Version(entry.version.0.saturating_sub(1)).max(seen);
-                if create(dataset, &entry)? {
+                if create_entry(dataset, &entry)? {
                     // The version may already be old and its lists vacuumed: what was committed stays committed.
-                    let newest = Newest::of(&entry);
+                    let newest = Newest::from_entry(&entry);
                     return Ok(dataset.snapshot_of(*entry, newest));
                 }
-                attempt.lose(dataset);
+                attempt.discard_published(dataset);
             }
         }
     }
     Err(Error::conflict(format!("other runs committed {made} times in between"))
-        .at(dataset.store().location().to_string())
-        .hint(format!("nothing was {done}; try again when there is less traffic")))
+        .at_location(dataset.store().location().to_string())
+        .with_hint(format!("nothing was {done}; try again when there is less traffic")))
 }
 
 /// Checks that an entry may be created, and adds what follows from it.
-fn complete(dataset: &Dataset, run: &TransactionId, seen: Version, entry: &mut Entry) -> Result<()> {
+fn complete_entry(dataset: &Dataset, run: &TransactionId, seen: Version, entry: &mut Entry) -> Result<()> {
     IndexKind::check_built(&entry.settings.indexes)?;
     check_fences(dataset, run, seen, Version(entry.version.0.saturating_sub(1)))?;
     if let Some(erasures) = &mut entry.erasures {
@@ -189,7 +189,7 @@ fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &m
     if !matches!(error.kind(), Kind::Storage | Kind::Integrity) {
         return Err(error);
     }
-    match dataset.latest() {
+    match dataset.newest_snapshot() {
         Ok(Some(newest)) if newest.version() > seen && *failed_on != Some(newest.version()) => {
             *failed_on = Some(newest.version());
             Ok(())
@@ -202,13 +202,13 @@ fn check_overtaken(dataset: &Dataset, error: Error, seen: Version, failed_on: &m
 ///
 /// # Errors
 /// If the store cannot tell the time.
-pub(in crate::dataset) fn after(
+pub(in crate::dataset) fn entry_after(
     parent: &Snapshot,
     transaction: &TransactionId,
     operation: Operation,
     arguments: BTreeMap<String, String>,
 ) -> Result<Entry> {
-    let moment = clock::moment(parent.dataset(), Some(parent.entry()))?;
+    let moment = clock::commit_moment(parent.dataset(), Some(parent.entry()))?;
     let parent = parent.entry();
     Ok(Entry {
         format: FORMAT_VERSION,
@@ -227,15 +227,15 @@ pub(in crate::dataset) fn after(
 }
 
 /// Creates the entry; returns false if another run's entry exists.
-fn create(dataset: &Dataset, entry: &Entry) -> Result<bool> {
+fn create_entry(dataset: &Dataset, entry: &Entry) -> Result<bool> {
     let new = NewEntry {
-        path: &entry::path(entry.version),
+        path: &entry::entry_path(entry.version),
         version: &entry.version,
         name: "log entry",
         unsure: "nothing was deleted; check the disk, then run `shardify verify` to see which version is the newest",
     };
     let is_own = || Ok(dataset.find_entry(entry.version)?.map(|found| found.transaction == entry.transaction));
-    let created = new.create(dataset.store().as_ref(), entry::encode(entry)?.into(), is_own)?;
+    let created = new.create(dataset.store().as_ref(), entry::encode_entry(entry)?.into(), is_own)?;
     Ok(created && !is_taken_again(dataset, entry)?)
 }
 
@@ -246,21 +246,21 @@ fn is_taken_again(dataset: &Dataset, entry: &Entry) -> Result<bool> {
     if entry::newest_version(dataset.store().as_ref()).map_err(unsure)? <= Some(entry.version) {
         return Ok(false);
     }
-    let Some(newest) = dataset.latest().map_err(unsure)? else { return Ok(false) };
+    let Some(newest) = dataset.newest_snapshot().map_err(unsure)? else { return Ok(false) };
     if newest.version() <= entry.version || newest.readable_from() <= entry.version {
         return Ok(false);
     }
     // What is tagged has an entry of its own, whose name was never free.
-    let past = dataset.past(newest.entry(), entry.version).map_err(unsure)?;
+    let past = dataset.past_entries(newest.entry(), entry.version).map_err(unsure)?;
     if past.get(&entry.version).is_none_or(|known| known.transaction == entry.transaction) {
         return Ok(false);
     }
-    dataset.store().delete(&entry::path(entry.version)).map_err(unsure)?;
+    dataset.store().delete(&entry::entry_path(entry.version)).map_err(unsure)?;
     Ok(true)
 }
 
 fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
-    transaction.retraction.check(parent, planned_on)?;
+    transaction.retraction.check_conflicts(parent, planned_on)?;
     if parent.version() == planned_on {
         return Ok(());
     }
@@ -269,19 +269,19 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
         && !theirs.starts_with(mine)
     {
         return Err(Error::conflict("another run gave the numbers of new classes to other folders meanwhile")
-            .hint("nothing was committed; run the command again, it gives its classes the next numbers"));
+            .with_hint("nothing was committed; run the command again, it gives its classes the next numbers"));
     }
     check_types(parent, transaction, planned_on)?;
     check_units(parent, transaction, planned_on)?;
     if transaction.settings.hashes != parent.entry().settings.hashes && !transaction.segments.is_empty() {
         return Err(Error::conflict("another run made the dataset meanwhile, with other hashes in its id index")
-            .hint("nothing was committed; run the command again, it makes the hashes that the dataset has"));
+            .with_hint("nothing was committed; run the command again, it makes the hashes that the dataset has"));
     }
     if !transaction.removes.is_empty() {
-        let live: HashSet<&str> = parent.shards()?.iter().map(|s| s.path.as_str()).collect();
+        let live: HashSet<&str> = parent.live_shards()?.iter().map(|s| s.path.as_str()).collect();
         if let Some(gone) = transaction.removes.iter().find(|path| !live.contains(path.as_str())) {
             return Err(Error::conflict(format!("another run replaced the shard `{gone}` meanwhile"))
-                .hint("nothing was committed; run the command again"));
+                .with_hint("nothing was committed; run the command again"));
         }
     }
     if let (Numbers::Fresh(_), Some(now)) = (transaction.numbers, &parent.entry().erasures)
@@ -291,13 +291,13 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
         let then = parent.dataset().find_entry(planned_on)?.and_then(|entry| entry.erasures);
         if then.map_or(0, |then| then.count) != now.count {
             return Err(Error::conflict("somebody was erased from the dataset meanwhile")
-                .hint("nothing was committed; run the command again, it leaves out who was erased"));
+                .with_hint("nothing was committed; run the command again, it leaves out who was erased"));
         }
     }
     check_duplicates(parent, transaction, planned_on)?;
     let hash = |uri: &str| xxh3_64(uri.as_bytes());
     let mut mine: HashSet<u64> = HashSet::new();
-    transaction.sources.each(&mut |source| {
+    transaction.sources.each_row(&mut |source| {
         mine.insert(hash(&source.uri));
         Ok(())
     })?;
@@ -313,8 +313,8 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
             return Ok(());
         }
         Err(Error::conflict(format!("another run converted the same source in version {}", theirs.version))
-            .at(theirs.uri)
-            .hint("nothing was committed; run the command again, it skips what is there"))
+            .at_location(theirs.uri)
+            .with_hint("nothing was committed; run the command again, it skips what is there"))
     })?;
     Ok(())
 }
@@ -331,13 +331,13 @@ fn check_types(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Ver
         [|of: &Settings| of.types.clone(), |of: &Settings| of.label_types.clone()].into_iter().find_map(|of| {
             let (mine, theirs) = (of(mine)?, of(theirs)?);
             let is_as_planned = then.as_ref().and_then(of).as_ref() == Some(&theirs);
-            let differs = || bound::conflict(&theirs, &mine).or_else(|| bound::conflict(&mine, &theirs));
+            let differs = || bound::type_conflict(&theirs, &mine).or_else(|| bound::type_conflict(&mine, &theirs));
             if is_as_planned { None } else { differs() }
         });
     differs.map_or(Ok(()), |(column, one, other)| {
         Err(Error::conflict(format!("another run gave a column another type meanwhile, {one} beside {other}"))
-            .column(column)
-            .hint("nothing was committed; run the command again, it compares with the types that the dataset has"))
+            .in_column(column)
+            .with_hint("nothing was committed; run the command again, it compares with the types that the dataset has"))
     })
 }
 
@@ -353,8 +353,8 @@ fn check_units(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Ver
         return Ok(());
     }
     Err(Error::conflict(format!("another run gave a column another unit meanwhile, not `{unit}`"))
-        .column(column.clone())
-        .hint("nothing was committed; run the command again, it compares with the units that the dataset has"))
+        .in_column(column.clone())
+        .with_hint("nothing was committed; run the command again, it compares with the units that the dataset has"))
 }
 
 /// Fails if records were added since the run looked for duplicates of those that the dataset held.
@@ -363,7 +363,8 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
         return Ok(());
     }
     let again = |what: &str| {
-        Err(Error::conflict(what).hint("nothing was committed; run the command again, it compares with these records"))
+        Err(Error::conflict(what)
+            .with_hint("nothing was committed; run the command again, it compares with these records"))
     };
     let (mine, theirs) = (&transaction.settings.dedup, &parent.entry().settings.dedup);
     if theirs.is_some() && mine != theirs {
@@ -375,7 +376,11 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
     for version in planned_on.0 + 1..=parent.version().0 {
         let entry = parent.dataset().find_entry(Version(version))?;
         let adds = |entry: Entry| {
-            if entry.operation.imports() { entry.counts.records_out > 0 } else { entry.counts.records_restored > 0 }
+            if entry.operation.imports_sources() {
+                entry.counts.records_out > 0
+            } else {
+                entry.counts.records_restored > 0
+            }
         };
         if entry.is_none_or(adds) {
             return again("another run added records meanwhile, which may be the same as those of this one");
@@ -387,7 +392,7 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
 /// Whether a transaction adds a source.
 fn has_source(transaction: &Transaction<'_>, uri: &str) -> Result<bool> {
     let mut found = false;
-    transaction.sources.each(&mut |source| {
+    transaction.sources.each_row(&mut |source| {
         found |= source.uri == uri;
         Ok(())
     })?;
@@ -402,15 +407,15 @@ fn check_fences(dataset: &Dataset, run: &TransactionId, seen: Version, parent: V
             "the {} of version {} took this run for abandoned and deletes what it wrote",
             entry.operation, entry.version
         ))
-        .at(dataset.store().location().to_string())
-        .hint("nothing was committed; run the command again, and let `vacuum` retain more than a run takes")),
+        .at_location(dataset.store().location().to_string())
+        .with_hint("nothing was committed; run the command again, and let `vacuum` retain more than a run takes")),
     }
 }
 
 /// Fails on paths of shards that another version has, or whose bytes an erasure has replaced. Paths with the tag of the
 /// run belong to no other run; the others are those of files adopted in place.
 fn check_paths(parent: &Snapshot, transaction: &Transaction<'_>) -> Result<()> {
-    let own = transaction.id.tag();
+    let own = transaction.id.short_tag();
     let is_own = |path: &str| path.split('/').next().and_then(run_of_folder) == Some(own);
     let foreign: Vec<&str> =
         transaction.adds.iter().map(|shard| shard.meta.path.as_str()).filter(|path| !is_own(path)).collect();
@@ -419,11 +424,13 @@ fn check_paths(parent: &Snapshot, transaction: &Transaction<'_>) -> Result<()> {
     }
     let refused = |path: &str, why: &str| {
         Err(Error::conflict(format!("the path of this shard is that of {why}"))
-            .at(parent.dataset().store().location().join(path).to_string())
-            .hint("nothing was committed; give the file another name, or adopt it into another dataset with --out"))
+            .at_location(parent.dataset().store().location().join(path).to_string())
+            .with_hint(
+                "nothing was committed; give the file another name, or adopt it into another dataset with --out",
+            ))
     };
     let used = parent.paths_in_use()?;
-    let replacements = erased::Replacements::of(parent.dataset().store().as_ref(), parent.entry())?;
+    let replacements = erased::Replacements::from_entry(parent.dataset().store().as_ref(), parent.entry())?;
     for path in foreign {
         if used.contains(path) {
             return refused(path, "a shard of a version that can be read");
@@ -457,7 +464,7 @@ mod tests {
                 root::VersionTree,
                 runs::{Run, RunTable, Scattered},
                 shards::{NewShard, ShardMeta},
-                tags::tag,
+                tags::add_tag,
                 transaction::SegmentMerge,
             },
             table::{beside::Beside, sealed::Sealed},
@@ -475,7 +482,7 @@ mod tests {
     }
 
     fn dataset() -> Dataset {
-        Dataset::new(Arc::new(RemoteStore::memory().unwrap()))
+        Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()))
     }
 
     /// Commits a transaction whose shards were published.
@@ -485,7 +492,7 @@ mod tests {
             dataset.store().put(&shard.meta.path, bytes.into()).unwrap();
             dataset.store().put(&sidecar_at(&shard.meta.path), "".into()).unwrap();
         }
-        super::commit(dataset, transaction, planned_on)
+        super::commit_transaction(dataset, transaction, planned_on)
     }
 
     /// A version would have indexes of an older one.
@@ -506,13 +513,13 @@ mod tests {
         let dataset = dataset();
         let shards = ["a/000000.tar", "b/000000.tar", "c/000000.tar"];
         for path in shards {
-            let newest = dataset.latest().unwrap().map_or(Version(0), |newest| newest.version());
+            let newest = dataset.newest_snapshot().unwrap().map_or(Version(0), |newest| newest.version());
             let added = transaction(vec![shard(path, 0, 10)], &[], Numbers::Fresh(10));
             commit(&dataset, &added, newest).unwrap();
         }
-        let entries = dataset.history(Version(3)).unwrap();
+        let entries = dataset.entries_up_to(Version(3)).unwrap();
         let store = dataset.store();
-        let history = past::extended(store, Vec::new(), &entries, "_shardify/history/x".to_owned()).unwrap();
+        let history = past::extend_lists(store, Vec::new(), &entries, "_shardify/history/x".to_owned()).unwrap();
         let newest = |version, tags| Entry {
             version: Version(version),
             readable_from: Version(4),
@@ -520,20 +527,22 @@ mod tests {
             tags,
             ..entries[2].clone()
         };
-        let put = |entry: &Entry| store.put(&entry::path(entry.version), entry::encode(entry).unwrap().into()).unwrap();
+        let put = |entry: &Entry| {
+            store.put(&entry::entry_path(entry.version), entry::encode_entry(entry).unwrap().into()).unwrap()
+        };
         put(&newest(4, BTreeMap::new()));
-        let name = entry::path(Version(2));
+        let name = entry::entry_path(Version(2));
         let free = || store.delete(&name).unwrap();
         // A new program, which has read nothing yet.
         let paused = || Dataset::new(Arc::clone(store));
         let other = Entry { transaction: TransactionId::fresh(), ..entries[1].clone() };
         free();
-        assert!(!create(&paused(), &other).unwrap());
+        assert!(!create_entry(&paused(), &other).unwrap());
         assert!(store.get(&name).unwrap().is_none(), "it is withdrawn");
-        assert!(create(&paused(), &entries[1]).unwrap(), "a commit that others have vacuumed since was one");
+        assert!(create_entry(&paused(), &entries[1]).unwrap(), "a commit that others have vacuumed since was one");
         free();
         put(&newest(5, BTreeMap::from([("kept".to_owned(), Version(2))])));
-        assert!(create(&paused(), &other).unwrap(), "what is tagged is never deleted");
+        assert!(create_entry(&paused(), &other).unwrap(), "what is tagged is never deleted");
         assert!(store.get(&name).unwrap().is_some());
     }
 
@@ -542,15 +551,15 @@ mod tests {
         let dataset = dataset();
         let transaction = || transaction(vec![shard("tag/000000.tar", 0, 10)], &[], Numbers::Fresh(10));
         let store = dataset.store();
-        let refused = || super::commit(&dataset, &transaction(), Version(0)).unwrap_err();
+        let refused = || super::commit_transaction(&dataset, &transaction(), Version(0)).unwrap_err();
         assert!(refused().to_string().contains("tag/000000.tar"));
         store.put("tag/000000.tar", vec![0; 99].into()).unwrap();
         assert!(refused().message().contains("100 bytes"));
         store.put("tag/000000.tar", vec![0; 100].into()).unwrap();
         assert!(refused().to_string().contains("/sidecar/"));
-        assert!(dataset.latest().unwrap().is_none());
+        assert!(dataset.newest_snapshot().unwrap().is_none());
         store.put(&sidecar_at("tag/000000.tar"), "".into()).unwrap();
-        super::commit(&dataset, &transaction(), Version(0)).unwrap();
+        super::commit_transaction(&dataset, &transaction(), Version(0)).unwrap();
     }
 
     fn shard(path: &str, first: u64, records: u64) -> NewShard {
@@ -569,7 +578,7 @@ mod tests {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: Arc::new(Beside::new(Sealed::new(sidecar_at(path), Seal::of(&[])))),
+            beside: Arc::new(Beside::new(Sealed::new(sidecar_at(path), Seal::for_bytes(&[])))),
         };
         NewShard { meta, runs: vec![(first, records, 0)], since: Vec::new(), scattered: None }
     }
@@ -584,8 +593,8 @@ mod tests {
             settings: Settings {
                 shard_format: OutputFormat::Tar,
                 codec: Codec::None,
-                target_shard: Size::mib(128),
-                row_group: Size::mib(64),
+                target_shard: Size::from_mib(128),
+                row_group: Size::from_mib(64),
                 id: Vec::new(),
                 subject: None,
                 subjects_from: None,
@@ -630,11 +639,11 @@ mod tests {
         assert_eq!(snapshot.version(), Version(3));
         assert_eq!(snapshot.entry().totals, Totals { shards: 1, records: 20, bytes: 200 });
         assert_eq!(snapshot.entry().next_record, 20);
-        let runs = snapshot.runs().unwrap();
+        let runs = snapshot.run_table().unwrap();
         let places: Vec<_> = runs.of_record(13).iter().map(|r| (r.shard.as_str(), r.from.0, r.until)).collect();
         assert_eq!(places, [("b", 2, Some(Version(3))), ("c", 3, None)]);
         // The old version is unchanged.
-        assert_eq!(dataset.at(Version(2)).unwrap().shards().unwrap().len(), 2);
+        assert_eq!(dataset.open_version(Version(2)).unwrap().live_shards().unwrap().len(), 2);
     }
 
     #[test]
@@ -643,14 +652,14 @@ mod tests {
         let own = transaction(vec![shard("own", 0, 10)], &[], Numbers::Fresh(10));
         let other = |name| transaction(vec![shard(name, 0, 10)], &[], Numbers::Fresh(10));
         let listed = || -> Vec<String> {
-            let objects = dataset.store().list("_shardify/lists").unwrap();
-            objects.into_iter().map(|facts| facts.path).filter(|path| path.contains(own.id.tag())).collect()
+            let objects = dataset.store().list_folder("_shardify/lists").unwrap();
+            objects.into_iter().map(|facts| facts.path).filter(|path| path.contains(own.id.short_tag())).collect()
         };
         let attempt = |attempt: &Attempt| -> Result<Next> {
-            let parent = dataset.latest()?;
+            let parent = dataset.newest_snapshot()?;
             let draft = Draft::new(&dataset, &own, 0, attempt);
-            let entry = draft.entry(parent.as_ref())?;
-            draft.publish()?;
+            let entry = draft.build_entry(parent.as_ref())?;
+            draft.publish_staged()?;
             Ok(Next::Entry(Box::new(entry)))
         };
         let mut names = ["one", "two"].into_iter();
@@ -661,9 +670,10 @@ mod tests {
             Ok(entry)
         });
         assert_eq!(committed.unwrap().version(), Version(3));
-        let named = dataset.latest().unwrap().unwrap();
+        let named = dataset.newest_snapshot().unwrap().unwrap();
         let named = [&named.entry().shards, &named.entry().runs].into_iter().flatten();
-        let mut named: Vec<String> = named.map(|list| list.path.clone()).filter(|p| p.contains(own.id.tag())).collect();
+        let mut named: Vec<String> =
+            named.map(|list| list.path.clone()).filter(|p| p.contains(own.id.short_tag())).collect();
         named.sort();
         assert!(named.len() == 2 && listed() == named, "{named:?} {:?}", listed());
         let failed = until_created(&dataset, (&own.id, Version(3)), "committed", |number| {
@@ -687,7 +697,7 @@ mod tests {
             buckets: 1,
             bytes: 0,
             root: Some([0; 32]),
-            seals: vec![Seal::of(&[])],
+            seals: vec![Seal::for_bytes(&[])],
         }
     }
 
@@ -736,7 +746,7 @@ mod tests {
         commit(&dataset, &convert("b", Some(DedupBy::Id), Some("id")), Version(1)).unwrap();
         commit(&dataset, &convert("c", Some(DedupBy::Id), Some("none")), Version(1)).unwrap();
         // A run that was planned before the setting was made does not undo it.
-        assert_eq!(dataset.open().unwrap().entry().settings.dedup, Some(DedupBy::Id));
+        assert_eq!(dataset.open_newest().unwrap().entry().settings.dedup, Some(DedupBy::Id));
     }
 
     #[test]
@@ -753,24 +763,24 @@ mod tests {
         let refused = commit(&dataset, &of_width(HashWidth::Eight, "b"), Version(0)).unwrap_err();
         assert_eq!(refused.kind(), Kind::Conflict);
         commit(&dataset, &of_width(HashWidth::Five, "c"), Version(0)).unwrap();
-        assert_eq!(dataset.open().unwrap().version(), Version(2));
+        assert_eq!(dataset.open_newest().unwrap().version(), Version(2));
     }
 
     #[test]
     fn each_version_has_the_root_of_what_it_refers_to() {
         let dataset = dataset();
-        let root = |snapshot: &Snapshot| VersionTree::new(snapshot, None).unwrap().root();
+        let root = |snapshot: &Snapshot| VersionTree::new(snapshot, None).unwrap().merkle_root();
         let mut roots = Vec::new();
         for i in 0..20 {
             let add = shard(&format!("s{i}"), 0, 1);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(1)), Version(i)).unwrap();
-            let snapshot = dataset.open().unwrap();
+            let snapshot = dataset.open_newest().unwrap();
             root::check_root(&snapshot).unwrap();
             assert_eq!(snapshot.entry().root, Some(root(&snapshot)), "{i}");
             roots.extend(snapshot.entry().root);
         }
         // An entry that changes nothing but its number has another root; each version keeps its own.
-        let tagged = tag(&dataset, "gold", Version(5)).unwrap();
+        let tagged = add_tag(&dataset, "gold", Version(5)).unwrap();
         assert!(tagged.entry().root.is_some_and(|root| !roots.contains(&root)));
         roots.sort_unstable();
         roots.dedup();
@@ -780,8 +790,11 @@ mod tests {
             let mut entry = tagged.entry().clone();
             entry.version = entry.version.next();
             change(&mut entry);
-            dataset.store().put(&entry::path(entry.version), entry::encode(&entry).unwrap().into()).unwrap();
-            Dataset::new(Arc::clone(dataset.store())).open().unwrap_err().kind()
+            dataset
+                .store()
+                .put(&entry::entry_path(entry.version), entry::encode_entry(&entry).unwrap().into())
+                .unwrap();
+            Dataset::new(Arc::clone(dataset.store())).open_newest().unwrap_err().kind()
         };
         assert_eq!(without(|entry| entry.root = None), Kind::Integrity);
         assert_eq!(without(|entry| entry.shards[0].root = None), Kind::Integrity);
@@ -804,13 +817,16 @@ mod tests {
         ] {
             let mut entry = first.entry().clone();
             entry.totals = totals;
-            dataset.store().put(&entry::path(entry.version), entry::encode(&entry).unwrap().into()).unwrap();
+            dataset
+                .store()
+                .put(&entry::entry_path(entry.version), entry::encode_entry(&entry).unwrap().into())
+                .unwrap();
             let damaged = Dataset::new(Arc::clone(dataset.store()));
-            assert_eq!(damaged.open().unwrap().shards().unwrap_err().kind(), Kind::Integrity, "{what}");
+            assert_eq!(damaged.open_newest().unwrap().live_shards().unwrap_err().kind(), Kind::Integrity, "{what}");
             let replaced = transaction(vec![shard("c", 0, 10)], &["a"], Numbers::Kept);
             assert_eq!(commit(&damaged, &replaced, Version(1)).unwrap_err().kind(), Kind::Integrity, "{what}");
         }
-        assert_eq!(first.entry().totals.without(21).unwrap_err().kind(), Kind::Integrity);
+        assert_eq!(first.entry().totals.records_without(21).unwrap_err().kind(), Kind::Integrity);
     }
 
     #[test]
@@ -818,7 +834,7 @@ mod tests {
         let dataset = dataset();
         let snapshot =
             commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
-        let [run] = snapshot.runs().unwrap().all() else { panic!("a run for the shard") };
+        let [run] = snapshot.run_table().unwrap().as_slice() else { panic!("a run for the shard") };
         assert_eq!(snapshot.runs_by_shard().unwrap().len(), 1);
         for records in [9, 11, 1 << 40, u64::MAX] {
             let other = Run { records, ..run.clone() };
@@ -836,12 +852,12 @@ mod tests {
             let adds = (0..shards).map(|i| shard(&format!("s{version}-{i}"), i, 1)).collect();
             commit(&dataset, &transaction(adds, &[], Numbers::Fresh(shards)), Version(version as u64)).unwrap();
         }
-        let entry = dataset.open().unwrap().entry().clone();
+        let entry = dataset.open_newest().unwrap().entry().clone();
         let mut changed = entry.clone();
         changed.version = Version(3);
-        assert!(create(&dataset, &changed).unwrap());
+        assert!(create_entry(&dataset, &changed).unwrap());
         // A dataset that is open keeps the lists that it has read.
-        let reopened = || Dataset::new(Arc::clone(dataset.store())).open().unwrap();
+        let reopened = || Dataset::new(Arc::clone(dataset.store())).open_newest().unwrap();
         let problem = || root::check_root(&reopened()).unwrap_err().to_string();
         assert!(problem().contains("does not follow"), "another version has another root");
         let mut flipped = dataset.store().get(&entry.shards[0].path).unwrap().unwrap().to_vec();
@@ -855,7 +871,7 @@ mod tests {
         let mut sealed = entry.clone();
         sealed.version = Version(4);
         sealed.shards[0].seal = entry.shards[1].seal;
-        assert!(create(&dataset, &sealed).unwrap());
+        assert!(create_entry(&dataset, &sealed).unwrap());
         assert!(problem().contains("found another"));
     }
 
@@ -866,7 +882,7 @@ mod tests {
         commit(&dataset, &transaction(vec![shard("b", 0, 10)], &["a"], Numbers::Kept), Version(1)).unwrap();
         let late = commit(&dataset, &transaction(vec![shard("c", 0, 10)], &["a"], Numbers::Kept), Version(1));
         assert_eq!(late.unwrap_err().kind(), crate::error::Kind::Conflict);
-        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(2));
+        assert_eq!(dataset.newest_snapshot().unwrap().unwrap().version(), Version(2));
     }
 
     #[test]
@@ -876,10 +892,10 @@ mod tests {
             let add = shard(&format!("s{i}"), 0, 1);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(1)), Version(i)).unwrap();
         }
-        let snapshot = dataset.open().unwrap();
+        let snapshot = dataset.open_newest().unwrap();
         assert!(snapshot.entry().shards.len() < 6, "{}", snapshot.entry().shards.len());
-        assert_eq!(snapshot.shards().unwrap().len(), 100);
-        assert_eq!(snapshot.shards().unwrap()[57].path, "s57");
+        assert_eq!(snapshot.live_shards().unwrap().len(), 100);
+        assert_eq!(snapshot.live_shards().unwrap()[57].path, "s57");
     }
 
     #[test]
@@ -904,19 +920,19 @@ mod tests {
             rows: 4,
             bytes: 0,
             base: None,
-            seal: Seal::of(&[]),
+            seal: Seal::for_bytes(&[]),
         };
         let mut sort = transaction(vec![sorted], &["s0", "s1"], Numbers::Kept);
         sort.places = vec![place.clone()];
         commit(&dataset, &sort, Version(10)).unwrap();
         (11..40).for_each(|i| assert_eq!(append(i).version(), Version(i + 1)));
-        let snapshot = dataset.open().unwrap();
+        let snapshot = dataset.open_newest().unwrap();
         assert_eq!(snapshot.entry().places, [place]);
-        let orders: Vec<_> = snapshot.shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();
+        let orders: Vec<_> = snapshot.live_shards().unwrap().iter().filter_map(|s| s.order.clone()).collect();
         assert_eq!(orders, [order]);
-        let runs = snapshot.runs().unwrap();
+        let runs = snapshot.run_table().unwrap();
         assert_eq!(runs.of_record(2).into_iter().filter_map(|r| r.scattered.clone()).collect::<Vec<_>>(), [scattered]);
-        assert_eq!(runs.all().len(), 40);
+        assert_eq!(runs.as_slice().len(), 40);
     }
 
     #[test]
@@ -934,18 +950,18 @@ mod tests {
             rows: 4,
             bytes: 0,
             base: Some(base),
-            seal: Seal::of(&[]),
+            seal: Seal::for_bytes(&[]),
         };
         let mut convert = transaction(vec![mixed], &[], Numbers::Fresh(4));
         convert.places = vec![places(0)];
         // Another run comes first.
         commit(&dataset, &transaction(vec![shard("b", 0, 5)], &[], Numbers::Fresh(5)), Version(1)).unwrap();
         commit(&dataset, &convert, Version(1)).unwrap();
-        let snapshot = dataset.open().unwrap();
+        let snapshot = dataset.open_newest().unwrap();
         assert_eq!(snapshot.entry().places, [places(15)]);
-        let runs = snapshot.runs().unwrap();
+        let runs = snapshot.run_table().unwrap();
         let run = runs.of_record(17).pop().unwrap().clone();
-        assert_eq!((run.first, run.end(), run.scattered), (15, 19, Some(scattered.moved(15))));
+        assert_eq!((run.first, run.end_record(), run.scattered), (15, 19, Some(scattered.shifted_by(15))));
         assert_eq!(snapshot.entry().next_record, 19);
     }
 
@@ -954,16 +970,16 @@ mod tests {
         let dataset = dataset();
         commit(&dataset, &transaction(vec![shard("a", 0, 10)], &[], Numbers::Fresh(10)), Version(0)).unwrap();
         let late = transaction(vec![shard("b", 0, 10)], &[], Numbers::Fresh(10));
-        let parent = dataset.open().unwrap();
-        let mut entry = after(&parent, &TransactionId::fresh(), Operation::Vacuum, BTreeMap::new()).unwrap();
-        entry.abandoned = vec![late.id.tag().to_owned()];
-        assert!(create(&dataset, &entry).unwrap());
+        let parent = dataset.open_newest().unwrap();
+        let mut entry = entry_after(&parent, &TransactionId::fresh(), Operation::Vacuum, BTreeMap::new()).unwrap();
+        entry.abandoned = vec![late.id.short_tag().to_owned()];
+        assert!(create_entry(&dataset, &entry).unwrap());
         // However many versions come in between.
         let other = transaction(vec![shard("c", 0, 10)], &[], Numbers::Fresh(10));
         commit(&dataset, &other, Version(1)).unwrap();
         let error = commit(&dataset, &late, Version(1)).unwrap_err();
         assert_eq!(error.kind(), crate::error::Kind::Conflict);
-        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(3));
+        assert_eq!(dataset.newest_snapshot().unwrap().unwrap().version(), Version(3));
     }
 
     #[test]
@@ -975,7 +991,7 @@ mod tests {
             let again = commit(&dataset, &transaction(vec![shard(path, 0, 1)], &[], Numbers::Fresh(1)), Version(2));
             assert_eq!(again.unwrap_err().kind(), crate::error::Kind::Conflict, "{path}");
         }
-        assert_eq!(dataset.latest().unwrap().unwrap().version(), Version(2));
+        assert_eq!(dataset.newest_snapshot().unwrap().unwrap().version(), Version(2));
     }
 
     #[test]
@@ -992,10 +1008,10 @@ mod tests {
                 });
             }
         });
-        let snapshot = dataset.open().unwrap();
+        let snapshot = dataset.open_newest().unwrap();
         assert_eq!(snapshot.version(), Version(40));
         assert_eq!(snapshot.entry().totals.records, 120);
-        let mut firsts: Vec<u64> = snapshot.shards().unwrap().iter().map(|s| s.first_record).collect();
+        let mut firsts: Vec<u64> = snapshot.live_shards().unwrap().iter().map(|s| s.first_record).collect();
         firsts.dedup();
         assert_eq!(firsts, (0..40).map(|i| i * 3).collect::<Vec<_>>());
     }
@@ -1007,7 +1023,7 @@ mod tests {
             let add = shard(&format!("s{i}"), 0, 1);
             commit(&dataset, &transaction(vec![add], &[], Numbers::Fresh(1)), Version(i)).unwrap();
         }
-        let third = dataset.at(Version(3)).unwrap().entry().committed_at;
+        let third = dataset.open_version(Version(3)).unwrap().entry().committed_at;
         assert_eq!(dataset.version_at(third).unwrap(), Some(Version(3)));
         assert_eq!(dataset.version_at(Timestamp::UNIX_EPOCH).unwrap(), None);
         assert_eq!(dataset.version_at(Timestamp::now()).unwrap(), Some(Version(5)));

@@ -29,7 +29,7 @@ use crate::{
             runs::{self, Run},
             shards::{self, NewShard, ShardMeta},
             snapshot::{Dataset, Snapshot},
-            sources::{self, Optional, SourceRow},
+            sources::{self, OptionalColumns, SourceRow},
             transaction::{Numbers, Transaction},
         },
         table::{
@@ -76,18 +76,18 @@ impl<'a> Draft<'a> {
         Self { dataset, transaction, attempt, name, staged: RefCell::default() }
     }
 
-    pub(in crate::dataset) fn publish(&self) -> Result<()> {
+    pub(in crate::dataset) fn publish_staged(&self) -> Result<()> {
         let staged = self.staged.take();
         if staged.is_empty() {
             return Ok(());
         }
         let paths: Vec<String> = staged.iter().map(|staged| staged.path.clone()).collect();
-        self.dataset.store().publish(staged)?;
+        self.dataset.store().publish_staged(staged)?;
         self.attempt.published.borrow_mut().extend(paths);
         Ok(())
     }
 
-    pub(in crate::dataset) fn entry(&self, parent: Option<&Snapshot>) -> Result<Entry> {
+    pub(in crate::dataset) fn build_entry(&self, parent: Option<&Snapshot>) -> Result<Entry> {
         let old = parent.map(Snapshot::entry);
         let version = old.map_or(Version(0), |e| e.version).next();
         let base = old.map_or(0, |e| e.next_record);
@@ -95,9 +95,9 @@ impl<'a> Draft<'a> {
             Numbers::Fresh(records) => (base, records),
             Numbers::Kept => (0, 0),
         };
-        let moment = clock::moment(self.dataset, old)?;
+        let moment = clock::commit_moment(self.dataset, old)?;
         let committed_at = moment.committed_at;
-        let adds = self.numbered(shift, version, committed_at);
+        let adds = self.numbered_shards(shift, version, committed_at);
         let removed: HashSet<&str> = self.transaction.removes.iter().map(String::as_str).collect();
         let (shards, totals) = self.shard_lists(parent, &adds, &removed)?;
         let settings = self.transaction.settings_on(old.map(|e| &e.settings));
@@ -123,15 +123,15 @@ impl<'a> Draft<'a> {
             lineage: old.map_or_else(Vec::new, |e| e.lineage.clone()),
             sources: self.source_lists(old, shift, version)?,
             history: old.map_or_else(Vec::new, |e| e.history.clone()),
-            segments: self.segments(old, shift)?,
-            places: self.places(old, shift),
-            duplicates: self.duplicates(old, version),
+            segments: self.segment_refs(old, shift)?,
+            places: self.place_refs(old, shift),
+            duplicates: self.duplicate_refs(old, version),
             erasures: old.and_then(|e| e.erasures.clone()),
             root: None,
         })
     }
 
-    fn numbered(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
+    fn numbered_shards(&self, shift: u64, version: Version, committed_at: Timestamp) -> Vec<ShardMeta> {
         let number = |shard: &NewShard, shift| ShardMeta {
             first_record: shard.meta.first_record + shift,
             version,
@@ -144,17 +144,17 @@ impl<'a> Draft<'a> {
         adds.chain(rewritten).chain(retraction.restored.iter().map(|one| one.shard.clone())).collect()
     }
 
-    fn places(&self, old: Option<&Entry>, shift: u64) -> Vec<PlaceRef> {
-        let new = self.transaction.places.iter().map(|places| places.clone().moved(shift));
+    fn place_refs(&self, old: Option<&Entry>, shift: u64) -> Vec<PlaceRef> {
+        let new = self.transaction.places.iter().map(|places| places.clone().shifted_by(shift));
         old.into_iter().flat_map(|e| &e.places).cloned().chain(new).collect()
     }
 
-    fn duplicates(&self, old: Option<&Entry>, version: Version) -> Vec<DuplicatesRef> {
+    fn duplicate_refs(&self, old: Option<&Entry>, version: Version) -> Vec<DuplicatesRef> {
         let fresh = self.transaction.duplicates.iter().map(|table| DuplicatesRef { version, ..table.clone() });
         old.into_iter().flat_map(|entry| entry.duplicates.iter().cloned()).chain(fresh).collect()
     }
 
-    fn segments(&self, old: Option<&Entry>, shift: u64) -> Result<Vec<SegmentRef>> {
+    fn segment_refs(&self, old: Option<&Entry>, shift: u64) -> Result<Vec<SegmentRef>> {
         let mut segments: Vec<SegmentRef> = old.into_iter().flat_map(|e| e.segments.iter().cloned()).collect();
         for merge in &self.transaction.merges {
             let replaced = |segment: &SegmentRef| merge.replaces.contains(&segment.path);
@@ -164,9 +164,9 @@ impl<'a> Draft<'a> {
                 segments.push(merge.by.clone());
             }
         }
-        let rebased = self.transaction.segments.iter().map(|segment| segment.clone().moved(shift));
+        let rebased = self.transaction.segments.iter().map(|segment| segment.clone().shifted_by(shift));
         let rebased: Vec<SegmentRef> = rebased.collect();
-        let (segments, staged) = index::grow(self.dataset.store(), segments, &rebased, &self.name)?;
+        let (segments, staged) = index::grow_segments(self.dataset.store(), segments, &rebased, &self.name)?;
         self.staged.borrow_mut().extend(staged);
         Ok(segments)
     }
@@ -189,25 +189,25 @@ impl<'a> Draft<'a> {
         let mut totals = parent.map_or_else(Totals::default, |p| p.entry().totals);
         for list in parent.map_or(&[][..], |p| &p.entry().shards) {
             if removed.is_empty() {
-                lists.keep(list.clone());
+                lists.keep_list(list.clone());
                 continue;
             }
-            let rows = shards::read(self.dataset.cache(), &list.sealed())?;
+            let rows = shards::read(self.dataset.log_cache(), &list.as_sealed())?;
             let (gone, rest): (Vec<_>, Vec<_>) = rows.into_iter().partition(|s| removed.contains(s.path.as_str()));
             if gone.is_empty() {
-                lists.keep(list.clone());
+                lists.keep_list(list.clone());
             } else {
-                lists.add(&shards::batch(&rest)?)?;
+                lists.add_rows(&shards::to_batch(&rest)?)?;
             }
-            gone.iter().try_for_each(|shard| totals.leave(shard.records, shard.bytes))?;
+            gone.iter().try_for_each(|shard| totals.subtract_shard(shard.records, shard.bytes))?;
         }
-        lists.add(&shards::batch(adds)?)?;
+        lists.add_rows(&shards::to_batch(adds)?)?;
         for shard in adds {
             totals.shards += 1;
             totals.records += shard.records;
             totals.bytes += shard.bytes;
         }
-        Ok((lists.merged(self.most_rows(adds.len() as u64))?, totals))
+        Ok((lists.into_merged(self.most_rows(adds.len() as u64))?, totals))
     }
 
     pub(in crate::dataset) fn run_lists(
@@ -220,23 +220,23 @@ impl<'a> Draft<'a> {
         let mut lists = ListWriter::new(self, "runs");
         for list in parent.map_or(&[][..], |p| &p.entry().runs) {
             if removed.is_empty() {
-                lists.keep(list.clone());
+                lists.keep_list(list.clone());
                 continue;
             }
-            let mut rows = runs::read(self.dataset.cache(), &list.sealed())?;
+            let mut rows = runs::read(self.dataset.log_cache(), &list.as_sealed())?;
             let mut changed = false;
             for run in rows.iter_mut().filter(|r| r.until.is_none() && removed.contains(r.shard.as_str())) {
                 run.until = Some(version);
                 changed = true;
             }
-            if changed { lists.add(&runs::batch(&rows)?)? } else { lists.keep(list.clone()) }
+            if changed { lists.add_rows(&runs::to_batch(&rows)?)? } else { lists.keep_list(list.clone()) }
         }
         let retraction = &self.transaction.retraction;
         let adds = self.transaction.adds.iter().flat_map(|shard| runs_of(shard, shift, version));
         let rewritten = retraction.rewritten.iter().flat_map(|shard| runs_of(shard, 0, version));
         let fresh: Vec<Run> = adds.chain(rewritten).chain(retraction.restored_runs(version)).collect();
-        lists.add(&runs::batch(&fresh)?)?;
-        lists.merged(self.most_rows(fresh.len() as u64))
+        lists.add_rows(&runs::to_batch(&fresh)?)?;
+        lists.into_merged(self.most_rows(fresh.len() as u64))
     }
 
     fn source_lists(&self, old: Option<&Entry>, shift: u64, version: Version) -> Result<Vec<ListRef>> {
@@ -244,20 +244,20 @@ impl<'a> Draft<'a> {
         for list in old.map_or(&[][..], |e| &e.sources) {
             match self.transaction.retraction.sources {
                 Some(removed_by) => self.mark_sources(&mut lists, list, version, removed_by)?,
-                None => lists.keep(list.clone()),
+                None => lists.keep_list(list.clone()),
             }
         }
         let sources = self.transaction.sources;
-        let optional = sources.optional();
+        let optional = sources.optional_columns();
         let batches = |give: &mut Give<'_>| {
             let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
-                sources.each(&mut |source| visit(SourceRow { version, ..source.moved(shift) }))
+                sources.each_row(&mut |source| visit(SourceRow { version, ..source.shifted_by(shift) }))
             };
             sources::in_batches(optional, rows, give)
         };
         lists.write(&mut |add| made_ahead(batches, add))?;
         let most = self.most_rows(lists.own_rows());
-        lists.merged(most)
+        lists.into_merged(most)
     }
 }
 
@@ -274,7 +274,7 @@ fn made_ahead(make: impl FnOnce(&mut Give<'_>) -> Result<()> + Send, add: &mut A
         // Nobody receives any more if writing failed, which is then the error.
         let work = move || make(&mut |batch| give.send(batch).map_err(|_| Error::internal("a list was not written")));
         let thread = std::thread::Builder::new().name("sources".to_owned()).spawn_scoped(scope, work);
-        let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
+        let thread = thread.map_err(|e| Error::internal("starting a thread failed").with_cause(e))?;
         let written = made.iter().try_for_each(|batch| add(&batch));
         drop(made);
         let made = thread.join().unwrap_or_else(|panic| Err(Error::of_panic(panic.as_ref())));
@@ -297,10 +297,13 @@ impl Draft<'_> {
             Ok(())
         })?;
         if !changed {
-            lists.keep(list.clone());
+            lists.keep_list(list.clone());
             return Ok(());
         }
-        let optional = Optional { removed: true, ..Optional::of(&table::columns_of(lists.store(), list)?) };
+        let optional = OptionalColumns {
+            removed: true,
+            ..OptionalColumns::from_columns(&table::columns_of(lists.store(), list)?)
+        };
         let store = lists.store();
         lists.write(&mut |add| {
             let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
@@ -342,11 +345,11 @@ impl<'a> ListWriter<'a> {
         self.draft.dataset.store()
     }
 
-    pub(in crate::dataset) fn keep(&mut self, list: ListRef) {
+    pub(in crate::dataset) fn keep_list(&mut self, list: ListRef) {
         self.lists.push(list);
     }
 
-    pub(in crate::dataset) fn add(&mut self, rows: &RecordBatch) -> Result<()> {
+    pub(in crate::dataset) fn add_rows(&mut self, rows: &RecordBatch) -> Result<()> {
         self.write(&mut |add| add(rows))
     }
 
@@ -356,18 +359,18 @@ impl<'a> ListWriter<'a> {
         let mut list: Option<NewList<'a>> = None;
         fill(&mut |batch| {
             if let Some(list) = &mut list {
-                return list.add(batch);
+                return list.add_rows(batch);
             }
             rows += batch.num_rows();
             held.push(batch.clone());
             if rows < HELD_ROWS {
                 return Ok(());
             }
-            let begun = list.insert(self.begin());
-            held.drain(..).try_for_each(|batch| begun.add(&batch))
+            let begun = list.insert(self.begin_list());
+            held.drain(..).try_for_each(|batch| begun.add_rows(&batch))
         })?;
         self.held.append(&mut held);
-        list.map_or(Ok(()), |list| self.finish(list))
+        list.map_or(Ok(()), |list| self.finish_list(list))
     }
 
     /// Returns the number of rows that were added, whether they are in a list or not.
@@ -377,19 +380,19 @@ impl<'a> ListWriter<'a> {
         listed.sum::<u64>() + rows_in(&self.held)
     }
 
-    fn begin(&self) -> NewList<'a> {
+    fn begin_list(&self) -> NewList<'a> {
         let path = table_path(&format!("{}{}", self.own_names(), self.written));
         let leaves = (self.kind == SHARDS).then(Vec::new);
         NewList { table: TableWriter::new(self.store().as_ref(), &path), path, leaves }
     }
 
     /// Finishes a list; one without rows is skipped.
-    fn finish(&mut self, list: NewList<'a>) -> Result<()> {
+    fn finish_list(&mut self, list: NewList<'a>) -> Result<()> {
         let Some((staged, rows)) = list.table.finish()? else { return Ok(()) };
         let seal = seal_of(&staged)?;
         self.draft.staged.borrow_mut().push(staged);
         self.written += 1;
-        let root = list.leaves.map(|leaves| merkle::root(&leaves));
+        let root = list.leaves.map(|leaves| merkle::merkle_root(&leaves));
         self.lists.push(ListRef { path: list.path, rows, root, seal });
         Ok(())
     }
@@ -402,11 +405,11 @@ impl<'a> ListWriter<'a> {
     /// Returns the columns of lists with these columns together; `None` for kinds that always have the same.
     fn schema_with(&self, known: &HashSet<String>) -> Option<SchemaRef> {
         let full = match self.kind {
-            "runs" => runs::schema(),
-            SHARDS => shards::schema(),
+            "runs" => runs::run_schema(),
+            SHARDS => shards::shard_schema(),
             "replaced" => erased::replaced_schema(),
             "rewritten" => erased::rewritten_schema(),
-            "sources" => sources::schema(),
+            "sources" => sources::source_schema(),
             _ => return None,
         };
         // Every list has those that cannot be null.
@@ -416,7 +419,7 @@ impl<'a> ListWriter<'a> {
 
     /// The lists, after the smallest ones and the rows in no list have become one, where there are too many and that is
     /// no more than `most` rows; all of them where the id index is merged, too, for then lookups are to be quick.
-    pub(in crate::dataset) fn merged(mut self, most: u64) -> Result<Vec<ListRef>> {
+    pub(in crate::dataset) fn into_merged(mut self, most: u64) -> Result<Vec<ListRef>> {
         let held = std::mem::take(&mut self.held);
         let rows = rows_in(&held);
         let all = !self.draft.transaction.merges.is_empty() && (self.lists.len() > 1 || rows > 0);
@@ -424,20 +427,20 @@ impl<'a> ListWriter<'a> {
             true => std::mem::take(&mut self.lists),
             false => growth::take_crowd(&mut self.lists, rows, LEAST_ROWS, most),
         };
-        self.join(&chosen, held)?;
+        self.join_lists(&chosen, held)?;
         Ok(self.lists)
     }
 
     /// Makes one list of several and of rows that are in none.
-    fn join(&mut self, lists: &[ListRef], held: Vec<RecordBatch>) -> Result<()> {
+    fn join_lists(&mut self, lists: &[ListRef], held: Vec<RecordBatch>) -> Result<()> {
         let own = system_path(&self.own_names());
         let is_own = |list: &&ListRef| list.path.starts_with(&own);
         if lists.iter().any(|list| is_own(&list)) {
-            self.draft.publish()?;
+            self.draft.publish_staged()?;
         }
         let (small, large): (Vec<&ListRef>, Vec<&ListRef>) =
             lists.iter().partition(|list| list.seal.bytes < WHOLE_LIST);
-        let (store, cache) = (self.store(), self.draft.dataset.cache());
+        let (store, cache) = (self.store(), self.draft.dataset.log_cache());
         let mut rows = table::fetch::in_parallel(&small, &|list| cache.rows_of(list))
             .into_iter()
             .collect::<Result<Vec<_>>>()?
@@ -450,14 +453,14 @@ impl<'a> ListWriter<'a> {
         let names = rows.iter().flat_map(|batch| batch.schema_ref().fields().iter().map(|field| field.name().clone()));
         known.extend(names);
         let schema = self.schema_with(&known);
-        let mut list = self.begin();
+        let mut list = self.begin_list();
         let add = &mut |rows: &RecordBatch| match &schema {
-            Some(schema) => list.add(&table::completed(rows, schema)?),
-            None => list.add(rows),
+            Some(schema) => list.add_rows(&table::with_all_columns(rows, schema)?),
+            None => list.add_rows(rows),
         };
         large.iter().try_for_each(|list| table::read_batches(store, list, add))?;
         rows.iter().try_for_each(add)?;
-        self.finish(list)?;
+        self.finish_list(list)?;
         // What was written on the way is part of no version. `vacuum` finds it if the store does not allow deletions
         // here.
         for list in lists.iter().filter(is_own) {
@@ -480,10 +483,10 @@ struct NewList<'a> {
 }
 
 impl NewList<'_> {
-    fn add(&mut self, rows: &RecordBatch) -> Result<()> {
+    fn add_rows(&mut self, rows: &RecordBatch) -> Result<()> {
         if let Some(leaves) = &mut self.leaves {
             leaves.extend(root::shard_leaves(rows)?);
         }
-        self.table.add(rows)
+        self.table.add_rows(rows)
     }
 }

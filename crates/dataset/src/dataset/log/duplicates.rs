@@ -22,9 +22,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     dataset::table::{
-        self, column,
+        self,
         paths::{system_path, table_path},
         sealed::SealingSink,
+        typed_column,
     },
     error::{Error, Kind, Result},
     id::{Version, Writer},
@@ -58,12 +59,12 @@ pub struct DuplicateRow {
     /// Row in the source, from 1.
     pub row: Option<u64>,
     /// The record that it repeats.
-    pub first: First,
+    pub first: FirstOccurrence,
 }
 
 /// A record that others repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum First {
+pub enum FirstOccurrence {
     /// It has this number.
     Record(u64),
     /// It has this record id as stored.
@@ -91,12 +92,12 @@ const ROWS_KEY: &str = "shardify.rows";
 struct RowDigest(blake3::Hasher);
 
 impl RowDigest {
-    fn add(&mut self, row: &DuplicateRow) {
+    fn add_row(&mut self, row: &DuplicateRow) {
         let (first_text, first_number) = match &row.first {
-            First::Record(record) => (None, Some(*record)),
-            First::Id(id) => (Some(id.as_str()), None),
-            First::Origin(source, number) => (Some(source.as_str()), Some(*number)),
-            First::Unknown => (None, None),
+            FirstOccurrence::Record(record) => (None, Some(*record)),
+            FirstOccurrence::Id(id) => (Some(id.as_str()), None),
+            FirstOccurrence::Origin(source, number) => (Some(source.as_str()), Some(*number)),
+            FirstOccurrence::Unknown => (None, None),
         };
         for text in [row.record_id.as_deref(), row.subject_id.as_deref(), Some(row.source.as_str()), first_text] {
             self.0.update(&text.map_or(u64::MAX, |text| text.len() as u64).to_le_bytes());
@@ -108,13 +109,13 @@ impl RowDigest {
         }
     }
 
-    fn text(&self) -> String {
+    fn to_hex(&self) -> String {
         self.0.finalize().to_hex().to_string()
     }
 
     /// Returns it as an entry of the metadata of a table.
-    fn entry(&self) -> KeyValue {
-        KeyValue::new(ROWS_KEY.to_owned(), self.text())
+    fn to_key_value(&self) -> KeyValue {
+        KeyValue::new(ROWS_KEY.to_owned(), self.to_hex())
     }
 }
 
@@ -132,8 +133,8 @@ impl DuplicatesWriter {
     pub fn create(store: &dyn Store, writer: &Writer) -> Result<Self> {
         let path = table_path(&format!("{FOLDER}/{writer}"));
         let sink = SealingSink::in_blocks(store, &path)?;
-        let properties = table::list_properties(&schema());
-        let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;
+        let properties = table::list_properties(&duplicate_schema());
+        let writer = ArrowWriter::try_new(sink, duplicate_schema(), Some(properties)).map_err(table::parquet_error)?;
         Ok(Self { writer, path, pending: Vec::new(), digest: RowDigest::default(), rows: 0 })
     }
 
@@ -143,14 +144,14 @@ impl DuplicatesWriter {
     /// When the store fails.
     pub fn push(&mut self, row: DuplicateRow) -> Result<()> {
         self.rows += 1;
-        self.digest.add(&row);
+        self.digest.add_row(&row);
         self.pending.push(row);
         if self.pending.len() >= BATCH_ROWS { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.pending);
-        if rows.is_empty() { Ok(()) } else { self.writer.write(&batch(&rows)?).map_err(table::failed) }
+        if rows.is_empty() { Ok(()) } else { self.writer.write(&to_batch(&rows)?).map_err(table::parquet_error) }
     }
 
     /// Finishes the table, which has no name until it is published; `None` if it has no rows.
@@ -162,13 +163,13 @@ impl DuplicatesWriter {
             return Ok(None);
         }
         self.flush()?;
-        self.writer.append_key_value_metadata(self.digest.entry());
+        self.writer.append_key_value_metadata(self.digest.to_key_value());
         let made = DuplicatesRef { path: self.path, rows: self.rows, version: Version(0) };
-        Ok(Some((table::finish(self.writer)?, made)))
+        Ok(Some((table::finish_table(self.writer)?, made)))
     }
 }
 
-fn schema() -> SchemaRef {
+fn duplicate_schema() -> SchemaRef {
     let text = |name: &str, null: bool| Field::new(name, DataType::Utf8, null);
     let number = |name: &str| Field::new(name, DataType::UInt64, true);
     Arc::new(Schema::new(vec![
@@ -183,7 +184,7 @@ fn schema() -> SchemaRef {
     ]))
 }
 
-fn batch(rows: &[DuplicateRow]) -> Result<RecordBatch> {
+fn to_batch(rows: &[DuplicateRow]) -> Result<RecordBatch> {
     let texts = |of: &dyn Fn(&DuplicateRow) -> Option<String>| -> ArrayRef {
         Arc::new(rows.iter().map(of).collect::<StringArray>())
     };
@@ -195,12 +196,12 @@ fn batch(rows: &[DuplicateRow]) -> Result<RecordBatch> {
         texts(&|row| row.subject_id.clone()),
         texts(&|row| Some(row.source.clone())),
         numbers(&|row| row.row),
-        numbers(&|row| if let First::Record(record) = row.first { Some(record) } else { None }),
-        texts(&|row| if let First::Id(id) = &row.first { Some(id.clone()) } else { None }),
-        texts(&|row| if let First::Origin(source, _) = &row.first { Some(source.clone()) } else { None }),
-        numbers(&|row| if let First::Origin(_, number) = row.first { Some(number) } else { None }),
+        numbers(&|row| if let FirstOccurrence::Record(record) = row.first { Some(record) } else { None }),
+        texts(&|row| if let FirstOccurrence::Id(id) = &row.first { Some(id.clone()) } else { None }),
+        texts(&|row| if let FirstOccurrence::Origin(source, _) = &row.first { Some(source.clone()) } else { None }),
+        numbers(&|row| if let FirstOccurrence::Origin(_, number) = row.first { Some(number) } else { None }),
     ];
-    Ok(RecordBatch::try_new(schema(), columns)?)
+    Ok(RecordBatch::try_new(duplicate_schema(), columns)?)
 }
 
 /// Passes the records of a table to `visit`.
@@ -214,20 +215,20 @@ pub(in crate::dataset) fn each_duplicate(
 ) -> Result<()> {
     // An erasure changes the table in place, so nothing has a seal of it: its metadata have a hash of its rows.
     let place = || store.location().join(path).to_string();
-    let damaged = |e| table::damaged(e, "the table of duplicates is damaged", place());
+    let damaged = |e| table::damage_error(e, "the table of duplicates is damaged", place());
     let builder = table::open_unsealed(store, path)?.with_batch_size(BATCH_ROWS);
     let metadata = builder.metadata().file_metadata().key_value_metadata();
     let stated = metadata.and_then(|all| all.iter().find(|one| one.key == ROWS_KEY)?.value.clone());
     let mut digest = RowDigest::default();
-    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
-    while let Some(batch) = table::guarded(|| Ok::<_, Error>(reader.next().transpose()?)).map_err(damaged)? {
-        for row in decode(&batch).map_err(damaged)? {
-            digest.add(&row);
+    let mut reader = table::catch_panics(|| builder.build().map_err(table::parquet_error)).map_err(damaged)?;
+    while let Some(batch) = table::catch_panics(|| Ok::<_, Error>(reader.next().transpose()?)).map_err(damaged)? {
+        for row in decode_batch(&batch).map_err(damaged)? {
+            digest.add_row(&row);
             visit(row)?;
         }
     }
     match stated {
-        Some(stated) if stated == digest.text() => Ok(()),
+        Some(stated) if stated == digest.to_hex() => Ok(()),
         _ => Err(damaged(Error::integrity("expected the rows that its metadata have the hash of, found others"))),
     }
 }
@@ -240,20 +241,20 @@ pub fn check_duplicates(store: &Arc<dyn Store>, table: &DuplicatesRef) -> Result
     each_duplicate(store, &table.path, &mut |_| Ok(()))
 }
 
-fn decode(batch: &RecordBatch) -> Result<Vec<DuplicateRow>> {
-    let text = |name| column::<StringArray>(batch, name);
-    let number = |name| column::<UInt64Array>(batch, name);
+fn decode_batch(batch: &RecordBatch) -> Result<Vec<DuplicateRow>> {
+    let text = |name| typed_column::<StringArray>(batch, name);
+    let number = |name| typed_column::<UInt64Array>(batch, name);
     let (ids, subjects, sources, rows) = (text("record_id")?, text("subject_id")?, text("source")?, number("row")?);
     let (first_ids, first_sources) = (text("first_id")?, text("first_source")?);
     let (first_records, first_rows) = (number("first_record")?, number("first_row")?);
     let text_at = |array: &StringArray, at| array.is_valid(at).then(|| array.value(at).to_owned());
     let number_at = |array: &UInt64Array, at| array.is_valid(at).then(|| array.value(at));
     let first = |at| match (number_at(first_records, at), text_at(first_ids, at)) {
-        (Some(record), _) => First::Record(record),
-        (None, Some(id)) => First::Id(id),
+        (Some(record), _) => FirstOccurrence::Record(record),
+        (None, Some(id)) => FirstOccurrence::Id(id),
         (None, None) => match (text_at(first_sources, at), number_at(first_rows, at)) {
-            (Some(source), Some(row)) => First::Origin(source, row),
-            _ => First::Unknown,
+            (Some(source), Some(row)) => FirstOccurrence::Origin(source, row),
+            _ => FirstOccurrence::Unknown,
         },
     };
     let row = |at| DuplicateRow {
@@ -284,27 +285,28 @@ pub enum RowFate {
 /// When the store fails.
 pub fn erase_duplicates(store: &Arc<dyn Store>, fate: &dyn Fn(&DuplicateRow) -> RowFate) -> Result<(u64, Vec<String>)> {
     let (mut erased, mut damaged) = (0, Vec::new());
-    for object in store.list(&system_path(FOLDER))? {
-        let properties = table::list_properties(&schema());
-        let mut kept = ArrowWriter::try_new(Vec::new(), schema(), Some(properties)).map_err(table::failed)?;
+    for object in store.list_folder(&system_path(FOLDER))? {
+        let properties = table::list_properties(&duplicate_schema());
+        let mut kept =
+            ArrowWriter::try_new(Vec::new(), duplicate_schema(), Some(properties)).map_err(table::parquet_error)?;
         let (mut pending, mut gone, mut changed, mut digest) = (Vec::new(), 0, false, RowDigest::default());
         let read = each_duplicate(store, &object.path, &mut |row| {
             let fate = fate(&row);
             changed |= fate != RowFate::Kept;
             let row = match fate {
                 RowFate::Kept => row,
-                RowFate::WithoutFirst => DuplicateRow { first: First::Unknown, ..row },
+                RowFate::WithoutFirst => DuplicateRow { first: FirstOccurrence::Unknown, ..row },
                 RowFate::Removed => {
                     gone += 1;
                     return Ok(());
                 }
             };
-            digest.add(&row);
+            digest.add_row(&row);
             pending.push(row);
             if pending.len() < BATCH_ROWS {
                 return Ok(());
             }
-            kept.write(&batch(&std::mem::take(&mut pending))?).map_err(table::failed)
+            kept.write(&to_batch(&std::mem::take(&mut pending))?).map_err(table::parquet_error)
         });
         match read {
             Err(error) if error.kind() == Kind::Integrity => {
@@ -314,9 +316,9 @@ pub fn erase_duplicates(store: &Arc<dyn Store>, fate: &dyn Fn(&DuplicateRow) -> 
             read => read?,
         }
         if changed {
-            kept.write(&batch(&pending)?).map_err(table::failed)?;
-            kept.append_key_value_metadata(digest.entry());
-            store.put(&object.path, kept.into_inner().map_err(table::failed)?.into())?;
+            kept.write(&to_batch(&pending)?).map_err(table::parquet_error)?;
+            kept.append_key_value_metadata(digest.to_key_value());
+            store.put(&object.path, kept.into_inner().map_err(table::parquet_error)?.into())?;
             erased += gone;
         }
     }
@@ -331,7 +333,7 @@ mod tests {
 
     #[test]
     fn rows_are_read_back_and_erased() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let writer = || DuplicatesWriter::create(store.as_ref(), &TransactionId::fresh().into()).unwrap();
         assert!(writer().finish().unwrap().is_none());
         let row = |number: u64| DuplicateRow {
@@ -340,16 +342,16 @@ mod tests {
             source: "a.csv".into(),
             row: (!number.is_multiple_of(5)).then_some(number),
             first: match number % 3 {
-                0 => First::Record(number),
-                1 => First::Id(format!("r{}", number / 2)),
-                _ => First::Origin("b.csv".into(), number),
+                0 => FirstOccurrence::Record(number),
+                1 => FirstOccurrence::Id(format!("r{}", number / 2)),
+                _ => FirstOccurrence::Origin("b.csv".into(), number),
             },
         };
         let rows: Vec<DuplicateRow> = (0..20_000).map(row).collect();
         let mut table = writer();
         rows.iter().for_each(|row| table.push(row.clone()).unwrap());
         let (staged, made) = table.finish().unwrap().unwrap();
-        store.publish(vec![staged]).unwrap();
+        store.publish_staged(vec![staged]).unwrap();
         let read = || {
             let mut out = Vec::new();
             each_duplicate(&store, &made.path, &mut |row| {
@@ -362,13 +364,13 @@ mod tests {
         assert_eq!((made.rows, read() == rows), (20_000, true));
         let fate = |row: &DuplicateRow| match (row.subject_id.as_deref(), &row.first) {
             (Some("s3"), _) => RowFate::Removed,
-            (_, First::Id(id)) if id == "r8" => RowFate::WithoutFirst,
+            (_, FirstOccurrence::Id(id)) if id == "r8" => RowFate::WithoutFirst,
             _ => RowFate::Kept,
         };
         let count = rows.iter().filter(|row| fate(row) == RowFate::Removed).count() as u64;
         assert_eq!(erase_duplicates(&store, &fate).unwrap(), (count, Vec::new()));
         let left = rows.into_iter().filter(|row| fate(row) != RowFate::Removed).map(|row| match fate(&row) {
-            RowFate::WithoutFirst => DuplicateRow { first: First::Unknown, ..row },
+            RowFate::WithoutFirst => DuplicateRow { first: FirstOccurrence::Unknown, ..row },
             _ => row,
         });
         assert_eq!(read(), left.collect::<Vec<_>>());

@@ -115,12 +115,12 @@ pub struct Entry {
 impl Entry {
     /// Path of the entry, relative to the dataset.
     pub fn path(&self) -> String {
-        path(self.version)
+        entry_path(self.version)
     }
 
     /// Whether the entry abandons a run, so that it must no longer commit.
     pub fn abandons(&self, run: &TransactionId) -> bool {
-        self.abandoned.iter().any(|tag| tag == run.tag())
+        self.abandoned.iter().any(|tag| tag == run.short_tag())
     }
 }
 
@@ -137,7 +137,7 @@ pub struct Correction {
 }
 
 /// Returns a version's commit time after corrections. `committed_at` is the time in its entry.
-pub(in crate::dataset) fn effective(
+pub(in crate::dataset) fn corrected_time(
     corrections: &[Correction],
     version: Version,
     committed_at: Timestamp,
@@ -149,7 +149,7 @@ pub(in crate::dataset) fn effective(
 impl Entry {
     /// Returns the version's commit time, corrected by its own entry.
     pub fn effective_time(&self) -> Timestamp {
-        effective(&self.corrections, self.version, self.committed_at)
+        corrected_time(&self.corrections, self.version, self.committed_at)
     }
 }
 
@@ -354,8 +354,8 @@ impl Totals {
     /// Counts a shard with so many records and bytes no more.
     ///
     /// # Errors
-    /// Those of [`Self::without`].
-    pub(in crate::dataset) fn leave(&mut self, records: u64, bytes: u64) -> Result<()> {
+    /// Those of [`Self::records_without`].
+    pub(in crate::dataset) fn subtract_shard(&mut self, records: u64, bytes: u64) -> Result<()> {
         let less = |total: u64, part: u64| total.checked_sub(part).ok_or_else(|| fewer_than(part, total));
         *self = Self {
             shards: less(self.shards, 1)?,
@@ -369,7 +369,7 @@ impl Totals {
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the log counts fewer than its lists have.
-    pub fn without(&self, records: u64) -> Result<u64> {
+    pub fn records_without(&self, records: u64) -> Result<u64> {
         self.records.checked_sub(records).ok_or_else(|| fewer_than(records, self.records))
     }
 }
@@ -378,11 +378,11 @@ fn fewer_than(listed: u64, total: u64) -> Error {
     Error::integrity(format!(
         "the log is damaged: expected a total of at least {listed}, as its lists have, found {total}"
     ))
-    .hint(RESTORE_HINT)
+    .with_hint(RESTORE_HINT)
 }
 
 /// Path of a version's entry.
-pub(in crate::dataset) fn path(version: Version) -> String {
+pub(in crate::dataset) fn entry_path(version: Version) -> String {
     system_path(&format!("log/{:020}.json", u64::MAX - version.0))
 }
 
@@ -390,7 +390,7 @@ pub(in crate::dataset) fn path(version: Version) -> String {
 pub(in crate::dataset) fn version_of(object: &str) -> Option<Version> {
     let digits = object.strip_suffix(".json")?.rsplit('/').next()?;
     let version = Version(u64::MAX - digits.parse::<u64>().ok()?);
-    (object == path(version)).then_some(version)
+    (object == entry_path(version)).then_some(version)
 }
 
 /// Whether a path is that of an entry: 20 digits and `.json`. Consoles, file managers and Hadoop leave other objects in
@@ -404,23 +404,23 @@ fn is_entry(path: &str) -> bool {
 const LOOKS: usize = 10;
 
 /// Returns the newest entry.
-pub(in crate::dataset) fn latest(cache: &LogCache) -> Result<Option<Entry>> {
+pub(in crate::dataset) fn newest_entry(cache: &LogCache) -> Result<Option<Entry>> {
     let store = cache.store().as_ref();
     let mut vanished = String::new();
     // Between listing and reading, others may have committed and a vacuum may have deleted it: there is a newer one.
-    for _ in Attempts::most(LOOKS) {
-        let Some(first) = store.first(&system_path("log"), &is_entry)? else { return Ok(None) };
-        if let Some(entry) = cache.get(&first, |bytes| decode(store, &first, bytes))? {
+    for _ in Attempts::at_most(LOOKS) {
+        let Some(first) = store.find_first(&system_path("log"), &is_entry)? else { return Ok(None) };
+        if let Some(entry) = cache.get_decoded(&first, |bytes| decode_entry(store, &first, bytes))? {
             return Ok(Some(entry));
         }
         vanished = first;
     }
-    Err(Error::storage("the newest log entry vanished while it was read").at(vanished))
+    Err(Error::storage("the newest log entry vanished while it was read").at_location(vanished))
 }
 
 /// Returns the version of the newest entry, which is not read.
 pub(in crate::dataset) fn newest_version(store: &dyn Store) -> Result<Option<Version>> {
-    Ok(store.first(&system_path("log"), &is_entry)?.and_then(|path| version_of(&path)))
+    Ok(store.find_first(&system_path("log"), &is_entry)?.and_then(|path| version_of(&path)))
 }
 
 /// Returns the entry of a version.
@@ -428,24 +428,25 @@ pub(in crate::dataset) fn read(cache: &LogCache, version: Version) -> Result<Opt
     if version.0 == 0 {
         return Ok(None);
     }
-    let path = path(version);
-    cache.get(&path, |bytes| decode(cache.store().as_ref(), &path, bytes))
+    let path = entry_path(version);
+    cache.get_decoded(&path, |bytes| decode_entry(cache.store().as_ref(), &path, bytes))
 }
 
 /// Returns the bytes of an entry, including its checksum.
-pub(in crate::dataset) fn encode(entry: &Entry) -> Result<Vec<u8>> {
-    closed::encode(entry, "a log entry")
+pub(in crate::dataset) fn encode_entry(entry: &Entry) -> Result<Vec<u8>> {
+    closed::encode_json(entry, "a log entry")
 }
 
-fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
+fn decode_entry(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
     /// The part needed to report that the rest cannot be parsed.
     #[derive(Deserialize)]
-    struct Head {
+    struct EntryHead {
         format: u32,
     }
     let place = || store.location().join(path).to_string();
-    let changed =
-        |what: &str| Error::integrity(format!("the log entry is damaged: {what}")).at(place()).hint(RESTORE_HINT);
+    let changed = |what: &str| {
+        Error::integrity(format!("the log entry is damaged: {what}")).at_location(place()).with_hint(RESTORE_HINT)
+    };
     // Nothing in an entry is trusted until its checksum is verified.
     match json_is_whole(bytes) {
         Some(true) => {}
@@ -453,16 +454,20 @@ fn decode(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
         None => return Err(changed("expected a checksum at its end, found none")),
     }
     let bad = |e: serde_json::Error| {
-        Error::integrity("the log entry is damaged").at(place()).line(e.line() as u64).hint(RESTORE_HINT).cause(e)
+        Error::integrity("the log entry is damaged")
+            .at_location(place())
+            .at_line(e.line() as u64)
+            .with_hint(RESTORE_HINT)
+            .with_cause(e)
     };
-    let head: Head = serde_json::from_slice(bytes).map_err(bad)?;
+    let head: EntryHead = serde_json::from_slice(bytes).map_err(bad)?;
     if head.format != FORMAT_VERSION {
         return Err(Error::usage(format!("expected dataset format {FORMAT_VERSION}, found {}", head.format))
-            .at(place())
-            .hint("use a newer release of shardify"));
+            .at_location(place())
+            .with_hint("use a newer release of shardify"));
     }
     let entry: Entry = serde_json::from_slice(bytes).map_err(bad)?;
-    check_paths(&entry).map_err(|e| e.at(place()))?;
+    check_paths(&entry).map_err(|e| e.at_location(place()))?;
     bounds::check_entry(&entry).map_err(|e| changed(e.message()))?;
     if entry.path() != path {
         return Err(changed(&format!("expected the version in its file name, found {}", entry.version)));
@@ -509,27 +514,27 @@ mod tests {
     #[test]
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
     fn only_entries_are_read_as_entries() {
-        let store: Arc<dyn Store> = Arc::new(crate::storage::RemoteStore::memory().unwrap());
-        let latest = |store: &Arc<dyn Store>| latest(&LogCache::new(Arc::clone(store)));
+        let store: Arc<dyn Store> = Arc::new(crate::storage::RemoteStore::in_memory().unwrap());
+        let latest = |store: &Arc<dyn Store>| newest_entry(&LogCache::new(Arc::clone(store)));
         assert!(latest(&store).unwrap().is_none());
         for marker in ["", "/.DS_Store", "/_SUCCESS", "/00000000000000000000.json.tmp", "/0.json", "/x/y"] {
             store.put(&format!("{}{marker}", system_path("log")), "".into()).unwrap();
         }
         assert!(latest(&store).unwrap().is_none());
-        let entry = path(Version(1));
+        let entry = entry_path(Version(1));
         store.put(&entry, r#"{"format": 99}"#.into()).unwrap();
         assert_eq!(latest(&store).unwrap_err().place().source.as_deref(), Some(&*format!("memory:///{entry}")));
     }
 
     #[test]
     fn newer_versions_sort_first() {
-        assert!(path(Version(2)) < path(Version(1)));
-        assert_eq!(path(Version(1)), "_shardify/log/18446744073709551614.json");
+        assert!(entry_path(Version(2)) < entry_path(Version(1)));
+        assert_eq!(entry_path(Version(1)), "_shardify/log/18446744073709551614.json");
     }
 
     #[test]
     fn a_flipped_bit_in_an_entry_is_detected() {
-        let store = crate::storage::RemoteStore::memory().unwrap();
+        let store = crate::storage::RemoteStore::in_memory().unwrap();
         let entry = |format: u32| {
             serde_json::json!({
                 "format": format, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
@@ -542,8 +547,8 @@ mod tests {
                 "shards": [], "runs": [], "sources": [], "segments": [], "root": "00".repeat(32),
             })
         };
-        let path = path(Version(1));
-        let read = |bytes: &[u8]| decode(&store, &path, bytes);
+        let path = entry_path(Version(1));
+        let read = |bytes: &[u8]| decode_entry(&store, &path, bytes);
         let kind = |bytes: &[u8]| read(bytes).unwrap_err().kind();
         let unchecked = serde_json::to_vec_pretty(&entry(1)).unwrap();
         assert_eq!(kind(&unchecked), Kind::Integrity, "an entry without a checksum");
@@ -558,7 +563,7 @@ mod tests {
             }
         }
         // Under the name of another version, an entry is invalid.
-        let other = encode(&Entry { version: Version(2), ..parsed }).unwrap();
+        let other = encode_entry(&Entry { version: Version(2), ..parsed }).unwrap();
         assert_eq!(kind(&other), Kind::Integrity);
         for other in [0, 2] {
             let other = close_json(serde_json::to_vec_pretty(&entry(other)).unwrap()).unwrap();

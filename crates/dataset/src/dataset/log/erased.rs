@@ -41,10 +41,11 @@ use crate::{
             snapshot::{Dataset, Snapshot},
         },
         table::{
-            self, column,
+            self,
             list::ListRef,
-            paths::{index_stem, numbers_beside, parts_beside, stem},
+            paths::{index_stem, numbers_beside, parts_beside, shard_stem},
             sealed::Sealed,
+            typed_column,
         },
     },
     error::{Error, Result},
@@ -92,14 +93,14 @@ pub(in crate::dataset) fn tombstone_batch(rows: &[Tombstone]) -> Result<RecordBa
 ///
 /// # Errors
 /// When a list cannot be read.
-pub fn tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
+pub fn read_tombstones(dataset: &Dataset, entry: &Entry) -> Result<Vec<Tombstone>> {
     let mut out = Vec::new();
     for list in entry.erasures.iter().flat_map(|erasures| &erasures.tombstones) {
-        for batch in table::read(dataset.store().as_ref(), &list.sealed())? {
-            let number = |name| column::<UInt64Array>(&batch, name);
+        for batch in table::read(dataset.store().as_ref(), &list.as_sealed())? {
+            let number = |name| typed_column::<UInt64Array>(&batch, name);
             let (first, records, version) = (number("first")?, number("records")?, number("version")?);
             let (all, reason): (&BooleanArray, &StringArray) =
-                (column(&batch, "all_versions")?, column(&batch, "reason")?);
+                (typed_column(&batch, "all_versions")?, typed_column(&batch, "reason")?);
             out.extend((0..batch.num_rows()).map(|i| Tombstone {
                 first: first.value(i),
                 records: records.value(i),
@@ -125,7 +126,7 @@ pub(in crate::dataset) struct Rewritten {
 
 /// Encodes rows: those of a list of shards, with an empty path where nothing is left, preceded by the old path.
 pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBatch> {
-    let nothing = ShardMeta::nothing();
+    let nothing = ShardMeta::placeholder();
     let metas: Vec<ShardMeta> = rows.iter().map(|row| row.now.clone().unwrap_or_else(|| nothing.clone())).collect();
     let shards = shards::full_batch(&metas)?;
     let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was)))];
@@ -137,7 +138,7 @@ pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBa
 /// Returns the columns of a list of rewritten shards.
 pub(in crate::dataset) fn rewritten_schema() -> Schema {
     let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
-    fields.extend(shards::schema().fields().iter().cloned());
+    fields.extend(shards::shard_schema().fields().iter().cloned());
     fields.push(Arc::new(Field::new(WAS_SIDECAR, DataType::Utf8, false)));
     Schema::new(fields)
 }
@@ -146,11 +147,12 @@ const WAS_SIDECAR: &str = "was_sidecar";
 
 fn read_rewritten(store: &dyn Store, list: &Sealed) -> Result<Vec<Rewritten>> {
     let batches = table::read(store, list)?;
-    let metas = shards::decode(&batches).map_err(|e| table::damaged(e, "the table is damaged", list.place(store)))?;
+    let metas = shards::decode_batches(&batches)
+        .map_err(|e| table::damage_error(e, "the table is damaged", list.display_location(store)))?;
     let mut was = Vec::with_capacity(metas.len());
     for batch in batches {
-        let sidecars = column::<StringArray>(&batch, WAS_SIDECAR)?;
-        let paths = column::<StringArray>(&batch, "was")?;
+        let sidecars = typed_column::<StringArray>(&batch, WAS_SIDECAR)?;
+        let paths = typed_column::<StringArray>(&batch, "was")?;
         was.extend((0..batch.num_rows()).map(|row| (paths.value(row).to_owned(), sidecars.value(row).to_owned())));
     }
     let some = |meta: ShardMeta| (!meta.path.is_empty()).then_some(meta);
@@ -160,7 +162,7 @@ fn read_rewritten(store: &dyn Store, list: &Sealed) -> Result<Vec<Rewritten>> {
 
 /// A segment of the id index, or a list, that was rewritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::dataset) struct Replaced {
+pub(in crate::dataset) struct ReplacedObject {
     /// Path of the old object.
     pub(in crate::dataset) was: String,
     /// Number of its buckets; 0 for lists.
@@ -191,10 +193,10 @@ pub(in crate::dataset) fn replaced_schema() -> Schema {
     ])
 }
 
-pub(in crate::dataset) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatch> {
-    let seals = |row: &Replaced| (!row.seals.is_empty()).then(|| seal::encode(&row.seals));
+pub(in crate::dataset) fn replaced_batch(rows: &[ReplacedObject]) -> Result<RecordBatch> {
+    let seals = |row: &ReplacedObject| (!row.seals.is_empty()).then(|| seal::encode_seals(&row.seals));
     let numbers =
-        |of: fn(&Replaced) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
+        |of: fn(&ReplacedObject) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
     let columns: Vec<ArrayRef> = vec![
         Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was))),
         numbers(|row| row.was_buckets),
@@ -207,23 +209,24 @@ pub(in crate::dataset) fn replaced_batch(rows: &[Replaced]) -> Result<RecordBatc
     Ok(RecordBatch::try_new(Arc::new(replaced_schema()), columns)?)
 }
 
-fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<Replaced>> {
+fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<ReplacedObject>> {
     let mut out = Vec::new();
     for batch in table::read(store, list)? {
-        let text = |name| column::<StringArray>(&batch, name);
-        let number = |name| column::<UInt64Array>(&batch, name);
+        let text = |name| typed_column::<StringArray>(&batch, name);
+        let number = |name| typed_column::<UInt64Array>(&batch, name);
         let (was, now) = (text("was")?, text("now")?);
         let (was_buckets, rows, buckets) = (number("was_buckets")?, number("rows")?, number("buckets")?);
-        let bytes = |name| column::<BinaryArray>(&batch, name);
+        let bytes = |name| typed_column::<BinaryArray>(&batch, name);
         let (roots, seals) = (bytes("root")?, bytes("seals")?);
         for i in 0..batch.num_rows() {
-            let seals = if seals.is_valid(i) { seal::decode(seals.value(i)).unwrap_or_default() } else { Vec::new() };
+            let seals =
+                if seals.is_valid(i) { seal::decode_seals(seals.value(i)).unwrap_or_default() } else { Vec::new() };
             let now = now.is_valid(i).then(|| now.value(i).to_owned());
             if now.is_some() && seals.len() as u64 != buckets.value(i).max(1) {
                 let found = format!("expected a seal of each part of a rewritten object, found {}", seals.len());
-                return Err(Error::integrity(found).at(list.place(store)));
+                return Err(Error::integrity(found).at_location(list.display_location(store)));
             }
-            out.push(Replaced {
+            out.push(ReplacedObject {
                 was: was.value(i).to_owned(),
                 was_buckets: was_buckets.value(i),
                 now,
@@ -243,35 +246,35 @@ pub(in crate::dataset) struct Replacements {
     shards: HashMap<String, Option<ShardMeta>>,
     /// Sidecars of old shards.
     sidecars: Vec<String>,
-    others: HashMap<String, Replaced>,
+    others: HashMap<String, ReplacedObject>,
 }
 
 impl Replacements {
     /// Returns the replacements that an entry lists.
-    pub(in crate::dataset) fn of(store: &dyn Store, entry: &Entry) -> Result<Self> {
+    pub(in crate::dataset) fn from_entry(store: &dyn Store, entry: &Entry) -> Result<Self> {
         let mut out = Self::default();
         let Some(erasures) = &entry.erasures else { return Ok(out) };
         for list in &erasures.rewritten {
-            for row in read_rewritten(store, &list.sealed())? {
+            for row in read_rewritten(store, &list.as_sealed())? {
                 out.sidecars.push(row.was_sidecar);
                 out.shards.insert(row.was, row.now);
             }
         }
         for list in &erasures.replaced {
-            out.others.extend(read_replaced(store, &list.sealed())?.into_iter().map(|row| (row.was.clone(), row)));
+            out.others.extend(read_replaced(store, &list.as_sealed())?.into_iter().map(|row| (row.was.clone(), row)));
         }
         Ok(out)
     }
 
     /// Returns the replacements for objects that were just written.
-    pub(in crate::dataset) fn of_replaced<'a>(replaced: impl Iterator<Item = &'a Replaced>) -> Self {
+    pub(in crate::dataset) fn from_replaced<'a>(replaced: impl Iterator<Item = &'a ReplacedObject>) -> Self {
         let others = replaced.map(|one| (one.was.clone(), one.clone())).collect();
         Self { others, ..Self::default() }
     }
 
     /// Returns the replacement at the end of a shard's chain: `None` if the shard was never rewritten, `Some(None)` if
     /// nothing of it is left.
-    fn end(&self, path: &str) -> Option<Option<&ShardMeta>> {
+    fn final_shard(&self, path: &str) -> Option<Option<&ShardMeta>> {
         let mut found = self.shards.get(path)?;
         while let Some(next) = found.as_ref().and_then(|now| self.shards.get(&now.path)) {
             found = next;
@@ -280,8 +283,8 @@ impl Replacements {
     }
 
     /// Returns the current form of a shard; `None` if nothing of it is left.
-    pub(in crate::dataset) fn shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
-        match self.end(&shard.path) {
+    pub(in crate::dataset) fn current_shard(&self, shard: ShardMeta) -> Option<ShardMeta> {
+        match self.final_shard(&shard.path) {
             None => Some(shard),
             Some(None) => None,
             // Its version and its position among the shards are unchanged.
@@ -300,7 +303,7 @@ impl Replacements {
     }
 
     /// Returns the replacement of another object; `Some(None)` if nothing is left.
-    fn other(&self, path: &str) -> Option<Option<&Replaced>> {
+    fn final_object(&self, path: &str) -> Option<Option<&ReplacedObject>> {
         let mut found = self.others.get(path)?;
         while let Some(next) = found.now.as_ref().and_then(|now| self.others.get(now)) {
             found = next;
@@ -309,8 +312,8 @@ impl Replacements {
     }
 
     /// Returns the current form of segments of the id index.
-    pub(in crate::dataset) fn segments(&self, segments: &[SegmentRef]) -> Vec<SegmentRef> {
-        let replacement = |segment: &SegmentRef| match self.other(&segment.path) {
+    pub(in crate::dataset) fn current_segments(&self, segments: &[SegmentRef]) -> Vec<SegmentRef> {
+        let replacement = |segment: &SegmentRef| match self.final_object(&segment.path) {
             None => Some(segment.clone()),
             Some(now) => now.map(|now| SegmentRef {
                 path: now.now.clone().unwrap_or_default(),
@@ -328,15 +331,15 @@ impl Replacements {
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if a rewritten list has no seal.
-    pub(in crate::dataset) fn lists(&self, lists: &[ListRef]) -> Result<Vec<ListRef>> {
-        let replaced = |list: &ListRef, now: &Replaced| -> Result<ListRef> {
+    pub(in crate::dataset) fn current_lists(&self, lists: &[ListRef]) -> Result<Vec<ListRef>> {
+        let replaced = |list: &ListRef, now: &ReplacedObject| -> Result<ListRef> {
             let missing =
-                || Error::integrity("expected the seal of a rewritten list, found none").at(list.path.clone());
+                || Error::integrity("expected the seal of a rewritten list, found none").at_location(list.path.clone());
             let seal = *now.seals.first().ok_or_else(missing)?;
             let path = now.now.clone().unwrap_or_default();
             Ok(ListRef { path, rows: now.rows, root: now.root, seal })
         };
-        let replacement = |list: &ListRef| match self.other(&list.path) {
+        let replacement = |list: &ListRef| match self.final_object(&list.path) {
             None => Some(Ok(list.clone())),
             Some(now) => now.map(|now| replaced(list, now)),
         };
@@ -356,8 +359,8 @@ impl Replacements {
         let mut others = Vec::new();
         for (was, replaced) in &self.others {
             let needed = has(was) || (0..replaced.was_buckets).any(|bucket| has(&SegmentRef::bucket_at(was, bucket)));
-            let now = if needed { self.other(was).flatten() } else { None };
-            others.extend(now.into_iter().flat_map(Replaced::now_paths));
+            let now = if needed { self.final_object(was).flatten() } else { None };
+            others.extend(now.into_iter().flat_map(ReplacedObject::now_paths));
         }
         (shards.into_values().collect(), others)
     }
@@ -368,11 +371,11 @@ impl Replacements {
     }
 
     /// Returns the objects that must no longer exist.
-    pub(in crate::dataset) fn gone(&self) -> Gone {
+    pub(in crate::dataset) fn gone_objects(&self) -> Gone {
         let mut gone = Gone::default();
         for was in self.shards.keys() {
             gone.objects.insert(was.clone());
-            gone.stems.insert(stem(was).to_owned());
+            gone.stems.insert(shard_stem(was).to_owned());
         }
         for sidecar in &self.sidecars {
             gone.objects.extend([parts_beside(sidecar), numbers_beside(sidecar), sidecar.clone()]);
@@ -387,7 +390,7 @@ impl Replacements {
     }
 }
 
-impl Replaced {
+impl ReplacedObject {
     fn now_paths(&self) -> Vec<String> {
         match (&self.now, self.buckets) {
             (None, _) => Vec::new(),
@@ -414,7 +417,7 @@ fn mapped_runs(
 ) -> Result<RunTable> {
     let mut out = Vec::new();
     for (shard, old) in runs.by_shard(version) {
-        let now = match replacements.end(shard) {
+        let now = match replacements.final_shard(shard) {
             None => {
                 out.extend(old.into_iter().cloned());
                 continue;
@@ -434,7 +437,7 @@ fn mapped_runs(
         let mut ordinal = 0;
         for run in old {
             let (Some(scattered), Some(order)) = (&run.scattered, &now.order) else {
-                for (first, records) in without(run.first..run.end(), erased) {
+                for (first, records) in without_holes(run.first..run.end_record(), erased) {
                     out.push(mapped(run, first, records, ordinal));
                     ordinal += records;
                 }
@@ -446,14 +449,14 @@ fn mapped_runs(
         }
         if ordinal != now.records {
             return Err(Error::integrity(format!("expected runs of {} records, found {ordinal}", now.records))
-                .at(now.path.clone()));
+                .at_location(now.path.clone()));
         }
     }
     Ok(RunTable::new(out))
 }
 
 /// Returns the rest of a range without `holes`, which are ascending and disjoint: first numbers and counts.
-fn without(range: Range<u64>, holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
+fn without_holes(range: Range<u64>, holes: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     let mut at = range.start;
     let next = holes.partition_point(|(first, records)| first + records <= range.start);
@@ -478,22 +481,23 @@ pub(in crate::dataset) struct View {
 
 /// Maps a version from before the last erasure from all versions through the lists of the newest one. The rest of its
 /// runs is in the newest version's run table, unless only a tag keeps the version.
-pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<View> {
+pub(in crate::dataset) fn mapped_view(then: &Snapshot, newest: &Snapshot) -> Result<View> {
     let (dataset, entry, version) = (then.dataset(), then.entry().clone(), then.version());
-    let replacements = Replacements::of(dataset.store().as_ref(), newest.entry())?;
-    let shards: Vec<ShardMeta> = then.shards()?.iter().filter_map(|shard| replacements.shard(shard.clone())).collect();
+    let replacements = Replacements::from_entry(dataset.store().as_ref(), newest.entry())?;
+    let shards: Vec<ShardMeta> =
+        then.live_shards()?.iter().filter_map(|shard| replacements.current_shard(shard.clone())).collect();
     let mut places = newest.entry().places.clone();
     let runs = if version < newest.readable_from() {
         let mut erased = NumberSet::default();
-        for stone in tombstones(dataset, newest.entry())?.into_iter().filter(|stone| stone.all_versions) {
+        for stone in read_tombstones(dataset, newest.entry())?.into_iter().filter(|stone| stone.all_versions) {
             (stone.first..stone.first + stone.records).for_each(|number| {
                 erased.insert(number);
             });
         }
         places.extend(entry.places.iter().filter(|place| !newest.entry().places.contains(place)).cloned());
-        mapped_runs(then.runs()?, &replacements, &erased.ranges(), version)?
+        mapped_runs(then.run_table()?, &replacements, &erased.to_ranges(), version)?
     } else {
-        let known = newest.runs()?.all().iter().filter(|run| run.from <= version);
+        let known = newest.run_table()?.as_slice().iter().filter(|run| run.from <= version);
         RunTable::new(
             known.map(|run| Run { until: run.until.filter(|until| *until <= version), ..run.clone() }).collect(),
         )
@@ -510,8 +514,8 @@ pub(in crate::dataset) fn view(then: &Snapshot, newest: &Snapshot) -> Result<Vie
         totals,
         shards: lists,
         root: None,
-        segments: replacements.segments(&entry.segments),
-        sources: replacements.lists(&entry.sources)?,
+        segments: replacements.current_segments(&entry.segments),
+        sources: replacements.current_lists(&entry.sources)?,
         runs: newest.runs.clone(),
         lineage: newest.lineage.clone(),
         places,
@@ -535,18 +539,18 @@ mod tests {
     };
 
     fn shard(path: &str, records: u64) -> ShardMeta {
-        ShardMeta { path: path.into(), records, ..ShardMeta::nothing() }
+        ShardMeta { path: path.into(), records, ..ShardMeta::placeholder() }
     }
 
-    fn replaced(was: &str, now: Option<&str>, buckets: u64) -> Replaced {
-        Replaced {
+    fn replaced(was: &str, now: Option<&str>, buckets: u64) -> ReplacedObject {
+        ReplacedObject {
             was: was.into(),
             was_buckets: buckets,
             now: now.map(str::to_owned),
             rows: 7,
             buckets,
             root: Some([7; 32]),
-            seals: now.map_or_else(Vec::new, |now| vec![Seal::of(now.as_bytes()); 2]),
+            seals: now.map_or_else(Vec::new, |now| vec![Seal::for_bytes(now.as_bytes()); 2]),
         }
     }
 
@@ -565,10 +569,10 @@ mod tests {
             others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
         };
         let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
-        let now = replacements.shard(old).unwrap();
+        let now = replacements.current_shard(old).unwrap();
         assert_eq!((now.path.as_str(), now.records, now.version, now.first_record), ("c", 8, Version(3), 40));
-        assert_eq!(replacements.shard(shard("x", 2)), None);
-        assert_eq!(replacements.shard(shard("z", 2)).unwrap().path, "z");
+        assert_eq!(replacements.current_shard(shard("x", 2)), None);
+        assert_eq!(replacements.current_shard(shard("z", 2)).unwrap().path, "z");
         let segment = |path: &str| SegmentRef {
             kind: IdKind::Record,
             path: path.into(),
@@ -582,15 +586,16 @@ mod tests {
             root: None,
             seals: Vec::new(),
         };
-        let mapped = replacements.segments(&[segment("s"), segment("other")]);
+        let mapped = replacements.current_segments(&[segment("s"), segment("other")]);
         assert_eq!((mapped[0].path.as_str(), mapped[0].pairs, mapped[0].record_base), ("u", 7, 5));
         assert_eq!(mapped[1], segment("other"));
-        let list = |path: &str| ListRef { path: path.into(), rows: 9, root: None, seal: Seal::of(path.as_bytes()) };
-        assert_eq!(replacements.lists(&[list("l"), list("m")]).unwrap(), [list("m")]);
+        let list =
+            |path: &str| ListRef { path: path.into(), rows: 9, root: None, seal: Seal::for_bytes(path.as_bytes()) };
+        assert_eq!(replacements.current_lists(&[list("l"), list("m")]).unwrap(), [list("m")]);
         let (shards, objects) = replacements.needed_for(|path| path == "a" || path == "s/b=0001.table");
         assert_eq!(shards.len(), 2);
         assert_eq!(objects, ["u/b=0000.table", "u/b=0001.table"]);
-        let gone = replacements.gone();
+        let gone = replacements.gone_objects();
         for path in ["a", "b", "y", "t/b=0001.table", "l", "_shardify/sidecar/t/adopted/000000.table"] {
             assert!(replacements.is_gone(&gone, path), "{path}");
         }
@@ -601,9 +606,9 @@ mod tests {
 
     #[test]
     fn runs_of_a_version_kept_only_by_a_tag_omit_erased_records() {
-        assert_eq!(without(10..20, &[]), [(10, 10)]);
-        assert_eq!(without(10..20, &[(0, 5), (8, 4), (15, 1), (19, 9), (40, 1)]), [(12, 3), (16, 3)]);
-        assert!(without(10..20, &[(5, 30)]).is_empty());
+        assert_eq!(without_holes(10..20, &[]), [(10, 10)]);
+        assert_eq!(without_holes(10..20, &[(0, 5), (8, 4), (15, 1), (19, 9), (40, 1)]), [(12, 3), (16, 3)]);
+        assert!(without_holes(10..20, &[(5, 30)]).is_empty());
         let run = |first, records, shard: &str, ordinal, set: Option<&str>| Run {
             first,
             records,
@@ -613,7 +618,7 @@ mod tests {
             until: None,
             since: Some(Version(1)),
             scattered: set.map(|set| Scattered { span: records, set: set.into(), shard: 7, base: None }),
-            beside: Beside::nothing(),
+            beside: Beside::placeholder(),
         };
         let sorted = |set: &str| {
             let order = crate::dataset::Order { by: crate::dataset::Arrangement::Sort, columns: Vec::new() };
@@ -638,22 +643,22 @@ mod tests {
         let erased = [(50, 1), (100, 1), (105, 2), (200, 10), (401, 1)];
         let mapped = mapped_runs(&runs, &replacements, &erased, Version(3)).unwrap();
         let mut shown: Vec<(&str, u64, u64, u64)> =
-            mapped.all().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
+            mapped.as_slice().iter().map(|run| (run.shard.as_str(), run.first, run.records, run.ordinal)).collect();
         shown.sort_unstable();
         assert_eq!(
             shown,
             [("c", 51, 4, 7), ("c", 101, 4, 0), ("c", 107, 3, 4), ("kept", 300, 10, 0), ("t", 400, 9, 0)]
         );
-        let scattered = mapped.all().iter().find_map(|run| run.scattered.clone()).unwrap();
+        let scattered = mapped.as_slice().iter().find_map(|run| run.scattered.clone()).unwrap();
         assert_eq!(scattered, Scattered { span: 10, set: "new".into(), shard: 0, base: None });
         assert!(mapped_runs(&runs, &replacements, &[], Version(3)).is_err(), "more records than the shard has");
     }
 
     #[test]
     fn lists_are_read_back() {
-        let store = RemoteStore::memory().unwrap();
+        let store = RemoteStore::in_memory().unwrap();
         let put = |path: &str, rows: &RecordBatch| {
-            let seal = table::write(&store, path, rows, table::properties().build()).unwrap();
+            let seal = table::write(&store, path, rows, table::writer_properties().build()).unwrap();
             Sealed::new(path, seal)
         };
         let rewritten = [
@@ -665,7 +670,7 @@ mod tests {
         let others = [replaced("s", Some("t"), 2), replaced("l", None, 0)];
         let list = put("replaced", &replaced_batch(&others).unwrap());
         assert_eq!(read_replaced(&store, &list).unwrap(), others);
-        let other = Sealed { seal: Seal::of(b""), ..list };
+        let other = Sealed { seal: Seal::for_bytes(b""), ..list };
         assert_eq!(read_replaced(&store, &other).unwrap_err().kind(), crate::error::Kind::Integrity);
     }
 }

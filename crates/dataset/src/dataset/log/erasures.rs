@@ -42,7 +42,7 @@ impl Erasures {
     pub(in crate::dataset) fn new(salt: Salt) -> Self {
         Self {
             count: 0,
-            salt: salt.encode(),
+            salt: salt.hex_text(),
             rewrote_before: Version(0),
             suppressed: Vec::new(),
             tombstones: Vec::new(),
@@ -56,12 +56,12 @@ impl Erasures {
     ///
     /// # Errors
     /// When the entry is damaged.
-    pub fn salt(&self) -> Result<Salt> {
-        Salt::decode(&self.salt)
+    pub fn parse_salt(&self) -> Result<Salt> {
+        Salt::from_hex(&self.salt)
     }
 
     /// Returns all lists.
-    pub(in crate::dataset) fn lists(&self) -> impl Iterator<Item = &ListRef> {
+    pub(in crate::dataset) fn all_lists(&self) -> impl Iterator<Item = &ListRef> {
         [&self.suppressed, &self.tombstones, &self.rewritten, &self.replaced].into_iter().flatten()
     }
 }

@@ -102,31 +102,32 @@ impl Claim {
 /// A lease held by this run; dropping it releases it.
 #[derive(Debug)]
 pub struct Lease {
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<HeldLease>>,
     renewal: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     dataset: Dataset,
     claim: Claim,
     /// Serials written so far; only the last one's object is valid.
     written: u64,
 }
 
-impl Held {
-    fn path(&self, serial: u64) -> String {
+impl HeldLease {
+    fn lease_path(&self, serial: u64) -> String {
         system_path(&format!("leases/{}-{serial}.json", self.claim.transaction))
     }
 
     /// Rewrites the lease and deletes the older object.
     fn write(&mut self) -> Result<()> {
         let store = self.dataset.store();
-        let bytes = serde_json::to_vec(&self.claim).map_err(|e| Error::internal("encoding a lease failed").cause(e))?;
+        let bytes =
+            serde_json::to_vec(&self.claim).map_err(|e| Error::internal("encoding a lease failed").with_cause(e))?;
         let serial = self.written + 1;
-        store.put_if_absent(&self.path(serial), bytes.into())?;
+        store.put_if_absent(&self.lease_path(serial), bytes.into())?;
         let older = std::mem::replace(&mut self.written, serial);
-        if older > 0 { store.delete(&self.path(older)) } else { Ok(()) }
+        if older > 0 { store.delete(&self.lease_path(older)) } else { Ok(()) }
     }
 }
 
@@ -136,7 +137,7 @@ impl Lease {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn take(
+    pub fn acquire(
         dataset: &Dataset,
         transaction: &TransactionId,
         operation: Operation,
@@ -144,7 +145,7 @@ impl Lease {
         duration: Duration,
     ) -> Result<Self> {
         Waiting::for_a_turn(dataset).until_gone(|claim, _| claim.expiring.then_some(MAX_DELAY), &|| Ok(()))?;
-        Self::hold(dataset, Claim::new(transaction, operation, version, duration))
+        Self::hold_claim(dataset, Claim::new(transaction, operation, version, duration))
     }
 
     /// Waits for the erasures that hold leases, a limited time, and lets no other begin until the result is dropped.
@@ -157,15 +158,17 @@ impl Lease {
         newest: Version,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<Self> {
-        let turn =
-            Self::hold(dataset, Claim { expiring: true, ..Claim::new(transaction, Operation::Vacuum, newest, LEASE) })?;
+        let turn = Self::hold_claim(
+            dataset,
+            Claim { expiring: true, ..Claim::new(transaction, Operation::Vacuum, newest, LEASE) },
+        )?;
         Waiting::for_a_turn(dataset).until_gone(|claim, _| (!claim.expiring).then_some(MAX_DELAY), check)?;
         Ok(turn)
     }
 
-    fn hold(dataset: &Dataset, claim: Claim) -> Result<Self> {
+    fn hold_claim(dataset: &Dataset, claim: Claim) -> Result<Self> {
         let duration = Duration::from_secs(claim.seconds);
-        let mut held = Held { dataset: dataset.clone(), claim, written: 0 };
+        let mut held = HeldLease { dataset: dataset.clone(), claim, written: 0 };
         held.write()?;
         let held = Arc::new(Mutex::new(held));
         let (end, ended) = mpsc::channel();
@@ -177,7 +180,7 @@ impl Lease {
             }
         };
         let thread = std::thread::Builder::new().name("lease".to_owned()).spawn(renew);
-        let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
+        let thread = thread.map_err(|e| Error::internal("starting a thread failed").with_cause(e))?;
         Ok(Self { held, renewal: Some((end, thread)) })
     }
 
@@ -203,15 +206,15 @@ impl Drop for Lease {
         }
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         // An object that cannot be deleted expires by itself.
-        let _ = held.dataset.store().delete(&held.path(held.written));
+        let _ = held.dataset.store().delete(&held.lease_path(held.written));
     }
 }
 
 /// Returns the leases valid at an instant, by the clock of the store, with their paths. Unreadable ones are ignored. If
 /// locks show that a run has died, its lease has ended, too.
-fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
+fn current_claims(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
     let mut listed = Vec::new();
-    store.walk(&system_path("leases"), &mut |found| {
+    store.walk_folder(&system_path("leases"), &mut |found| {
         if let Listed::Object(facts) = found {
             listed.push(facts);
         }
@@ -224,7 +227,7 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
         let Ok(claim) = serde_json::from_slice::<Claim>(&bytes) else { continue };
         let lasts = SignedDuration::from_secs(i64::try_from(claim.seconds).unwrap_or(i64::MAX));
         let lasts_still = facts.modified.checked_add(lasts).is_ok_and(|end| now < end);
-        if lasts_still && store.is_locked(claim.transaction.tag())? != Some(false) {
+        if lasts_still && store.is_locked(claim.transaction.short_tag())? != Some(false) {
             claims.push((facts.path, claim));
         }
     }
@@ -236,9 +239,11 @@ fn current(store: &dyn Store, now: Timestamp) -> Result<Vec<(String, Claim)>> {
 ///
 /// # Errors
 /// When the store fails.
-pub fn holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Option<Version>)>> {
-    let claims = current(dataset.store().as_ref(), now)?.into_iter().map(|(_, claim)| claim);
-    Ok(claims.map(|claim| (claim.transaction.tag().to_owned(), (!claim.expiring).then_some(claim.version))).collect())
+pub fn active_holders(dataset: &Dataset, now: Timestamp) -> Result<Vec<(String, Option<Version>)>> {
+    let claims = current_claims(dataset.store().as_ref(), now)?.into_iter().map(|(_, claim)| claim);
+    Ok(claims
+        .map(|claim| (claim.transaction.short_tag().to_owned(), (!claim.expiring).then_some(claim.version)))
+        .collect())
 }
 
 /// Delays the attempts of a transaction to commit while an erasure asks for it. Every attempt is delayed, not only the
@@ -260,7 +265,7 @@ impl<'a> CommitDelay<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub(in crate::dataset) fn wait(&mut self) -> Result<()> {
+    pub(in crate::dataset) fn wait_for_erasures(&mut self) -> Result<()> {
         let transaction = self.transaction;
         self.waiting.until_gone(|claim, is_awaited| claim.delay_of(transaction, is_awaited), &|| Ok(()))
     }
@@ -295,7 +300,7 @@ impl<'a> Waiting<'a> {
     ) -> Result<()> {
         let mut pause = POLL;
         loop {
-            let claims = current(self.dataset.store().as_ref(), Timestamp::now())?;
+            let claims = current_claims(self.dataset.store().as_ref(), Timestamp::now())?;
             let is_awaited = claims.iter().any(|(_, claim)| claim.expiring);
             let asked = claims.into_iter().filter_map(|(path, claim)| {
                 let longest = patience(&claim, is_awaited)?;
@@ -319,20 +324,26 @@ mod tests {
     use crate::storage::{LocalStore, RemoteStore};
 
     fn oldest(dataset: &Dataset, now: Timestamp) -> Result<Option<Version>> {
-        Ok(holders(dataset, now)?.into_iter().filter_map(|(_, version)| version).min())
+        Ok(active_holders(dataset, now)?.into_iter().filter_map(|(_, version)| version).min())
     }
 
     fn leases(dataset: &Dataset) -> Vec<String> {
-        dataset.store().list("_shardify/leases").unwrap().into_iter().map(|facts| facts.path).collect()
+        dataset.store().list_folder("_shardify/leases").unwrap().into_iter().map(|facts| facts.path).collect()
     }
 
     #[test]
     fn a_lease_keeps_its_version_until_it_is_released_or_expires() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None);
         let take = |version| {
-            Lease::take(&dataset, &TransactionId::fresh(), Operation::Erase, Version(version), Duration::from_secs(60))
-                .unwrap()
+            Lease::acquire(
+                &dataset,
+                &TransactionId::fresh(),
+                Operation::Erase,
+                Version(version),
+                Duration::from_secs(60),
+            )
+            .unwrap()
         };
         let (newer, older) = (take(7), take(3));
         assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), Some(Version(3)));
@@ -349,9 +360,9 @@ mod tests {
 
     #[test]
     fn a_lease_is_renewed_while_it_is_held() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         let lease =
-            Lease::take(&dataset, &TransactionId::fresh(), Operation::Erase, Version(2), Duration::from_secs(1))
+            Lease::acquire(&dataset, &TransactionId::fresh(), Operation::Erase, Version(2), Duration::from_secs(1))
                 .unwrap();
         let first = leases(&dataset);
         std::thread::sleep(Duration::from_millis(1300));
@@ -362,12 +373,12 @@ mod tests {
 
     #[test]
     fn commits_wait_for_an_erasure_that_asks_for_it_and_for_no_other() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         let (eraser, other) = (TransactionId::fresh(), TransactionId::fresh());
-        let lease = Lease::take(&dataset, &eraser, Operation::Erase, Version(1), LEASE).unwrap();
+        let lease = Lease::acquire(&dataset, &eraser, Operation::Erase, Version(1), LEASE).unwrap();
         let waited = |transaction: &TransactionId| {
             let begun = Instant::now();
-            CommitDelay::new(&dataset, transaction).wait().unwrap();
+            CommitDelay::new(&dataset, transaction).wait_for_erasures().unwrap();
             begun.elapsed()
         };
         assert!(waited(&other) < POLL);
@@ -384,14 +395,14 @@ mod tests {
 
     #[test]
     fn the_delay_doubles_with_each_attempt_that_is_lost() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         let (eraser, other) = (TransactionId::fresh(), TransactionId::fresh());
-        let lease = Lease::take(&dataset, &eraser, Operation::Erase, Version(1), LEASE).unwrap();
+        let lease = Lease::acquire(&dataset, &eraser, Operation::Erase, Version(1), LEASE).unwrap();
         for (lost, seconds) in
             [(0, None), (1, Some(30)), (2, Some(60)), (3, Some(120)), (4, Some(240)), (40, Some(240))]
         {
             lease.renew(Version(1), lost).unwrap();
-            let claims = current(dataset.store().as_ref(), Timestamp::now()).unwrap();
+            let claims = current_claims(dataset.store().as_ref(), Timestamp::now()).unwrap();
             let [(_, claim)] = claims.as_slice() else { panic!("expected one lease, found {claims:?}") };
             assert_eq!(claim.delay_of(&other, false), seconds.map(Duration::from_secs), "{lost}");
             assert_eq!(claim.delay_of(&eraser, true), None);
@@ -410,8 +421,8 @@ mod tests {
 
     #[test]
     fn a_vacuum_waits_for_erasures_that_run_and_is_waited_for() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
-        let take = || Lease::take(&dataset, &TransactionId::fresh(), Operation::Erase, Version(1), LEASE).unwrap();
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
+        let take = || Lease::acquire(&dataset, &TransactionId::fresh(), Operation::Erase, Version(1), LEASE).unwrap();
         let first = take();
         std::thread::scope(|scope| {
             let turn =
@@ -420,7 +431,8 @@ mod tests {
                 std::thread::sleep(POLL / 10);
             }
             let second = scope.spawn(take);
-            let commit = scope.spawn(|| CommitDelay::new(&dataset, &TransactionId::fresh()).wait().unwrap());
+            let commit =
+                scope.spawn(|| CommitDelay::new(&dataset, &TransactionId::fresh()).wait_for_erasures().unwrap());
             std::thread::sleep(3 * POLL);
             assert!(!commit.is_finished(), "each commit adds a version that the erasure has to search");
             assert!(
@@ -430,7 +442,7 @@ mod tests {
             drop(first);
             let turn = turn.join().unwrap();
             assert_eq!(oldest(&dataset, Timestamp::now()).unwrap(), None, "nothing holds versions back");
-            assert_eq!(holders(&dataset, Timestamp::now()).unwrap().len(), 1, "its own lease is in use");
+            assert_eq!(active_holders(&dataset, Timestamp::now()).unwrap().len(), 1, "its own lease is in use");
             std::thread::sleep(3 * POLL);
             assert!(!second.is_finished(), "the vacuum is not done");
             drop(turn);
@@ -447,10 +459,10 @@ mod tests {
 
     #[test]
     fn nobody_waits_long_for_an_erasure_that_was_killed() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         leave_lease(&dataset, 1);
         let begun = Instant::now();
-        CommitDelay::new(&dataset, &TransactionId::fresh()).wait().unwrap();
+        CommitDelay::new(&dataset, &TransactionId::fresh()).wait_for_erasures().unwrap();
         assert!(begun.elapsed() < FIRST_DELAY, "{:?}", begun.elapsed());
     }
 
@@ -460,11 +472,11 @@ mod tests {
         let dataset = Dataset::new(Arc::new(LocalStore::new(folder.path().to_owned())));
         let eraser = leave_lease(&dataset, 120);
         let begun = Instant::now();
-        CommitDelay::new(&dataset, &TransactionId::fresh()).wait().unwrap();
+        CommitDelay::new(&dataset, &TransactionId::fresh()).wait_for_erasures().unwrap();
         assert!(begun.elapsed() < FIRST_DELAY, "{:?}", begun.elapsed());
-        let lock = dataset.store().lock(eraser.tag()).unwrap();
+        let lock = dataset.store().acquire_lock(eraser.short_tag()).unwrap();
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| CommitDelay::new(&dataset, &TransactionId::fresh()).wait());
+            let waiting = scope.spawn(|| CommitDelay::new(&dataset, &TransactionId::fresh()).wait_for_erasures());
             std::thread::sleep(3 * POLL);
             assert!(!waiting.is_finished(), "its run is alive");
             drop(lock);

@@ -58,7 +58,7 @@ impl Operation {
     }
 
     /// Whether it imports sources.
-    pub fn imports(self) -> bool {
+    pub fn imports_sources(self) -> bool {
         matches!(self, Self::Convert | Self::Adopt)
     }
 

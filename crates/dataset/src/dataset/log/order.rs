@@ -50,12 +50,12 @@ pub struct ShardOrder {
 }
 
 impl ShardOrder {
-    pub(in crate::dataset) fn encode(&self) -> Result<String> {
-        serde_json::to_string(self).map_err(|e| Error::internal("encoding an order failed").cause(e))
+    pub(in crate::dataset) fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self).map_err(|e| Error::internal("encoding an order failed").with_cause(e))
     }
 
-    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
-        serde_json::from_str(text).map_err(|e| Error::integrity("expected the order of a shard").cause(e))
+    pub(in crate::dataset) fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|e| Error::integrity("expected the order of a shard").with_cause(e))
     }
 }
 
@@ -68,8 +68,8 @@ mod tests {
     fn orders_are_json() {
         let order = Order { by: Arrangement::ZOrder, columns: vec!["a,b".into(), "c".into()] };
         let text = ShardOrder { order, set: "0123456789ab".into() };
-        assert_eq!(text.encode().unwrap(), r#"{"by":"zorder","columns":["a,b","c"],"set":"0123456789ab"}"#);
-        assert_eq!(ShardOrder::decode(&text.encode().unwrap()).unwrap(), text);
-        assert!(ShardOrder::decode("{}").is_err());
+        assert_eq!(text.to_json().unwrap(), r#"{"by":"zorder","columns":["a,b","c"],"set":"0123456789ab"}"#);
+        assert_eq!(ShardOrder::from_json(&text.to_json().unwrap()).unwrap(), text);
+        assert!(ShardOrder::from_json("{}").is_err());
     }
 }

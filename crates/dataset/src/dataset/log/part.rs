@@ -38,22 +38,25 @@ impl Part {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset is not divided or has no such side.
-    pub fn of(snapshot: &Snapshot, names: &[String]) -> Result<Self> {
+    pub fn from_names(snapshot: &Snapshot, names: &[String]) -> Result<Self> {
         let place = || snapshot.dataset().store().location().to_string();
         let Some(sides) = &snapshot.entry().settings.split else {
             return if names.is_empty() {
                 Ok(Self::default())
             } else {
                 Err(Error::usage("expected a dataset made with --split, found one whose records are not divided")
-                    .at(place()))
+                    .at_location(place()))
             };
         };
-        let own = Self::of_history(&snapshot.dataset().history(snapshot.version())?);
-        let has: Vec<&str> = sides.shares.names().filter(|name| own.has(Some(name))).collect();
+        let own = Self::from_history(&snapshot.dataset().entries_up_to(snapshot.version())?);
+        let has: Vec<&str> = sides.shares.names().filter(|name| own.has_side(Some(name))).collect();
         if let Some(name) = names.iter().find(|name| !has.contains(&name.as_str())) {
-            let error = Error::usage(format!("expected one of {}, found `{name}`", has.join(", "))).at(place());
+            let error =
+                Error::usage(format!("expected one of {}, found `{name}`", has.join(", "))).at_location(place());
             return Err(if own.sides.is_some() {
-                error.hint("this is a copy of these alone: pull the others from the dataset that it was pulled from")
+                error.with_hint(
+                    "this is a copy of these alone: pull the others from the dataset that it was pulled from",
+                )
             } else {
                 error
             });
@@ -67,29 +70,29 @@ impl Part {
 
     /// Returns the part that a version has, given the entries up to it: that of the last pull, unless the copy has
     /// become a dataset of its own.
-    fn of_history(entries: &[Entry]) -> Self {
+    fn from_history(entries: &[Entry]) -> Self {
         let mut kept = entries.iter().rev().take_while(|entry| entry.operation.keeps_a_copy());
-        kept.find(|entry| entry.operation == Operation::Pull).map(Self::of_entry).unwrap_or_default()
+        kept.find(|entry| entry.operation == Operation::Pull).map(Self::from_entry).unwrap_or_default()
     }
 
     /// Returns the part that a pull has copied.
-    pub fn of_entry(entry: &Entry) -> Self {
+    pub fn from_entry(entry: &Entry) -> Self {
         let names = entry.arguments.get(SPLIT).filter(|_| entry.operation == Operation::Pull);
         Self { sides: names.map(|names| names.split(',').map(str::to_owned).collect()) }
     }
 
     /// Returns the argument that states the part; `None` for everything.
-    pub(in crate::dataset) fn argument(&self) -> Option<(String, String)> {
+    pub(in crate::dataset) fn to_argument(&self) -> Option<(String, String)> {
         let names: Vec<&str> = self.sides.as_ref()?.iter().map(String::as_str).collect();
         Some((SPLIT.to_owned(), names.join(",")))
     }
 
     /// Returns the names of its sides, ascending; none if it is everything.
-    pub fn names(&self) -> Vec<String> {
+    pub fn side_names(&self) -> Vec<String> {
         self.sides.iter().flatten().cloned().collect()
     }
 
-    fn has(&self, side: Option<&str>) -> bool {
+    fn has_side(&self, side: Option<&str>) -> bool {
         self.sides.as_ref().is_none_or(|sides| side.is_some_and(|side| sides.contains(side)))
     }
 
@@ -97,17 +100,17 @@ impl Part {
     ///
     /// # Errors
     /// When the list cannot be read.
-    pub fn shards<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a ShardMeta>> {
-        Ok(snapshot.shards()?.iter().filter(|shard| self.has(side_of_path(&shard.path))))
+    pub fn shards_in<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a ShardMeta>> {
+        Ok(snapshot.live_shards()?.iter().filter(|shard| self.has_side(side_of_path(&shard.path))))
     }
 
     /// Returns the sums over its shards.
     ///
     /// # Errors
     /// When the list of shards cannot be read.
-    pub fn totals(&self, snapshot: &Snapshot) -> Result<Totals> {
+    pub fn totals_in(&self, snapshot: &Snapshot) -> Result<Totals> {
         let mut totals = Totals::default();
-        for shard in self.shards(snapshot)? {
+        for shard in self.shards_in(snapshot)? {
             totals.shards += 1;
             totals.records += shard.records;
             totals.bytes += shard.bytes;
@@ -116,25 +119,25 @@ impl Part {
     }
 
     /// Returns its live runs of a snapshot.
-    pub(in crate::dataset) fn runs<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a Run>> {
+    pub(in crate::dataset) fn runs_in<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a Run>> {
         let version = snapshot.version();
-        let live = snapshot.runs()?.all().iter().filter(move |run| run.contains(version));
-        Ok(live.filter(|run| self.has(side_of_path(&run.shard))))
+        let live = snapshot.run_table()?.as_slice().iter().filter(move |run| run.is_in_version(version));
+        Ok(live.filter(|run| self.has_side(side_of_path(&run.shard))))
     }
 
     /// Returns its segments of the id index of a snapshot.
-    pub(in crate::dataset) fn segments<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a SegmentRef> {
-        snapshot.entry().segments.iter().filter(|segment| self.has(segment.side.as_deref())).collect()
+    pub(in crate::dataset) fn segments_in<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a SegmentRef> {
+        snapshot.entry().segments.iter().filter(|segment| self.has_side(segment.side.as_deref())).collect()
     }
 
     /// Returns its tables of places of a snapshot.
-    pub(in crate::dataset) fn places<'a>(&self, snapshot: &'a Snapshot) -> Result<Vec<&'a PlaceRef>> {
+    pub(in crate::dataset) fn places_in<'a>(&self, snapshot: &'a Snapshot) -> Result<Vec<&'a PlaceRef>> {
         let places = snapshot.entry().places.iter();
         if self.sides.is_none() {
             return Ok(places.collect());
         }
         let sets: HashSet<&str> =
-            self.runs(snapshot)?.filter_map(|run| run.scattered.as_ref()).map(|one| one.set.as_str()).collect();
+            self.runs_in(snapshot)?.filter_map(|run| run.scattered.as_ref()).map(|one| one.set.as_str()).collect();
         Ok(places.filter(|place| sets.contains(place.set.as_str())).collect())
     }
 }

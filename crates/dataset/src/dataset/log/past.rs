@@ -19,7 +19,7 @@ use arrow::{
 use crate::{
     dataset::{
         log::{bounds, entry::Entry},
-        table::{self, TableWriter, column, growth, list::ListRef, sealed::seal_of},
+        table::{self, TableWriter, growth, list::ListRef, sealed::seal_of, typed_column},
     },
     error::{Error, Result},
     id::Version,
@@ -30,7 +30,7 @@ use crate::{
 pub(in crate::dataset) type Past = BTreeMap<Version, Entry>;
 
 /// Returns an entry without what it refers to.
-fn summary(entry: &Entry) -> Entry {
+fn summarize_entry(entry: &Entry) -> Entry {
     Entry {
         shards: Vec::new(),
         runs: Vec::new(),
@@ -47,9 +47,9 @@ fn summary(entry: &Entry) -> Entry {
     }
 }
 
-fn batch(entries: &[Entry]) -> Result<RecordBatch> {
-    let failed = |e| Error::internal("encoding a log entry failed").cause(e);
-    let texts = entries.iter().map(|entry| serde_json::to_string(&summary(entry)).map_err(failed));
+fn to_batch(entries: &[Entry]) -> Result<RecordBatch> {
+    let failed = |e| Error::internal("encoding a log entry failed").with_cause(e);
+    let texts = entries.iter().map(|entry| serde_json::to_string(&summarize_entry(entry)).map_err(failed));
     let columns: [ArrayRef; 2] = [
         Arc::new(UInt64Array::from_iter_values(entries.iter().map(|entry| entry.version.0))),
         Arc::new(StringArray::from_iter_values(texts.collect::<Result<Vec<_>>>()?)),
@@ -62,7 +62,7 @@ fn batch(entries: &[Entry]) -> Result<RecordBatch> {
 ///
 /// # Errors
 /// When a list cannot be read, or the store fails.
-pub(in crate::dataset) fn extended(
+pub(in crate::dataset) fn extend_lists(
     store: &Arc<dyn Store>,
     mut lists: Vec<ListRef>,
     entries: &[Entry],
@@ -73,11 +73,11 @@ pub(in crate::dataset) fn extended(
     }
     let joined = growth::take_crowd(&mut lists, entries.len() as u64, 0, u64::MAX);
     let mut table = TableWriter::new(store.as_ref(), &path);
-    joined.iter().try_for_each(|list| table::read_batches(store, list, &mut |rows| table.add(rows)))?;
-    table.add(&batch(entries)?)?;
+    joined.iter().try_for_each(|list| table::read_batches(store, list, &mut |rows| table.add_rows(rows)))?;
+    table.add_rows(&to_batch(entries)?)?;
     if let Some((staged, rows)) = table.finish()? {
         let seal = seal_of(&staged)?;
-        store.publish(vec![staged])?;
+        store.publish_staged(vec![staged])?;
         lists.push(ListRef { path, rows, root: None, seal });
     }
     Ok(lists)
@@ -92,17 +92,18 @@ pub(in crate::dataset) fn read(store: &Arc<dyn Store>, lists: &[ListRef], oldest
     for list in lists {
         let damaged = |what: &str| {
             Error::integrity(format!("the history is damaged: {what}"))
-                .at(store.location().join(&list.path).to_string())
-                .hint(RESTORE_HINT)
+                .at_location(store.location().join(&list.path).to_string())
+                .with_hint(RESTORE_HINT)
         };
         table::read_batches(store, list, &mut |rows| {
-            let (versions, entries): (&UInt64Array, &StringArray) = (column(rows, "version")?, column(rows, "entry")?);
+            let (versions, entries): (&UInt64Array, &StringArray) =
+                (typed_column(rows, "version")?, typed_column(rows, "entry")?);
             for (version, text) in versions.values().iter().zip(entries.iter()) {
                 if *version < oldest.0 {
                     continue;
                 }
                 let entry: Entry = serde_json::from_str(text.unwrap_or_default())
-                    .map_err(|e| damaged("it has a row that is no entry").cause(e))?;
+                    .map_err(|e| damaged("it has a row that is no entry").with_cause(e))?;
                 bounds::check_entry(&entry).map_err(|e| damaged(e.message()))?;
                 let refers = entry.shards.len() + entry.runs.len() + entry.sources.len() + entry.segments.len() > 0;
                 if entry.version.0 != *version || refers {
@@ -132,7 +133,10 @@ mod tests {
             "settings": {"shard_format": "tar", "codec": "none", "target_shard": 1, "row_group": 1, "id": [],
                 "subject": null},
             "totals": {"shards": 0, "records": 0, "bytes": 0}, "next_record": 0,
-            "shards": [{"path": "x", "rows": 1, "root": "00".repeat(32), "seal": crate::codec::seal::Seal::of(b"")}],
+            "shards": [{
+                "path": "x", "rows": 1, "root": "00".repeat(32),
+                "seal": crate::codec::seal::Seal::for_bytes(b""),
+            }],
             "runs": [], "sources": [], "segments": [], "root": "00".repeat(32),
         }))
         .unwrap()
@@ -140,32 +144,32 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_versions_is_read_back_from_few_lists() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut lists = Vec::new();
         for i in 0..100 {
             let more: Vec<Entry> = (3 * i + 1..=3 * i + 3).map(entry_of).collect();
-            lists = extended(&store, lists, &more, format!("_shardify/lists/{i}")).unwrap();
+            lists = extend_lists(&store, lists, &more, format!("_shardify/lists/{i}")).unwrap();
             assert!(lists.len() < 6, "{lists:?}");
         }
-        assert_eq!(extended(&store, lists.clone(), &[], "_shardify/lists/none".into()).unwrap(), lists);
+        assert_eq!(extend_lists(&store, lists.clone(), &[], "_shardify/lists/none".into()).unwrap(), lists);
         let past = read(&store, &lists, Version(7)).unwrap();
         assert!(past.keys().map(|version| version.0).eq(7..=300));
         let kept = &past[&Version(9)];
-        assert_eq!((kept, kept.shards.len()), (&summary(&entry_of(9)), 0));
+        assert_eq!((kept, kept.shards.len()), (&summarize_entry(&entry_of(9)), 0));
         assert_eq!((kept.root, &kept.arguments), (entry_of(9).root, &entry_of(9).arguments));
     }
 
     #[test]
     fn a_row_that_names_objects_or_another_version_is_damage() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         for (version, text) in [
             (3, serde_json::to_string(&entry_of(3)).unwrap()),
-            (4, serde_json::to_string(&summary(&entry_of(3))).unwrap()),
+            (4, serde_json::to_string(&summarize_entry(&entry_of(3))).unwrap()),
             (3, "{".to_owned()),
         ] {
             let columns: [ArrayRef; 2] =
                 [Arc::new(UInt64Array::from(vec![version])), Arc::new(StringArray::from(vec![text]))];
-            let rows = RecordBatch::try_new(batch(&[entry_of(1)]).unwrap().schema(), columns.into()).unwrap();
+            let rows = RecordBatch::try_new(to_batch(&[entry_of(1)]).unwrap().schema(), columns.into()).unwrap();
             let path = format!("_shardify/lists/{version}");
             store.delete(&path).unwrap();
             let seal = table::write(store.as_ref(), &path, &rows, table::list_properties(&rows.schema())).unwrap();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{entry::Settings, snapshot::Snapshot};
 use crate::{
-    dataset::ids::private::{IdKey, IdMode, PrivateChoice, PrivateIds, Pseudonymizer, SEPARATOR, checked, is_token},
+    dataset::ids::private::{
+        IdKey, IdMode, PrivateChoice, PrivateIds, Pseudonymizer, SEPARATOR, checked_key, is_token,
+    },
     error::{Error, Result},
     id::{IdHash, TransactionId},
 };
@@ -22,9 +24,9 @@ pub enum ContentHashes {
 
 impl ContentHashes {
     /// Returns how a snapshot's dataset stores them.
-    pub fn of(snapshot: &Snapshot) -> Self {
-        match (&snapshot.entry().settings.private, snapshot.dataset().key()) {
-            (Some(private), key) => match checked(private, key) {
+    pub fn from_snapshot(snapshot: &Snapshot) -> Self {
+        match (&snapshot.entry().settings.private, snapshot.dataset().id_key()) {
+            (Some(private), key) => match checked_key(private, key) {
                 Ok(key) => Self::Keyed(key),
                 Err(_) => Self::Unknown,
             },
@@ -33,10 +35,10 @@ impl ContentHashes {
     }
 
     /// Returns a content hash as it is stored; `None` without the key.
-    pub fn stored(&self, hash: u64) -> Option<u64> {
+    pub fn to_stored(&self, hash: u64) -> Option<u64> {
         match self {
             Self::Plain => Some(hash),
-            Self::Keyed(key) => Some(key.content(hash)),
+            Self::Keyed(key) => Some(key.content_hash(hash)),
             Self::Unknown => None,
         }
     }
@@ -51,7 +53,11 @@ impl ContentHashes {
 ///
 /// # Errors
 /// If the request contradicts the dataset, or there is no key.
-pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<IdKey>>) -> Result<Option<PrivateIds>> {
+pub fn choose_private(
+    old: Option<&Settings>,
+    choice: PrivateChoice,
+    key: Option<&Arc<IdKey>>,
+) -> Result<Option<PrivateIds>> {
     let PrivateChoice { mode: asked, redact_sources: redact, salted, key_named } = choice;
     let Some(old) = old else {
         if key_named && asked.is_none() {
@@ -64,7 +70,7 @@ pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<Id
             return match (redact, salted) {
                 (true, _) => {
                     Err(Error::usage("expected --id-mode hmac or sealed beside --redact-source-paths, found none")
-                        .hint("source names are hidden with the key of the ids"))
+                        .with_hint("source names are hidden with the key of the ids"))
                 }
                 (false, true) => Err(Error::usage("expected --id-mode hmac or sealed beside --id-salt, found none")),
                 (false, false) => Ok(None),
@@ -72,39 +78,39 @@ pub fn choose(old: Option<&Settings>, choice: PrivateChoice, key: Option<&Arc<Id
         }
         let key = key.ok_or_else(|| {
             Error::usage(format!("expected a key for --id-mode {}, found none", mode.name()))
-                .hint("name a file with --id-key, or put the key into $SHARDIFY_ID_KEY")
-                .hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
+                .with_hint("name a file with --id-key, or put the key into $SHARDIFY_ID_KEY")
+                .with_hint("make one with `head -c 32 /dev/urandom > ids.key`, and keep it apart from the dataset")
         })?;
         let salt = if salted { Some(TransactionId::fresh().0) } else { None };
         let check =
-            salt.as_ref().map_or_else(|| Ok(key.check.clone()), |salt| key.salted(salt).map(|key| key.check))?;
+            salt.as_ref().map_or_else(|| Ok(key.check.clone()), |salt| key.derive_key(salt).map(|key| key.check))?;
         return Ok(Some(PrivateIds { mode, check, redacted_sources: redact, salt }));
     };
     let mode = old.private.as_ref().map_or(IdMode::Plain, |private| private.mode);
     if asked.is_some_and(|asked| asked != mode) {
         let asked = asked.map_or("", IdMode::name);
         return Err(Error::usage(format!("expected --id-mode {}, as this dataset has, found {asked}", mode.name()))
-            .hint("how ids are stored is chosen when a dataset is made; name another one with --out"));
+            .with_hint("how ids are stored is chosen when a dataset is made; name another one with --out"));
     }
     if redact && !old.private.as_ref().is_some_and(|private| private.redacted_sources) {
         return Err(Error::usage(
             "this dataset was made without --redact-source-paths: its source names are stored unredacted",
         )
-        .hint("name another dataset with --out"));
+        .with_hint("name another dataset with --out"));
     }
     if salted && old.private.as_ref().is_none_or(|private| private.salt.is_none()) {
         return Err(Error::usage("this dataset was made without --id-salt: its tokens depend on the key alone")
-            .hint("name another dataset with --out"));
+            .with_hint("name another dataset with --out"));
     }
     if let Some(private) = &old.private {
-        checked(private, key)?;
+        checked_key(private, key)?;
     }
     Ok(old.private.clone())
 }
 
 /// Returns the hash of a stored id, as used in the id index.
 pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
-    if settings.private.is_some() { IdHash::of_token(stored) } else { IdHash::of(stored) }
+    if settings.private.is_some() { IdHash::of_token(stored) } else { IdHash::from_id(stored) }
 }
 
 /// Returns the conversion of a snapshot's ids to their stored form; `None` if ids are plain.
@@ -112,8 +118,8 @@ pub fn stored_hash(settings: &Settings, stored: &str) -> IdHash {
 /// # Errors
 /// If the key is missing or wrong.
 pub fn pseudonymizer_of(snapshot: &Snapshot) -> Result<Option<Pseudonymizer>> {
-    Pseudonymizer::of(&snapshot.entry().settings, snapshot.dataset().key())
-        .map_err(|error| error.at(snapshot.dataset().store().location().to_string()))
+    Pseudonymizer::from_settings(&snapshot.entry().settings, snapshot.dataset().id_key())
+        .map_err(|error| error.at_location(snapshot.dataset().store().location().to_string()))
 }
 
 impl Pseudonymizer {
@@ -121,8 +127,8 @@ impl Pseudonymizer {
     ///
     /// # Errors
     /// If there is no key, or it is not that of the dataset.
-    pub fn of(settings: &Settings, key: Option<&Arc<IdKey>>) -> Result<Option<Self>> {
-        settings.private.as_ref().map(|private| Self::by(private, key)).transpose()
+    pub fn from_settings(settings: &Settings, key: Option<&Arc<IdKey>>) -> Result<Option<Self>> {
+        settings.private.as_ref().map(|private| Self::from_private(private, key)).transpose()
     }
 }
 
@@ -136,9 +142,9 @@ impl Snapshot {
         let Some((token, _)) = stored.split_once(SEPARATOR).filter(|(token, _)| is_token(token)) else {
             return Ok(stored);
         };
-        match self.dataset().key() {
+        match self.dataset().id_key() {
             Some(key) if private.mode == IdMode::Sealed => {
-                Ok(checked(private, Some(key))?.open(&stored)?.unwrap_or(stored))
+                Ok(checked_key(private, Some(key))?.unseal_id(&stored)?.unwrap_or(stored))
             }
             _ => Ok(token.to_owned()),
         }

@@ -1,8 +1,8 @@
 //! Publication of a run's objects before its commit, and their withdrawal.
 //!
-//! Everything that a run publishes has the run's [tag](TransactionId::tag) in its path and is recorded before it is
-//! published: an *intent* lists the paths. So the writer of each object without a version is known, and that run can be
-//! abandoned before anything is deleted (see `retention::vacuum`).
+//! Everything that a run publishes has the run's [tag](TransactionId::short_tag) in its path and is recorded before it
+//! is published: an *intent* lists the paths. So the writer of each object without a version is known, and that run can
+//! be abandoned before anything is deleted (see `retention::vacuum`).
 //!
 //! ```text
 //! lock     _shardify/locks/<tag>              held while the run is active, if the store has locks
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     dataset::{
         log::{
-            commit::commit,
+            commit::commit_transaction,
             operation::Operation,
             shards::{NewShard, record_beside},
             snapshot::{Dataset, Snapshot},
@@ -60,8 +60,8 @@ impl Intent {
     /// [`Kind::Integrity`] if it is damaged; if the store fails.
     pub(in crate::dataset) fn read(store: &dyn Store, path: &str) -> Result<Option<Self>> {
         let Some(bytes) = store.get(path)? else { return Ok(None) };
-        let intent = closed::decode(store, path, &bytes, "the intent of a run");
-        intent.map(Some).map_err(|e| e.hint("or delete this file when no other command runs on this dataset"))
+        let intent = closed::decode_json(store, path, &bytes, "the intent of a run");
+        intent.map(Some).map_err(|e| e.with_hint("or delete this file when no other command runs on this dataset"))
     }
 }
 
@@ -97,7 +97,7 @@ impl<'a> Publication<'a> {
     /// # Errors
     /// When the store fails.
     pub fn begin_as(dataset: &'a Dataset, writer: Writer, operation: Operation, planned_on: Version) -> Result<Self> {
-        let lock = lock(dataset, &writer)?;
+        let lock = lock_run(dataset, &writer)?;
         Ok(Self {
             dataset,
             writer,
@@ -127,12 +127,12 @@ impl<'a> Publication<'a> {
             paths: staged.iter().map(|staged| staged.path.clone()).collect(),
         };
         let path = system_path(&format!("intents/{}-{}.json", self.writer, self.intents.len()));
-        let text = closed::encode(&intent, "an intent")?;
+        let text = closed::encode_json(&intent, "an intent")?;
         self.dataset.store().put(&path, text.into())?;
         self.intents.push(path);
         let before = self.paths.len();
         self.paths.extend(intent.paths);
-        let published = self.dataset.store().publish(staged);
+        let published = self.dataset.store().publish_staged(staged);
         if let Err(error) = &published {
             // The store has withdrawn what it published. Objects that exist after a conflict have another owner.
             self.paths.truncate(before);
@@ -159,7 +159,7 @@ impl<'a> Publication<'a> {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn withdraw(&mut self, paths: &[String]) -> Result<()> {
+    pub fn withdraw_objects(&mut self, paths: &[String]) -> Result<()> {
         let withdrawn: HashSet<&str> = paths.iter().map(String::as_str).collect();
         let (gone, kept): (Vec<String>, Vec<String>) =
             std::mem::take(&mut self.paths).into_iter().partition(|path| withdrawn.contains(path.as_str()));
@@ -168,7 +168,7 @@ impl<'a> Publication<'a> {
     }
 
     /// Returns the id of the run.
-    pub fn id(&self) -> &TransactionId {
+    pub fn run_id(&self) -> &TransactionId {
         &self.writer.run
     }
 
@@ -197,22 +197,22 @@ impl<'a> Publication<'a> {
     /// Commits a transaction whose objects were published here.
     ///
     /// # Errors
-    /// Like [`commit`].
+    /// Like [`commit_transaction`].
     pub fn commit(mut self, transaction: &Transaction<'_>) -> Result<Snapshot> {
         let (dataset, planned_on) = (self.dataset, self.planned_on);
-        self.attempt(|| commit(dataset, transaction, planned_on))
+        self.attempt_commit(|| commit_transaction(dataset, transaction, planned_on))
     }
 
     /// Makes an attempt to commit the published objects. After a conflict, it can be repeated.
     ///
     /// # Errors
     /// Those of the attempt.
-    pub fn attempt<T>(&mut self, attempt: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub fn attempt_commit<T>(&mut self, attempt: impl FnOnce() -> Result<T>) -> Result<T> {
         // Until the attempt returns, or if it panics, its outcome is unknown.
         self.is_unknown = true;
         let outcome = attempt();
         match &outcome {
-            Ok(_) => self.end(),
+            Ok(_) => self.end_run(),
             Err(error) => self.is_unknown = error.kind() != Kind::Conflict,
         }
         outcome
@@ -224,7 +224,7 @@ impl<'a> Publication<'a> {
     }
 
     /// Deletes the intents and the lock, which are no longer needed. `vacuum` deletes them if this fails.
-    fn end(&mut self) {
+    fn end_run(&mut self) {
         let store = self.dataset.store();
         let mut done = if self.unsettled { Vec::new() } else { std::mem::take(&mut self.intents) };
         done.push(lock_path(&self.writer));
@@ -241,20 +241,20 @@ impl Drop for Publication<'_> {
         }
         let store = self.dataset.store();
         if store.delete_all(&std::mem::take(&mut self.paths)).is_ok() {
-            self.end();
+            self.end_run();
         }
     }
 }
 
 /// Returns the path of a run's lock file, if the store is a local folder.
 fn lock_path(writer: &Writer) -> String {
-    system_path(&format!("locks/{}", writer.folder()))
+    system_path(&format!("locks/{}", writer.shard_folder()))
 }
 
-fn lock(dataset: &Dataset, writer: &Writer) -> Result<Lock> {
+fn lock_run(dataset: &Dataset, writer: &Writer) -> Result<Lock> {
     let mut attempt = 1;
     loop {
-        match dataset.store().lock(&writer.folder()) {
+        match dataset.store().acquire_lock(&writer.shard_folder()) {
             Err(error) if error.kind() == Kind::Conflict && attempt < LOCK_ATTEMPTS => thread::sleep(LOCK_PAUSE),
             taken => return taken,
         }
@@ -271,30 +271,30 @@ mod tests {
     use crate::{error::Error, storage::RemoteStore};
 
     fn staged(store: &dyn Store, path: &str) -> Staged {
-        let mut sink = store.create(path).unwrap();
+        let mut sink = store.create_sink(path).unwrap();
         sink.write_all(path.as_bytes()).unwrap();
         sink.finish().unwrap()
     }
 
     fn paths(store: &dyn Store) -> Vec<String> {
-        let mut paths: Vec<String> = store.list("").unwrap().into_iter().map(|facts| facts.path).collect();
+        let mut paths: Vec<String> = store.list_folder("").unwrap().into_iter().map(|facts| facts.path).collect();
         paths.sort();
         paths
     }
 
     #[test]
     fn published_objects_are_recorded_until_the_run_ends() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         let store = dataset.store().as_ref();
         let id = TransactionId::fresh();
-        let (one, two) = (format!("{}/000000.tar", id.tag()), format!("{}/000001.tar", id.tag()));
+        let (one, two) = (format!("{}/000000.tar", id.short_tag()), format!("{}/000001.tar", id.short_tag()));
         let mut publication = Publication::begin(&dataset, &id, Operation::Convert, Version(3)).unwrap();
         publication.publish(vec![staged(store, &one), staged(store, &two)]).unwrap();
         let intent = Intent::read(store, &system_path(&format!("intents/{id}-0.json"))).unwrap().unwrap();
         assert_eq!((intent.planned_on, intent.paths), (Version(3), vec![one.clone(), two.clone()]));
-        publication.withdraw(&[one.clone(), "of/another".into()]).unwrap();
+        publication.withdraw_objects(&[one.clone(), "of/another".into()]).unwrap();
         assert!(!paths(store).contains(&one) && paths(store).contains(&two));
-        let lost: Result<()> = publication.attempt(|| Err(Error::conflict("another was faster")));
+        let lost: Result<()> = publication.attempt_commit(|| Err(Error::conflict("another was faster")));
         assert_eq!(lost.unwrap_err().kind(), Kind::Conflict);
         drop(publication);
         assert!(paths(store).is_empty(), "{:?}", paths(store));
@@ -302,13 +302,13 @@ mod tests {
 
     #[test]
     fn nothing_is_withdrawn_while_the_commit_is_uncertain() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         let store = dataset.store().as_ref();
         let id = TransactionId::fresh();
-        let path = format!("{}/000000.tar", id.tag());
+        let path = format!("{}/000000.tar", id.short_tag());
         let mut publication = Publication::begin(&dataset, &id, Operation::Convert, Version(0)).unwrap();
         publication.publish(vec![staged(store, &path)]).unwrap();
-        assert!(publication.attempt::<()>(|| Err(Error::storage("no answer"))).is_err());
+        assert!(publication.attempt_commit::<()>(|| Err(Error::storage("no answer"))).is_err());
         drop(publication);
         let mut left = [path, system_path(&format!("intents/{id}-0.json"))];
         left.sort();
@@ -317,10 +317,10 @@ mod tests {
 
     #[test]
     fn an_object_of_somebody_else_is_neither_overwritten_nor_deleted() {
-        let dataset = Dataset::new(Arc::new(RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(Arc::new(RemoteStore::in_memory().unwrap()));
         let store = dataset.store().as_ref();
         let id = TransactionId::fresh();
-        let path = format!("{}/000000.tar", id.tag());
+        let path = format!("{}/000000.tar", id.short_tag());
         store.put(&path, "mine".into()).unwrap();
         let mut publication = Publication::begin(&dataset, &id, Operation::Convert, Version(0)).unwrap();
         let error = publication.publish(vec![staged(store, &path)]).unwrap_err();

@@ -23,7 +23,7 @@ use arrow::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    codec::hex::hex,
+    codec::hex::to_hex,
     dataset::{
         index::places::PlaceRef,
         log::{
@@ -31,17 +31,17 @@ use crate::{
             commit::{Next, until_created},
             draft::{Draft, ListWriter},
             entry::{Counts, Entry, FORMAT_VERSION},
-            erased::tombstones,
+            erased::read_tombstones,
             erasures::Erasures,
             operation::Operation,
             part::Part,
             runs::{self, Run},
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
-            sources::{self, Optional, SourceRow},
+            sources::{self, OptionalColumns, SourceRow},
             transaction::Transaction,
         },
-        table::{self, column, list::ListRef, sealed::Sealed},
+        table::{self, list::ListRef, sealed::Sealed, typed_column},
     },
     error::{Error, Result},
     id::{TransactionId, Version},
@@ -71,7 +71,7 @@ impl Upstream {
     ///
     /// # Errors
     /// When the first log entry cannot be read.
-    pub fn of(snapshot: &Snapshot) -> Result<Self> {
+    pub fn from_snapshot(snapshot: &Snapshot) -> Result<Self> {
         Ok(Self {
             place: snapshot.dataset().store().location().to_string(),
             id: snapshot.dataset().transaction_of(Version(1))?,
@@ -81,7 +81,7 @@ impl Upstream {
     }
 
     /// Returns the upstream dataset of an entry that a pull has made.
-    pub fn of_entry(entry: &Entry) -> Option<Self> {
+    pub fn from_entry(entry: &Entry) -> Option<Self> {
         let argument = |name: &str| entry.arguments.get(name);
         (entry.operation == Operation::Pull).then_some(())?;
         Some(Self {
@@ -92,7 +92,7 @@ impl Upstream {
         })
     }
 
-    fn arguments(&self, snapshot: &Snapshot) -> Result<BTreeMap<String, String>> {
+    fn to_arguments(&self, snapshot: &Snapshot) -> Result<BTreeMap<String, String>> {
         let pairs = [
             ("upstream", self.place.clone()),
             ("upstream_id", self.id.0.clone()),
@@ -102,7 +102,7 @@ impl Upstream {
         let mut out: BTreeMap<String, String> =
             pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         if let Some(root) = &snapshot.entry().root {
-            out.insert("upstream_root".to_owned(), hex(root));
+            out.insert("upstream_root".to_owned(), to_hex(root));
         }
         with_id_columns(out, snapshot)
     }
@@ -113,10 +113,10 @@ pub(super) fn with_id_columns(
     mut arguments: BTreeMap<String, String>,
     snapshot: &Snapshot,
 ) -> Result<BTreeMap<String, String>> {
-    let columns = id_columns(&snapshot.dataset().history(snapshot.version())?);
+    let columns = id_columns(&snapshot.dataset().entries_up_to(snapshot.version())?);
     if columns.len() > 1 {
         let text = serde_json::to_string(&columns);
-        let text = text.map_err(|e| Error::internal("encoding columns failed").cause(e))?;
+        let text = text.map_err(|e| Error::internal("encoding columns failed").with_cause(e))?;
         arguments.insert(ID_COLUMNS.to_owned(), text);
     }
     Ok(arguments)
@@ -148,11 +148,12 @@ pub fn id_columns(entries: &[Entry]) -> Vec<IdColumns> {
 /// When a list cannot be read.
 pub fn objects_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
     let mut objects = data_of(snapshot, part)?;
-    for segment in part.segments(snapshot) {
-        let buckets: Vec<Sealed> = (0..segment.buckets).map(|bucket| segment.bucket(bucket)).collect::<Result<_>>()?;
+    for segment in part.segments_in(snapshot) {
+        let buckets: Vec<Sealed> =
+            (0..segment.buckets).map(|bucket| segment.sealed_bucket(bucket)).collect::<Result<_>>()?;
         objects.extend(buckets);
     }
-    objects.extend(part.places(snapshot)?.into_iter().map(|place| place.sealed()));
+    objects.extend(part.places_in(snapshot)?.into_iter().map(|place| place.as_sealed()));
     Ok(objects)
 }
 
@@ -163,7 +164,7 @@ pub fn objects_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
 pub fn data_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
     let mut objects: BTreeMap<String, Sealed> = BTreeMap::new();
     let mut add = |object: Sealed| objects.insert(object.path.clone(), object);
-    for shard in part.shards(snapshot)? {
+    for shard in part.shards_in(snapshot)? {
         add(shard.as_sealed());
         shard.all_beside().into_iter().for_each(|object| drop(add(object)));
     }
@@ -173,7 +174,7 @@ pub fn data_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
 /// Returns the paths of the lists that an entry names, which belong to one dataset alone.
 pub fn lists_of(entry: &Entry) -> Vec<String> {
     let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
-    lists.chain(entry.erasures.iter().flat_map(Erasures::lists)).map(|list| list.path.clone()).collect()
+    lists.chain(entry.erasures.iter().flat_map(Erasures::all_lists)).map(|list| list.path.clone()).collect()
 }
 
 /// A version of a copy that is to be committed.
@@ -200,46 +201,46 @@ pub struct NewCopy<'a> {
 /// store fails.
 pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
     copy.test_store()?;
-    let parent = copy.latest()?;
+    let parent = copy.newest_snapshot()?;
     let pulls = match &parent {
-        Some(parent) => pulls_of(&copy.history(parent.version())?),
+        Some(parent) => pulls_of(&copy.entries_up_to(parent.version())?),
         None => Vec::new(),
     };
-    let mut arguments = new.upstream.arguments(new.of)?;
-    arguments.extend(new.part.argument());
+    let mut arguments = new.upstream.to_arguments(new.of)?;
+    arguments.extend(new.part.to_argument());
     let transaction = Transaction {
         arguments,
-        counts: counts(parent.as_ref(), new)?,
+        counts: count_shards(parent.as_ref(), new)?,
         ..Transaction::new(TransactionId::fresh(), Operation::Pull, new.of.entry().settings.clone())
     };
     transaction.counts.reconcile()?;
     until_created(copy, (&transaction.id, new.planned_on), "committed", |attempt| {
-        let parent = copy.latest()?;
+        let parent = copy.newest_snapshot()?;
         if parent.as_ref().map_or(Version(0), Snapshot::version) != new.planned_on {
             return Err(Error::conflict("another command changed the copy during the pull")
-                .at(copy.store().location().to_string())
-                .hint("nothing was committed; run the pull again, it keeps what it has fetched"));
+                .at_location(copy.store().location().to_string())
+                .with_hint("nothing was committed; run the pull again, it keeps what it has fetched"));
         }
         let draft = Draft::new(copy, &transaction, 0, attempt);
         let lists = Lists { draft: &draft, new, parent: parent.as_ref(), pulls: &pulls };
-        let entry = lists.entry()?;
-        draft.publish()?;
+        let entry = lists.build_entry()?;
+        draft.publish_staged()?;
         Ok(Next::Entry(Box::new(entry)))
     })
 }
 
 /// Returns the versions of the upstream dataset that a copy has pulled, with its own versions.
 fn pulls_of(history: &[Entry]) -> Vec<(Version, Version)> {
-    history.iter().filter_map(|entry| Some((Upstream::of_entry(entry)?.version, entry.version))).collect()
+    history.iter().filter_map(|entry| Some((Upstream::from_entry(entry)?.version, entry.version))).collect()
 }
 
 /// Counts the shards that are new to the copy, and those that it no longer has.
-fn counts(parent: Option<&Snapshot>, new: &NewCopy<'_>) -> Result<Counts> {
-    let had = parent.map(Snapshot::shards).transpose()?.unwrap_or_default();
+fn count_shards(parent: Option<&Snapshot>, new: &NewCopy<'_>) -> Result<Counts> {
+    let had = parent.map(Snapshot::live_shards).transpose()?.unwrap_or_default();
     let had: HashSet<&str> = had.iter().map(|shard| shard.path.as_str()).collect();
-    let has: HashSet<&str> = new.part.shards(new.of)?.map(|shard| shard.path.as_str()).collect();
+    let has: HashSet<&str> = new.part.shards_in(new.of)?.map(|shard| shard.path.as_str()).collect();
     let mut counts = Counts { shards_removed: had.difference(&has).count() as u64, ..Counts::default() };
-    for shard in new.part.shards(new.of)?.filter(|shard| !had.contains(shard.path.as_str())) {
+    for shard in new.part.shards_in(new.of)?.filter(|shard| !had.contains(shard.path.as_str())) {
         counts.shards_added += 1;
         counts.records_in += shard.records;
         counts.records_out += shard.records;
@@ -259,20 +260,20 @@ struct Lists<'a> {
 }
 
 impl Lists<'_> {
-    fn version(&self) -> Version {
+    fn next_version(&self) -> Version {
         self.new.planned_on.next()
     }
 
     /// Returns the first version of the copy that has what a version of the upstream dataset added.
-    fn here(&self, version: Version) -> Version {
+    fn local_version(&self, version: Version) -> Version {
         let first = self.pulls.iter().filter(|(upstream, _)| *upstream >= version).map(|(_, here)| *here).min();
-        first.unwrap_or_else(|| self.version())
+        first.unwrap_or_else(|| self.next_version())
     }
 
-    fn entry(&self) -> Result<Entry> {
+    fn build_entry(&self) -> Result<Entry> {
         let (of, old) = (self.new.of.entry(), self.parent.map(Snapshot::entry));
-        let moment = clock::moment(self.draft.dataset, old)?;
-        let version = self.version();
+        let moment = clock::commit_moment(self.draft.dataset, old)?;
+        let version = self.next_version();
         let mut tags = old.filter(|_| !self.new.expires).map_or_else(BTreeMap::new, |entry| entry.tags.clone());
         let named = self.new.of.tags().iter().filter(|(_, tagged)| **tagged == of.version);
         tags.extend(named.map(|(name, _)| (name.clone(), version)));
@@ -288,86 +289,86 @@ impl Lists<'_> {
             revisions: of.revisions.clone(),
             counts: self.draft.transaction.counts,
             settings: of.settings.clone(),
-            totals: self.new.part.totals(self.new.of)?,
+            totals: self.new.part.totals_in(self.new.of)?,
             next_record: old.map_or(0, |entry| entry.next_record).max(of.next_record),
             readable_from: if self.new.expires { version } else { readable_from },
             abandoned: Vec::new(),
             corrections: moment.corrections,
             tags,
-            shards: self.shards(moment.committed_at)?,
-            runs: self.runs()?,
+            shards: self.shard_lists(moment.committed_at)?,
+            runs: self.run_lists()?,
             lineage: old.map_or_else(Vec::new, |entry| entry.lineage.clone()),
-            sources: self.sources()?,
+            sources: self.source_lists()?,
             history: old.map_or_else(Vec::new, |entry| entry.history.clone()),
-            segments: self.new.part.segments(self.new.of).into_iter().cloned().collect(),
-            places: self.places()?,
+            segments: self.new.part.segments_in(self.new.of).into_iter().cloned().collect(),
+            places: self.place_refs()?,
             duplicates: Vec::new(),
-            erasures: self.erasures()?,
+            erasures: self.copied_erasures()?,
             root: None,
         })
     }
 
-    fn shards(&self, now: jiff::Timestamp) -> Result<Vec<ListRef>> {
-        let had = self.parent.map(Snapshot::shards).transpose()?.unwrap_or_default();
+    fn shard_lists(&self, now: jiff::Timestamp) -> Result<Vec<ListRef>> {
+        let had = self.parent.map(Snapshot::live_shards).transpose()?.unwrap_or_default();
         let had: HashMap<&str, &ShardMeta> = had.iter().map(|shard| (shard.path.as_str(), shard)).collect();
-        let rows = self.new.part.shards(self.new.of)?.map(|shard| match had.get(shard.path.as_str()) {
+        let rows = self.new.part.shards_in(self.new.of)?.map(|shard| match had.get(shard.path.as_str()) {
             Some(old) => ShardMeta { version: old.version, committed_at: old.committed_at, ..shard.clone() },
-            None => ShardMeta { version: self.version(), committed_at: now, ..shard.clone() },
+            None => ShardMeta { version: self.next_version(), committed_at: now, ..shard.clone() },
         });
         let mut lists = ListWriter::new(self.draft, "shards");
-        lists.add(&shards::batch(&rows.collect::<Vec<_>>())?)?;
-        lists.merged(u64::MAX)
+        lists.add_rows(&shards::to_batch(&rows.collect::<Vec<_>>())?)?;
+        lists.into_merged(u64::MAX)
     }
 
     /// Makes the run table: the live runs of the snapshot, and those of older versions of the copy.
-    fn runs(&self) -> Result<Vec<ListRef>> {
+    fn run_lists(&self) -> Result<Vec<ListRef>> {
         let mut live: HashMap<(&str, u64, u64, u64), &Run> = HashMap::new();
-        for run in self.new.part.runs(self.new.of)? {
+        for run in self.new.part.runs_in(self.new.of)? {
             live.insert((&run.shard, run.first, run.records, run.ordinal), run);
         }
         let mut rows = Vec::new();
-        for run in self.parent.map(Snapshot::runs).transpose()?.into_iter().flat_map(|runs| runs.all()) {
+        for run in self.parent.map(Snapshot::run_table).transpose()?.into_iter().flat_map(|runs| runs.as_slice()) {
             let stays = run.until.is_none()
                 && live.remove(&(run.shard.as_str(), run.first, run.records, run.ordinal)).is_some();
             if stays {
                 rows.push(run.clone());
             } else if !self.new.expires {
-                rows.push(Run { until: run.until.or(Some(self.version())), ..run.clone() });
+                rows.push(Run { until: run.until.or(Some(self.next_version())), ..run.clone() });
             }
         }
         rows.extend(live.into_values().map(|run| Run {
-            from: self.version(),
+            from: self.next_version(),
             until: None,
             since: None,
             ..run.clone()
         }));
         rows.sort_by(|a, b| (a.first, a.from, &a.shard, a.ordinal).cmp(&(b.first, b.from, &b.shard, b.ordinal)));
         let mut lists = ListWriter::new(self.draft, "runs");
-        lists.add(&runs::batch(&rows)?)?;
-        lists.merged(u64::MAX)
+        lists.add_rows(&runs::to_batch(&rows)?)?;
+        lists.into_merged(u64::MAX)
     }
 
-    fn sources(&self) -> Result<Vec<ListRef>> {
+    fn source_lists(&self) -> Result<Vec<ListRef>> {
         let store = self.new.of.dataset().store();
         let mut lists = ListWriter::new(self.draft, "sources");
         for list in &self.new.of.entry().sources {
-            let optional = Optional::of(&table::columns_of(store, list)?);
+            let optional = OptionalColumns::from_columns(&table::columns_of(store, list)?);
             lists.write(&mut |add| {
                 let rows = |visit: &mut dyn FnMut(SourceRow) -> Result<()>| {
                     sources::read(store, list, &mut |row| {
-                        let removed = row.removed.map(|version| self.here(version));
-                        visit(SourceRow { version: self.here(row.version), removed, ..row })
+                        let removed = row.removed.map(|version| self.local_version(version));
+                        visit(SourceRow { version: self.local_version(row.version), removed, ..row })
                     })
                 };
                 sources::in_batches(optional, rows, &mut |batch| add(&batch))
             })?;
         }
-        lists.merged(u64::MAX)
+        lists.into_merged(u64::MAX)
     }
 
     /// Returns the tables of places of the snapshot, and those of older versions of the copy.
-    fn places(&self) -> Result<Vec<PlaceRef>> {
-        let mut places: Vec<PlaceRef> = self.new.part.places(self.new.of)?.into_iter().cloned().collect();
+    fn place_refs(&self) -> Result<Vec<PlaceRef>> {
+        let mut places: Vec<PlaceRef> = self.new.part.places_in(self.new.of)?.into_iter().cloned().collect();
         let old = self.parent.filter(|_| !self.new.expires).map_or(&[][..], |parent| &parent.entry().places);
         places.extend(
             old.iter().filter(|old| places.iter().all(|place| place.path != old.path)).cloned().collect::<Vec<_>>(),
@@ -377,10 +378,10 @@ impl Lists<'_> {
 
     /// Returns what was erased. Nothing of it is in the objects of the copy, so nothing has to be read through
     /// replacements.
-    fn erasures(&self) -> Result<Option<Erasures>> {
+    fn copied_erasures(&self) -> Result<Option<Erasures>> {
         let Some(erasures) = &self.new.newest.erasures else { return Ok(None) };
         // What was erased later from the newest version alone is in the snapshot, and must not be taken for erased.
-        let stones = tombstones(self.new.of.dataset(), self.new.newest)?;
+        let stones = read_tombstones(self.new.of.dataset(), self.new.newest)?;
         let everywhere: HashSet<u64> = stones.iter().filter(|s| s.all_versions).map(|s| s.version.0).collect();
         let applies = |version: u64| version <= self.new.of.version().0 || everywhere.contains(&version);
         Ok(Some(Erasures {
@@ -403,14 +404,15 @@ impl Lists<'_> {
                 table::read_batches(store, list, &mut |batch| add(&self.with_version(batch, applies)?))
             })?;
         }
-        lists.merged(u64::MAX)
+        lists.into_merged(u64::MAX)
     }
 
     fn with_version(&self, batch: &RecordBatch, applies: &dyn Fn(u64) -> bool) -> Result<RecordBatch> {
         let kept: BooleanArray =
-            column::<UInt64Array>(batch, "version")?.values().iter().map(|v| Some(applies(*v))).collect();
+            typed_column::<UInt64Array>(batch, "version")?.values().iter().map(|v| Some(applies(*v))).collect();
         let batch = &filter_record_batch(batch, &kept)?;
-        let versions: UInt64Array = unary(column::<UInt64Array>(batch, "version")?, |v| self.here(Version(v)).0);
+        let versions: UInt64Array =
+            unary(typed_column::<UInt64Array>(batch, "version")?, |v| self.local_version(Version(v)).0);
         let columns = batch.schema_ref().fields().iter().zip(batch.columns());
         let columns = columns.map(|(field, column)| match field.name().as_str() {
             "version" => Arc::new(versions.clone()) as ArrayRef,

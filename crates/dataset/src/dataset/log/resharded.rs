@@ -17,20 +17,20 @@ use arrow::{
 };
 
 use crate::{
-    codec::hex::hex,
+    codec::hex::to_hex,
     dataset::{
         log::{
             commit::{Next, check_added, until_created},
             draft::{Draft, ListWriter},
             entry::Entry,
-            erased::tombstones,
+            erased::read_tombstones,
             erasures::Erasures,
             operation::Operation,
             pulled::{Upstream, with_id_columns},
             snapshot::{Dataset, Snapshot},
             transaction::Transaction,
         },
-        table::{self, column},
+        table::{self, typed_column},
     },
     error::{Error, Result},
     id::{TransactionId, Version},
@@ -60,16 +60,16 @@ impl Parent {
     ///
     /// # Errors
     /// When the first log entry cannot be read.
-    pub fn of(snapshot: &Snapshot, newest: &Snapshot) -> Result<Self> {
+    pub fn from_snapshot(snapshot: &Snapshot, newest: &Snapshot) -> Result<Self> {
         Ok(Self {
-            origin: Upstream::of(snapshot)?,
-            root: snapshot.entry().root.as_ref().map(|root| hex(root)),
-            erasures: count(newest.entry()),
+            origin: Upstream::from_snapshot(snapshot)?,
+            root: snapshot.entry().root.as_ref().map(|root| to_hex(root)),
+            erasures: erasure_count(newest.entry()),
         })
     }
 
     /// Returns the parent that an entry names; `None` if it was not made by cutting a dataset.
-    pub fn of_entry(entry: &Entry) -> Option<Self> {
+    pub fn from_entry(entry: &Entry) -> Option<Self> {
         let argument = |name: &str| entry.arguments.get(name).cloned();
         (entry.operation == Operation::Reshard).then_some(())?;
         Some(Self {
@@ -88,7 +88,7 @@ impl Parent {
     ///
     /// # Errors
     /// When the log of the parent cannot be read.
-    pub fn arguments(&self, snapshot: &Snapshot) -> Result<BTreeMap<String, String>> {
+    pub fn to_arguments(&self, snapshot: &Snapshot) -> Result<BTreeMap<String, String>> {
         let pairs = [
             (PLACE, Some(self.origin.place.clone())),
             (ID, Some(self.origin.id.0.clone())),
@@ -102,7 +102,7 @@ impl Parent {
     }
 }
 
-fn count(entry: &Entry) -> u64 {
+fn erasure_count(entry: &Entry) -> u64 {
     entry.erasures.as_ref().map_or(0, |erasures| erasures.count)
 }
 
@@ -120,21 +120,21 @@ pub fn commit_reshard(
     transaction.counts.reconcile()?;
     child.test_store()?;
     until_created(child, (&transaction.id, Version(0)), "committed", |attempt| {
-        if child.latest()?.is_some() {
+        if child.newest_snapshot()?.is_some() {
             return Err(Error::conflict("another command has made the dataset meanwhile")
-                .at(child.store().location().to_string())
-                .hint("nothing was committed; name another --out"));
+                .at_location(child.store().location().to_string())
+                .with_hint("nothing was committed; name another --out"));
         }
-        let newest = snapshot.dataset().open()?;
-        if count(newest.entry()) != parent.erasures {
+        let newest = snapshot.dataset().open_newest()?;
+        if erasure_count(newest.entry()) != parent.erasures {
             return Err(Error::conflict("somebody was erased from the parent meanwhile")
-                .at(parent.origin.place.clone())
-                .hint("nothing was committed; run the command again"));
+                .at_location(parent.origin.place.clone())
+                .with_hint("nothing was committed; run the command again"));
         }
         let draft = Draft::new(child, transaction, 0, attempt);
-        let mut entry = draft.entry(None)?;
-        entry.erasures = erasures(&draft, snapshot, &newest)?;
-        draft.publish()?;
+        let mut entry = draft.build_entry(None)?;
+        entry.erasures = inherited_erasures(&draft, snapshot, &newest)?;
+        draft.publish_staged()?;
         check_added(child.store().as_ref(), transaction)?;
         Ok(Next::Entry(Box::new(entry)))
     })
@@ -142,10 +142,10 @@ pub fn commit_reshard(
 
 /// Returns the erasures of the new entry: the ids that the parent blocks. Numbers of erased records mean nothing here,
 /// and no object has to be read through a replacement.
-fn erasures(draft: &Draft<'_>, snapshot: &Snapshot, newest: &Snapshot) -> Result<Option<Erasures>> {
+fn inherited_erasures(draft: &Draft<'_>, snapshot: &Snapshot, newest: &Snapshot) -> Result<Option<Erasures>> {
     let Some(erasures) = &newest.entry().erasures else { return Ok(None) };
     // What was erased later from the newest version alone may be among the records.
-    let stones = tombstones(snapshot.dataset(), newest.entry())?;
+    let stones = read_tombstones(snapshot.dataset(), newest.entry())?;
     let everywhere: Vec<u64> = stones.iter().filter(|stone| stone.all_versions).map(|s| s.version.0).collect();
     let applies = |version: u64| version <= snapshot.version().0 || everywhere.contains(&version);
     let mut lists = ListWriter::new(draft, "suppressed");
@@ -156,7 +156,7 @@ fn erasures(draft: &Draft<'_>, snapshot: &Snapshot, newest: &Snapshot) -> Result
     }
     Ok(Some(Erasures {
         rewrote_before: Version(0),
-        suppressed: lists.merged(u64::MAX)?,
+        suppressed: lists.into_merged(u64::MAX)?,
         tombstones: Vec::new(),
         rewritten: Vec::new(),
         replaced: Vec::new(),
@@ -167,7 +167,7 @@ fn erasures(draft: &Draft<'_>, snapshot: &Snapshot, newest: &Snapshot) -> Result
 
 /// Returns the rows whose versions apply, as rows of version 1.
 fn of_first_version(batch: &RecordBatch, applies: &dyn Fn(u64) -> bool) -> Result<RecordBatch> {
-    let versions = column::<UInt64Array>(batch, "version")?;
+    let versions = typed_column::<UInt64Array>(batch, "version")?;
     let kept: BooleanArray = versions.values().iter().map(|version| Some(applies(*version))).collect();
     let batch = filter_record_batch(batch, &kept)?;
     let first: ArrayRef = Arc::new(UInt64Array::from(vec![1; batch.num_rows()]));

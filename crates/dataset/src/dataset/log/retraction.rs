@@ -71,12 +71,12 @@ impl Restored {
     ///
     /// # Errors
     /// When a list cannot be read.
-    pub fn of(then: &Snapshot, wanted: &HashSet<&str>) -> Result<(Vec<Self>, Vec<PlaceRef>)> {
-        let table = then.runs()?;
+    pub fn from_snapshot(then: &Snapshot, wanted: &HashSet<&str>) -> Result<(Vec<Self>, Vec<PlaceRef>)> {
+        let table = then.run_table()?;
         let by_shard = table.by_shard(then.version());
         let mut sets: HashSet<&str> = HashSet::new();
         let mut restored = Vec::new();
-        for shard in then.shards()?.iter().filter(|shard| wanted.contains(shard.path.as_str())) {
+        for shard in then.live_shards()?.iter().filter(|shard| wanted.contains(shard.path.as_str())) {
             let runs = by_shard.get(shard.path.as_str()).cloned().unwrap_or_default();
             sets.extend(runs.iter().filter_map(|run| run.scattered.as_ref()).map(|scattered| scattered.set.as_str()));
             let since = runs.iter().map(|run| table.first_version(run.first).unwrap_or(run.from)).collect();
@@ -87,7 +87,7 @@ impl Restored {
     }
 
     /// Returns its runs from a version on.
-    fn runs(&self, version: Version) -> impl Iterator<Item = Run> + '_ {
+    fn runs_from(&self, version: Version) -> impl Iterator<Item = Run> + '_ {
         self.runs.iter().zip(&self.since).map(move |(run, since)| Run {
             from: version,
             until: None,
@@ -104,13 +104,13 @@ impl Restored {
 impl Retraction<'_> {
     /// Returns the runs of restored shards from a version on.
     pub(in crate::dataset) fn restored_runs(&self, version: Version) -> impl Iterator<Item = Run> + '_ {
-        self.restored.iter().flat_map(move |restored| restored.runs(version))
+        self.restored.iter().flat_map(move |restored| restored.runs_from(version))
     }
 
     /// Fails if the parent is a version that the plan did not see, or if a shard to be restored is no longer stored.
-    pub(in crate::dataset) fn check(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
+    pub(in crate::dataset) fn check_conflicts(&self, parent: &Snapshot, planned_on: Version) -> Result<()> {
         let conflict =
-            |message: String| Err(Error::conflict(message).hint("nothing was committed; run the command again"));
+            |message: String| Err(Error::conflict(message).with_hint("nothing was committed; run the command again"));
         if self.only_as_planned && parent.version() != planned_on {
             return conflict(format!("another run committed {} meanwhile", parent.version()));
         }
@@ -118,7 +118,7 @@ impl Retraction<'_> {
             return Ok(());
         }
         let used = parent.paths_in_use()?;
-        let replacements = Replacements::of(parent.dataset().store().as_ref(), parent.entry())?;
+        let replacements = Replacements::from_entry(parent.dataset().store().as_ref(), parent.entry())?;
         let gone = |restored: &&Restored| {
             let path = restored.shard.path.as_str();
             !used.contains(path) || replacements.has_shard(path)
@@ -140,7 +140,7 @@ pub(in crate::dataset) fn runs_of(shard: &NewShard, shift: u64, version: Version
         from: version,
         until: None,
         since: shard.since.get(number).copied(),
-        scattered: shard.scattered.clone().map(|scattered| scattered.moved(shift)),
+        scattered: shard.scattered.clone().map(|scattered| scattered.shifted_by(shift)),
         beside: Arc::new(shard.meta.beside.of_runs()),
     })
 }

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     codec::{
-        hex::hex,
+        hex::to_hex,
         merkle::{self, Hash},
     },
     dataset::{
@@ -30,11 +30,11 @@ use crate::{
         index::{SegmentTree, known_leaf},
         log::{
             entry::Entry,
-            erased::tombstones,
+            erased::read_tombstones,
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
         },
-        table::column,
+        table::typed_column,
     },
     error::{Error, Result},
     id::IdHash,
@@ -42,13 +42,14 @@ use crate::{
 
 /// Returns the hash of a shard in a list.
 fn shard_leaf(path: &str, records: u64, checksum: &[u8]) -> Hash {
-    merkle::leaf(format!("shard {path} {records} {}\n", hex(checksum)).as_bytes())
+    merkle::hash_leaf(format!("shard {path} {records} {}\n", to_hex(checksum)).as_bytes())
 }
 
 /// Returns the hashes of the rows of a list of shards.
 pub(in crate::dataset) fn shard_leaves(rows: &RecordBatch) -> Result<Vec<Hash>> {
-    let (paths, checksums): (&StringArray, &BinaryArray) = (column(rows, "path")?, column(rows, "checksum")?);
-    let records: &UInt64Array = column(rows, "records")?;
+    let (paths, checksums): (&StringArray, &BinaryArray) =
+        (typed_column(rows, "path")?, typed_column(rows, "checksum")?);
+    let records: &UInt64Array = typed_column(rows, "records")?;
     let leaf = |row| shard_leaf(paths.value(row), records.value(row), checksums.value(row));
     Ok((0..rows.num_rows()).map(leaf).collect())
 }
@@ -57,11 +58,11 @@ pub(in crate::dataset) fn shard_leaves(rows: &RecordBatch) -> Result<Vec<Hash>> 
 pub(in crate::dataset) fn root_of_shards(shards: &[ShardMeta]) -> Hash {
     let leaves: Vec<Hash> =
         shards.iter().map(|shard| shard_leaf(&shard.path, shard.records, &shard.checksum)).collect();
-    merkle::root(&leaves)
+    merkle::merkle_root(&leaves)
 }
 
 fn list_leaf(shards: u64, root: &Hash) -> Hash {
-    merkle::leaf(format!("list {shards} {}\n", hex(root)).as_bytes())
+    merkle::hash_leaf(format!("list {shards} {}\n", to_hex(root)).as_bytes())
 }
 
 /// Returns the leaves of the lists of shards; `None` for a version whose shards an erasure has replaced since.
@@ -75,7 +76,7 @@ pub(in crate::dataset) fn of_entry(dataset: &Dataset, entry: &Entry) -> Result<H
     let (Some(lists), Some(segments)) = (known_lists(entry), segments) else {
         return Err(Error::integrity("expected roots of all lists of shards and segments, found a version without"));
     };
-    Ok(Leaves::of(dataset, entry, lists, segments.iter().map(String::as_str))?.root())
+    Ok(Leaves::from_entry(dataset, entry, lists, segments.iter().map(String::as_str))?.merkle_root())
 }
 
 /// Checks that the lists of shards match their hashes in the log, and that the log's root follows from them. The hashes
@@ -88,15 +89,15 @@ pub fn check_root(snapshot: &Snapshot) -> Result<()> {
     let place = |path: &str| dataset.store().location().join(path).to_string();
     for list in &entry.shards {
         let Some(known) = list.root else { continue };
-        if root_of_shards(&shards::read(dataset.cache(), &list.sealed())?) != known {
+        if root_of_shards(&shards::read(dataset.log_cache(), &list.as_sealed())?) != known {
             return Err(Error::integrity("expected a list of shards that matches the hash in the log, found another")
-                .at(place(&list.path)));
+                .at_location(place(&list.path)));
         }
     }
     match entry.root {
         Some(known) if of_entry(dataset, entry)? != known => {
             Err(Error::integrity("the root in the log entry does not follow from what it refers to")
-                .at(place(&entry.path())))
+                .at_location(place(&entry.path())))
         }
         _ => Ok(()),
     }
@@ -113,7 +114,7 @@ fn ids_line(entry: &Entry) -> String {
 /// Returns the line of the head that states the rule by which ids have sides; empty if they do not follow from ids.
 fn split_line(entry: &Entry) -> Result<String> {
     let Some((sides, _)) = entry.settings.divided_by() else { return Ok(String::new()) };
-    let rule = serde_json::to_string(sides).map_err(|e| Error::internal("encoding a rule failed").cause(e))?;
+    let rule = serde_json::to_string(sides).map_err(|e| Error::internal("encoding a rule failed").with_cause(e))?;
     Ok(format!("split {rule}\n"))
 }
 
@@ -125,14 +126,14 @@ struct Leaves {
 }
 
 impl Leaves {
-    fn of<'a>(
+    fn from_entry<'a>(
         dataset: &Dataset,
         entry: &Entry,
         lists: Vec<Hash>,
         segments: impl ExactSizeIterator<Item = &'a str>,
     ) -> Result<Self> {
         let mut stones = Sha256::new();
-        for stone in tombstones(dataset, entry)? {
+        for stone in read_tombstones(dataset, entry)? {
             stones.update(format!("{} {} {}\n", stone.first, stone.records, stone.version));
         }
         let head = format!(
@@ -141,17 +142,17 @@ impl Leaves {
             ids_line(entry),
             lists.len(),
             segments.len(),
-            hex(&stones.finalize()),
+            to_hex(&stones.finalize()),
             split_line(entry)?
         );
-        let mut hashes = vec![merkle::leaf(head.as_bytes())];
+        let mut hashes = vec![merkle::hash_leaf(head.as_bytes())];
         hashes.extend(lists);
-        hashes.extend(segments.map(|text| merkle::leaf(text.as_bytes())));
+        hashes.extend(segments.map(|text| merkle::hash_leaf(text.as_bytes())));
         Ok(Self { head, hashes })
     }
 
-    fn root(&self) -> Hash {
-        merkle::root(&self.hashes)
+    fn merkle_root(&self) -> Hash {
+        merkle::merkle_root(&self.hashes)
     }
 }
 
@@ -179,42 +180,42 @@ impl VersionTree {
         let lists = match known_lists(entry) {
             Some(lists) => lists,
             None => {
-                let shards = snapshot.shards()?;
+                let shards = snapshot.live_shards()?;
                 vec![list_leaf(shards.len() as u64, &root_of_shards(shards))]
             }
         };
-        let leaves = Leaves::of(dataset, entry, lists, segments.iter().map(|segment| segment.text.as_str()))?;
+        let leaves = Leaves::from_entry(dataset, entry, lists, segments.iter().map(|segment| segment.text.as_str()))?;
         Ok(Self { segments, leaves })
     }
 
     /// Returns the text of the first leaf.
-    pub fn head(&self) -> &str {
+    pub fn head_text(&self) -> &str {
         &self.leaves.head
     }
 
     /// Returns the root.
-    pub fn root(&self) -> Hash {
-        self.leaves.root()
+    pub fn merkle_root(&self) -> Hash {
+        self.leaves.merkle_root()
     }
 
     /// Returns the number of leaves.
-    pub fn leaves(&self) -> usize {
+    pub fn leaf_count(&self) -> usize {
         self.leaves.hashes.len()
     }
 
     /// Returns the hashes of the leaves of lists.
-    pub fn lists(&self) -> &[Hash] {
-        self.leaves.hashes.get(1..self.leaves() - self.segments.len()).unwrap_or_default()
+    pub fn list_hashes(&self) -> &[Hash] {
+        self.leaves.hashes.get(1..self.leaf_count() - self.segments.len()).unwrap_or_default()
     }
 
     /// Returns the sibling hashes on the path from the head to the root.
     pub fn head_path(&self) -> Vec<Hash> {
-        merkle::path(&self.leaves.hashes, 0)
+        merkle::audit_path(&self.leaves.hashes, 0)
     }
 
     /// Returns the leaf index of a segment, and the sibling hashes on its path.
     pub fn segment_path(&self, segment: usize) -> (usize, Vec<Hash>) {
-        let index = self.leaves() - self.segments.len() + segment;
-        (index, merkle::path(&self.leaves.hashes, index))
+        let index = self.leaf_count() - self.segments.len() + segment;
+        (index, merkle::audit_path(&self.leaves.hashes, index))
     }
 }

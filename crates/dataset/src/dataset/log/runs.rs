@@ -28,8 +28,8 @@ use arrow::{
 
 use crate::{
     dataset::{
-        log::{bounds::bounded, cache::LogCache},
-        table::{self, beside::Beside, column, sealed::Sealed},
+        log::{bounds::check_number, cache::LogCache},
+        table::{self, beside::Beside, sealed::Sealed, typed_column},
     },
     error::Result,
     id::Version,
@@ -76,19 +76,19 @@ pub struct Scattered {
 impl Scattered {
     /// Returns the same with `shift` added to the numbers of new records.
     #[must_use]
-    pub fn moved(self, shift: u64) -> Self {
+    pub fn shifted_by(self, shift: u64) -> Self {
         Self { base: self.base.map(|base| base + shift), ..self }
     }
 }
 
 impl Run {
     /// Whether a version contains the run.
-    pub fn contains(&self, version: Version) -> bool {
+    pub fn is_in_version(&self, version: Version) -> bool {
         self.from <= version && self.until.is_none_or(|until| version < until)
     }
 
     /// Returns the number after its last one.
-    pub fn end(&self) -> u64 {
+    pub fn end_record(&self) -> u64 {
         self.first.saturating_add(self.scattered.as_ref().map_or(self.records, |scattered| scattered.span))
     }
 
@@ -102,12 +102,12 @@ impl Run {
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the run table does not name it; every shard with a
     /// scattered run has one.
-    pub fn numbers(&self) -> Result<Sealed> {
-        self.beside.numbers()
+    pub fn numbers_table(&self) -> Result<Sealed> {
+        self.beside.numbers_table()
     }
 
     /// Whether `oldest` or a newer version contains the run.
-    pub(in crate::dataset) fn stays(&self, oldest: Version) -> bool {
+    pub(in crate::dataset) fn is_readable_from(&self, oldest: Version) -> bool {
         self.until.is_none_or(|until| until > oldest)
     }
 }
@@ -130,7 +130,7 @@ impl RunTable {
         let mut reach = Vec::with_capacity(runs.len());
         let mut furthest = 0;
         for run in &runs {
-            furthest = if run.scattered.is_some() { furthest } else { furthest.max(run.end()) };
+            furthest = if run.scattered.is_some() { furthest } else { furthest.max(run.end_record()) };
             reach.push(furthest);
         }
         let scattered = (0..runs.len()).filter(|i| runs[*i].scattered.is_some()).collect();
@@ -138,7 +138,7 @@ impl RunTable {
     }
 
     /// Returns every run, live or closed.
-    pub fn all(&self) -> &[Run] {
+    pub fn as_slice(&self) -> &[Run] {
         &self.runs
     }
 
@@ -152,18 +152,18 @@ impl RunTable {
             .rev()
             .take_while(|(_, reach)| **reach > record)
             .map(|(run, _)| run)
-            .filter(|run| run.scattered.is_none() && record < run.end())
+            .filter(|run| run.scattered.is_none() && record < run.end_record())
             .collect();
         let scattered = self.scattered.iter().map(|i| &self.runs[*i]);
-        found.extend(scattered.filter(|run| run.first <= record && record < run.end()));
+        found.extend(scattered.filter(|run| run.first <= record && record < run.end_record()));
         found.sort_by_key(|run| run.from);
         found
     }
 
     /// Returns the greatest number below `record` that any run holds or may hold.
-    pub(in crate::dataset) fn before(&self, record: u64) -> Option<u64> {
+    pub(in crate::dataset) fn last_before(&self, record: u64) -> Option<u64> {
         let end = self.runs.partition_point(|run| run.first < record);
-        let last = |run: &Run| run.end().min(record).checked_sub(1);
+        let last = |run: &Run| run.end_record().min(record).checked_sub(1);
         let plain = self.reach[..end].last().and_then(|reach| (*reach).min(record).checked_sub(1));
         let scattered = self.scattered.iter().map(|i| &self.runs[*i]).filter(|run| run.first < record);
         scattered.filter_map(last).chain(plain.filter(|_| end > 0)).max()
@@ -172,7 +172,7 @@ impl RunTable {
     /// Returns the table without runs that only versions before `oldest` contain; the remaining runs keep the first
     /// version of their records.
     #[must_use]
-    pub(in crate::dataset) fn readable(&self, oldest: Version) -> Self {
+    pub(in crate::dataset) fn without_expired(&self, oldest: Version) -> Self {
         // A compaction makes one run of each run that it replaces, so both begin with the same record. Each scattered
         // record has its own first version, stored beside its number.
         let since = |run: &Run| {
@@ -182,7 +182,7 @@ impl RunTable {
         Self::new(
             self.runs
                 .iter()
-                .filter(|run| run.stays(oldest))
+                .filter(|run| run.is_readable_from(oldest))
                 .map(|run| Run { since: since(run), ..run.clone() })
                 .collect(),
         )
@@ -197,7 +197,7 @@ impl RunTable {
     /// Returns the runs of a version by shard, each in row order.
     pub fn by_shard(&self, version: Version) -> BTreeMap<&str, Vec<&Run>> {
         let mut shards: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
-        for run in self.runs.iter().filter(|run| run.contains(version)) {
+        for run in self.runs.iter().filter(|run| run.is_in_version(version)) {
             shards.entry(&run.shard).or_default().push(run);
         }
         shards.values_mut().for_each(|runs| runs.sort_by_key(|run| run.ordinal));
@@ -206,14 +206,14 @@ impl RunTable {
 
     /// Returns the runs of a shard in a version, in row order.
     pub fn of_shard(&self, shard: &str, version: Version) -> Vec<&Run> {
-        let mut found: Vec<&Run> = self.runs.iter().filter(|r| r.shard == shard && r.contains(version)).collect();
+        let mut found: Vec<&Run> = self.runs.iter().filter(|r| r.shard == shard && r.is_in_version(version)).collect();
         found.sort_by_key(|run| run.ordinal);
         found
     }
 }
 
 /// Returns the columns of a list; nullable ones at its end are omitted if they would be empty.
-pub(in crate::dataset) fn schema() -> Schema {
+pub(in crate::dataset) fn run_schema() -> Schema {
     let field = |name: &str, nullable| Field::new(name, DataType::UInt64, nullable);
     let mut fields = vec![
         field("first", false),
@@ -239,8 +239,8 @@ const BASE: &str = "set_base";
 const BESIDE: &str = "beside";
 
 /// Encodes rows for [`table::write`].
-pub(in crate::dataset) fn batch(runs: &[Run]) -> Result<RecordBatch> {
-    let schema = schema();
+pub(in crate::dataset) fn to_batch(runs: &[Run]) -> Result<RecordBatch> {
+    let schema = run_schema();
     let numbers = |of: fn(&Run) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(runs.iter().map(of))) };
     let mut columns: Vec<ArrayRef> = vec![
         numbers(|r| r.first),
@@ -274,7 +274,7 @@ fn beside_column(runs: &[Run]) -> Result<StringArray> {
     for run in runs {
         let beside = &run.beside;
         if last.as_ref().is_none_or(|(known, _)| *known != beside) {
-            last = Some((beside, beside.encode()?));
+            last = Some((beside, beside.to_json()?));
         }
         out.append_option(last.as_ref().map(|(_, text)| text));
     }
@@ -287,7 +287,7 @@ fn read_beside(texts: &StringArray) -> Result<Vec<Arc<Beside>>> {
     let mut read = |text| match known.get(text) {
         Some(beside) => Ok(Arc::clone(beside)),
         None => {
-            let beside = Arc::new(Beside::decode(text)?);
+            let beside = Arc::new(Beside::from_json(text)?);
             known.insert(text, Arc::clone(&beside));
             Ok(beside)
         }
@@ -297,24 +297,24 @@ fn read_beside(texts: &StringArray) -> Result<Vec<Arc<Beside>>> {
 
 /// Reads a list.
 pub(in crate::dataset) fn read(cache: &LogCache, list: &Sealed) -> Result<Vec<Run>> {
-    let damaged = |e| table::damaged(e, "the table is damaged", list.place(cache.store().as_ref()));
-    decode(&cache.list(list)?).map_err(damaged)
+    let damaged = |e| table::damage_error(e, "the table is damaged", list.display_location(cache.store().as_ref()));
+    decode_batches(&cache.read_list(list)?).map_err(damaged)
 }
 
-fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
+fn decode_batches(batches: &[RecordBatch]) -> Result<Vec<Run>> {
     let mut out = Vec::new();
     for batch in batches {
-        let number = |name| column::<UInt64Array>(batch, name);
+        let number = |name| typed_column::<UInt64Array>(batch, name);
         let (first, records, ordinal) = (number("first")?, number("records")?, number("ordinal")?);
         let (from, until) = (number("from_version")?, number("until_version")?);
-        let shard: &StringArray = column(batch, "shard")?;
+        let shard: &StringArray = typed_column(batch, "shard")?;
         // Lists of datasets that were never vacuumed may lack it.
         let since = batch.column_by_name("since_version").map(|_| number("since_version")).transpose()?;
         let some = |array: &UInt64Array, i: usize| array.is_valid(i).then(|| Version(array.value(i)));
         // Only lists of sorted datasets have these columns.
         let scattered = match batch.column_by_name("set") {
             None => None,
-            Some(_) => Some((number("span")?, column::<StringArray>(batch, "set")?, number("set_shard")?)),
+            Some(_) => Some((number("span")?, typed_column::<StringArray>(batch, "set")?, number("set_shard")?)),
         };
         let bases = batch.column_by_name(BASE).map(|_| number(BASE)).transpose()?;
         let scattered = |i: usize| {
@@ -324,9 +324,9 @@ fn decode(batches: &[RecordBatch]) -> Result<Vec<Run>> {
         };
         (0..batch.num_rows()).try_for_each(|i| checked_path(shard.value(i)).map(drop))?;
         for numbers in [first, records, ordinal] {
-            numbers.iter().flatten().try_for_each(|number| bounded("numbers of a run", number).map(drop))?;
+            numbers.iter().flatten().try_for_each(|number| check_number("numbers of a run", number).map(drop))?;
         }
-        let beside = read_beside(column(batch, BESIDE)?)?;
+        let beside = read_beside(typed_column(batch, BESIDE)?)?;
         out.extend(beside.into_iter().enumerate().map(|(i, beside)| Run {
             first: first.value(i),
             records: records.value(i),
@@ -357,7 +357,7 @@ mod tests {
             until: until.map(Version),
             since: None,
             scattered: None,
-            beside: Beside::nothing(),
+            beside: Beside::placeholder(),
         }
     }
 
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn the_number_before_a_hole_is_found() {
         let table = RunTable::new(vec![run(0, 10, "a", 1, None), run(20, 5, "a", 1, None)]);
-        let before = |record| table.before(record);
+        let before = |record| table.last_before(record);
         assert_eq!(
             [before(0), before(5), before(15), before(20), before(22), before(99)].map(|b| b.unwrap_or(100)),
             [100, 4, 9, 9, 21, 24]
@@ -405,8 +405,8 @@ mod tests {
         assert_eq!(shards(50), ["a", "b", "c"]);
         assert_eq!(shards(99), ["a", "c"]);
         assert_eq!(shards(100), ["d"]);
-        let batch = batch(table.all()).unwrap();
+        let batch = to_batch(table.as_slice()).unwrap();
         assert_eq!(batch.schema_ref().fields().len(), 11);
-        assert_eq!(super::batch(&table.all()[..1]).unwrap().num_columns(), 8);
+        assert_eq!(super::to_batch(&table.as_slice()[..1]).unwrap().num_columns(), 8);
     }
 }

@@ -16,12 +16,12 @@ use jiff::Timestamp;
 use crate::{
     codec::{Codec, seal::Seal},
     dataset::{
-        log::{bounds::bounded, cache::LogCache, order::ShardOrder, runs::Scattered},
+        log::{bounds::check_number, cache::LogCache, order::ShardOrder, runs::Scattered},
         table::{
             self,
             beside::{self, Beside},
-            column,
-            sealed::{Sealed, get},
+            sealed::{Sealed, get_sealed},
+            typed_column,
         },
     },
     error::{Error, Result},
@@ -67,7 +67,7 @@ pub struct ShardMeta {
 
 impl ShardMeta {
     /// Returns the placeholder for lists where there is no shard.
-    pub fn nothing() -> Self {
+    pub fn placeholder() -> Self {
         Self {
             path: String::new(),
             records: 0,
@@ -83,13 +83,13 @@ impl ShardMeta {
             version: Version(0),
             committed_at: Timestamp::UNIX_EPOCH,
             order: None,
-            beside: Beside::nothing(),
+            beside: Beside::placeholder(),
         }
     }
 
     /// Returns the shard as a sealed object.
     pub fn as_sealed(&self) -> Sealed {
-        Sealed::new(self.path.as_str(), Seal::whole(self.bytes, self.checksum))
+        Sealed::new(self.path.as_str(), Seal::from_hash(self.bytes, self.checksum))
     }
 
     /// Returns its sidecar.
@@ -101,8 +101,8 @@ impl ShardMeta {
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it does not have that index.
-    pub fn parts(&self) -> Result<Sealed> {
-        self.beside.parts()
+    pub fn parts_table(&self) -> Result<Sealed> {
+        self.beside.parts_table()
     }
 
     /// Returns all sealed objects beside it: sidecar, indexes and descriptions of its folder.
@@ -116,7 +116,9 @@ impl ShardMeta {
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the list of shards does not name it.
     pub fn beside_at(&self, path: &str) -> Result<Sealed> {
         let found = self.all_beside().into_iter().find(|object| object.path == path);
-        found.ok_or_else(|| Error::integrity("expected the seal of an object beside a shard, found none").at(path))
+        found.ok_or_else(|| {
+            Error::integrity("expected the seal of an object beside a shard, found none").at_location(path)
+        })
     }
 
     /// Returns the descriptions of its folder that change the meaning of its records: types and constants.
@@ -126,7 +128,7 @@ impl ShardMeta {
 }
 
 /// Returns the columns of a list; nullable ones are omitted if they would be empty.
-pub(in crate::dataset) fn schema() -> Schema {
+pub(in crate::dataset) fn shard_schema() -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let mut fields = vec![
         field("path", DataType::Utf8),
@@ -152,7 +154,7 @@ const ORDER: &str = "order";
 const BESIDE: &str = "beside";
 
 /// Encodes rows for [`table::write`].
-pub(in crate::dataset) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
+pub(in crate::dataset) fn to_batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
     let full = full_batch(shards)?;
     let used = |(i, field): (usize, &FieldRef)| {
         (!field.is_nullable() || full.column(i).null_count() < shards.len()).then_some(i)
@@ -163,7 +165,7 @@ pub(in crate::dataset) fn batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
 
 /// Encodes rows with all columns.
 pub(in crate::dataset) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch> {
-    let schema = schema();
+    let schema = shard_schema();
     let numbers =
         |of: fn(&ShardMeta) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(shards.iter().map(of))) };
     let mut columns: Vec<ArrayRef> = vec![
@@ -184,9 +186,9 @@ pub(in crate::dataset) fn full_batch(shards: &[ShardMeta]) -> Result<RecordBatch
                 .with_timezone("UTC"),
         ),
     ];
-    let orders = shards.iter().map(|shard| shard.order.as_ref().map(ShardOrder::encode).transpose());
+    let orders = shards.iter().map(|shard| shard.order.as_ref().map(ShardOrder::to_json).transpose());
     columns.push(Arc::new(orders.collect::<Result<StringArray>>()?));
-    let beside = shards.iter().map(|shard| (!shard.path.is_empty()).then(|| shard.beside.encode()).transpose());
+    let beside = shards.iter().map(|shard| (!shard.path.is_empty()).then(|| shard.beside.to_json()).transpose());
     columns.push(Arc::new(beside.collect::<Result<StringArray>>()?));
     Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
 }
@@ -215,31 +217,31 @@ pub(in crate::dataset) fn each_list<T: Sync>(
 
 /// Reads a list.
 pub(in crate::dataset) fn read(cache: &LogCache, list: &Sealed) -> Result<Vec<ShardMeta>> {
-    let batches = cache.list(list)?;
+    let batches = cache.read_list(list)?;
     let checked = || -> Result<Vec<ShardMeta>> {
-        let shards = decode(&batches)?;
+        let shards = decode_batches(&batches)?;
         shards.iter().try_for_each(|shard| checked_path(&shard.path).map(drop))?;
         Ok(shards)
     };
-    checked().map_err(|e| table::damaged(e, "the table is damaged", list.place(cache.store().as_ref())))
+    checked().map_err(|e| table::damage_error(e, "the table is damaged", list.display_location(cache.store().as_ref())))
 }
 
 /// Decodes the rows of a list. A row without a shard has an empty path.
-pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
+pub(in crate::dataset) fn decode_batches(batches: &[RecordBatch]) -> Result<Vec<ShardMeta>> {
     let mut out = Vec::new();
     for batch in batches {
-        let paths: &StringArray = column(batch, "path")?;
-        let codecs: &StringArray = column(batch, "codec")?;
-        let checksums: &BinaryArray = column(batch, "checksum")?;
-        let crcs: &UInt32Array = column(batch, "body_crc32")?;
-        let times: &TimestampMicrosecondArray = column(batch, "committed_at")?;
-        let number = |name| column::<UInt64Array>(batch, name);
+        let paths: &StringArray = typed_column(batch, "path")?;
+        let codecs: &StringArray = typed_column(batch, "codec")?;
+        let checksums: &BinaryArray = typed_column(batch, "checksum")?;
+        let crcs: &UInt32Array = typed_column(batch, "body_crc32")?;
+        let times: &TimestampMicrosecondArray = typed_column(batch, "committed_at")?;
+        let number = |name| typed_column::<UInt64Array>(batch, name);
         let (records, bytes, raw_bytes) = (number("records")?, number("bytes")?, number("raw_bytes")?);
         let (body_offset, body_bytes) = (number("body_offset")?, number("body_bytes")?);
         let (first_record, version) = (number("first_record")?, number("version")?);
         let compacted_for = number("compacted_for")?;
         // Columns without values are omitted.
-        let optional = |name| batch.column_by_name(name).map(|_| column::<StringArray>(batch, name)).transpose();
+        let optional = |name| batch.column_by_name(name).map(|_| typed_column::<StringArray>(batch, name)).transpose();
         let (orders, beside) = (optional(ORDER)?, optional(BESIDE)?);
         for i in 0..batch.num_rows() {
             let checksum = checksums.value(i).try_into().map_err(|_| {
@@ -247,28 +249,28 @@ pub(in crate::dataset) fn decode(batches: &[RecordBatch]) -> Result<Vec<ShardMet
             })?;
             out.push(ShardMeta {
                 path: if paths.value(i).is_empty() { "" } else { checked_path(paths.value(i))? }.to_owned(),
-                records: bounded("records of a shard", records.value(i))?,
-                bytes: bounded("bytes of a shard", bytes.value(i))?,
+                records: check_number("records of a shard", records.value(i))?,
+                bytes: check_number("bytes of a shard", bytes.value(i))?,
                 codec: codecs
                     .value(i)
                     .parse()
-                    .map_err(|e: Error| Error::integrity("expected the name of a codec").cause(e))?,
-                raw_bytes: bounded("bytes of a shard", raw_bytes.value(i))?,
+                    .map_err(|e: Error| Error::integrity("expected the name of a codec").with_cause(e))?,
+                raw_bytes: check_number("bytes of a shard", raw_bytes.value(i))?,
                 checksum,
-                body_offset: bounded("the position of a body", body_offset.value(i))?,
-                body_bytes: bounded("bytes of a body", body_bytes.value(i))?,
+                body_offset: check_number("the position of a body", body_offset.value(i))?,
+                body_bytes: check_number("bytes of a body", body_bytes.value(i))?,
                 body_crc32: crcs.value(i),
                 compacted_for: compacted_for.value(i),
-                first_record: bounded("the first record of a shard", first_record.value(i))?,
+                first_record: check_number("the first record of a shard", first_record.value(i))?,
                 version: Version(version.value(i)),
                 committed_at: Timestamp::from_microsecond(times.value(i)).unwrap_or_default(),
                 order: match orders.filter(|orders| orders.is_valid(i)) {
-                    Some(orders) => Some(ShardOrder::decode(orders.value(i))?),
+                    Some(orders) => Some(ShardOrder::from_json(orders.value(i))?),
                     None => None,
                 },
                 beside: match beside.filter(|beside| beside.is_valid(i)) {
-                    Some(beside) => Arc::new(Beside::decode(beside.value(i))?),
-                    None if paths.value(i).is_empty() => Beside::nothing(),
+                    Some(beside) => Arc::new(Beside::from_json(beside.value(i))?),
+                    None if paths.value(i).is_empty() => Beside::placeholder(),
                     None => return Err(Error::integrity("expected the objects beside a shard, found none")),
                 },
             });
@@ -294,10 +296,10 @@ pub struct NewShard {
 impl NewShard {
     /// Returns the shard with `base` added to the numbers of its records.
     #[must_use]
-    pub fn moved(mut self, base: u64) -> Self {
+    pub fn shifted_by(mut self, base: u64) -> Self {
         self.meta.first_record += base;
         self.runs.iter_mut().for_each(|(first, ..)| *first += base);
-        self.scattered = self.scattered.map(|scattered| scattered.moved(base));
+        self.scattered = self.scattered.map(|scattered| scattered.shifted_by(base));
         self
     }
 }
@@ -305,12 +307,12 @@ impl NewShard {
 /// Checks the descriptions of the shards' folders: types and constants, which change the meaning of records.
 ///
 /// # Errors
-/// As [`get`].
+/// As [`get_sealed`].
 pub fn check_folders<'a>(store: &dyn Store, shards: impl Iterator<Item = &'a ShardMeta>) -> Result<()> {
     let mut seen: HashSet<String> = HashSet::new();
     for object in shards.flat_map(ShardMeta::of_folder) {
         if !seen.contains(&object.path) {
-            get(store, &object)?;
+            get_sealed(store, &object)?;
             seen.insert(object.path);
         }
     }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::{
     cache::LogCache,
-    entry::{self, Entry, Totals, effective},
+    entry::{self, Entry, Totals, corrected_time},
     erased,
     past::{self, Past},
     runs::{self, Run, RunTable},
@@ -54,7 +54,7 @@ impl Dataset {
     }
 
     /// Returns the given key of private ids, which may be wrong.
-    pub fn key(&self) -> Option<&Arc<IdKey>> {
+    pub fn id_key(&self) -> Option<&Arc<IdKey>> {
         self.key.as_ref()
     }
 
@@ -64,7 +64,7 @@ impl Dataset {
     }
 
     /// Returns the store and the cache of its log entries and lists.
-    pub(in crate::dataset) fn cache(&self) -> &LogCache {
+    pub(in crate::dataset) fn log_cache(&self) -> &LogCache {
         &self.cache
     }
 
@@ -72,9 +72,9 @@ impl Dataset {
     ///
     /// # Errors
     /// When the log cannot be read or was written by a newer format version.
-    pub fn latest(&self) -> Result<Option<Snapshot>> {
-        Ok(entry::latest(&self.cache)?.map(|entry| {
-            let newest = Newest::of(&entry);
+    pub fn newest_snapshot(&self) -> Result<Option<Snapshot>> {
+        Ok(entry::newest_entry(&self.cache)?.map(|entry| {
+            let newest = Newest::from_entry(&entry);
             self.snapshot_of(entry, newest)
         }))
     }
@@ -83,11 +83,11 @@ impl Dataset {
     ///
     /// # Errors
     /// When nothing was ever committed here, or the log cannot be read.
-    pub fn open(&self) -> Result<Snapshot> {
-        self.latest()?.ok_or_else(|| {
+    pub fn open_newest(&self) -> Result<Snapshot> {
+        self.newest_snapshot()?.ok_or_else(|| {
             Error::usage("expected a dataset, found none")
-                .at(self.store().location().to_string())
-                .hint("make one with `shardify convert SOURCE --out DATASET`, or name the right folder")
+                .at_location(self.store().location().to_string())
+                .with_hint("make one with `shardify convert SOURCE --out DATASET`, or name the right folder")
         })
     }
 
@@ -95,10 +95,10 @@ impl Dataset {
     ///
     /// # Errors
     /// When there is no such version, or it was vacuumed.
-    pub fn at(&self, version: Version) -> Result<Snapshot> {
+    pub fn open_version(&self, version: Version) -> Result<Snapshot> {
         // Only the newest entry knows which versions can still be read.
-        let latest = entry::latest(&self.cache)?;
-        let newest = latest.as_ref().map(Newest::of).unwrap_or_default();
+        let latest = entry::newest_entry(&self.cache)?;
+        let newest = latest.as_ref().map(Newest::from_entry).unwrap_or_default();
         let entry = match &latest {
             Some(latest) if latest.version == version => Some(latest.clone()),
             _ => self.find_entry(version)?,
@@ -106,9 +106,9 @@ impl Dataset {
         match entry {
             _ if version.0 > 0 && version < newest.version && !newest.can_read(version) => {
                 Err(Error::usage(format!("{version} was vacuumed: some of its shards are deleted"))
-                    .at(self.store().location().to_string())
-                    .hint(format!("the oldest version that can be read is {}", newest.readable_from))
-                    .hint(
+                    .at_location(self.store().location().to_string())
+                    .with_hint(format!("the oldest version that can be read is {}", newest.readable_from))
+                    .with_hint(
                         "`shardify manifest --history` lists the versions; `vacuum --retain` keeps them longer, \
                      `manifest --tag` for good",
                     ))
@@ -120,8 +120,8 @@ impl Dataset {
                 _ => Ok(self.snapshot_of(entry, newest)),
             },
             None => Err(Error::usage(format!("there is no version {version}"))
-                .at(self.store().location().to_string())
-                .hint("`shardify manifest --history` lists the versions")),
+                .at_location(self.store().location().to_string())
+                .with_hint("`shardify manifest --history` lists the versions")),
         }
     }
 
@@ -130,9 +130,9 @@ impl Dataset {
     /// # Errors
     /// When the log cannot be read.
     pub fn version_at(&self, instant: Timestamp) -> Result<Option<Version>> {
-        let Some(latest) = self.latest()? else { return Ok(None) };
+        let Some(latest) = self.newest_snapshot()? else { return Ok(None) };
         let (mut low, mut high) = (0, latest.version().0);
-        let past = self.past(latest.entry(), Version(1))?;
+        let past = self.past_entries(latest.entry(), Version(1))?;
         // Corrected commit times increase with versions, so a search by division finds the boundary; several entries
         // are requested at a time, because a round takes as long as one response.
         while low < high {
@@ -140,7 +140,7 @@ impl Dataset {
             let probes: Vec<u64> = (1..=PROBES).map(|i| low + i * step).filter(|probe| *probe <= high).collect();
             let times = fetch::in_parallel(&probes, &|probe: &u64| {
                 let known = past.get(&Version(*probe)).cloned();
-                let entry = known.map_or_else(|| self.entry(Version(*probe)), Ok)?;
+                let entry = known.map_or_else(|| self.read_entry(Version(*probe)), Ok)?;
                 Ok::<_, Error>(latest.committed_at(entry.version, entry.committed_at))
             });
             for (probe, time) in probes.into_iter().zip(times) {
@@ -161,23 +161,23 @@ impl Dataset {
     ///
     /// # Errors
     /// When an entry is missing or cannot be read.
-    pub fn history(&self, newest: Version) -> Result<Vec<Entry>> {
-        self.entries(Version(1), newest)
+    pub fn entries_up_to(&self, newest: Version) -> Result<Vec<Entry>> {
+        self.entries_between(Version(1), newest)
     }
 
     /// Returns the entries of the log from `oldest` to `newest`, both included, oldest first.
-    pub(in crate::dataset) fn entries(&self, oldest: Version, newest: Version) -> Result<Vec<Entry>> {
+    pub(in crate::dataset) fn entries_between(&self, oldest: Version, newest: Version) -> Result<Vec<Entry>> {
         if oldest > newest {
             return Ok(Vec::new());
         }
-        let past = self.past(&self.entry(newest)?, oldest)?;
+        let past = self.past_entries(&self.read_entry(newest)?, oldest)?;
         let versions: Vec<Version> = (oldest.0..=newest.0).map(Version).collect();
-        let read = |version: &Version| past.get(version).cloned().map_or_else(|| self.entry(*version), Ok);
+        let read = |version: &Version| past.get(version).cloned().map_or_else(|| self.read_entry(*version), Ok);
         for_each_waiting(self.store().as_ref(), SMALL, &versions, read)
     }
 
     /// Returns what the log keeps of versions from `oldest` on that have no entry any more, as a later entry says.
-    pub(in crate::dataset) fn past(&self, entry: &Entry, oldest: Version) -> Result<Past> {
+    pub(in crate::dataset) fn past_entries(&self, entry: &Entry, oldest: Version) -> Result<Past> {
         if oldest >= entry.readable_from {
             return Ok(Past::new());
         }
@@ -190,13 +190,10 @@ impl Dataset {
     ///
     /// # Errors
     /// When it is missing or damaged, or the store fails.
-    pub fn entry(&self, version: Version) -> Result<Entry> {
+    pub fn read_entry(&self, version: Version) -> Result<Entry> {
         self.find_entry(version)?.ok_or_else(|| {
-            Error::integrity(format!("the log entry of version {version} is missing")).at(self
-                .store()
-                .location()
-                .join(&entry::path(version))
-                .to_string())
+            Error::integrity(format!("the log entry of version {version} is missing"))
+                .at_location(self.store().location().join(&entry::entry_path(version)).to_string())
         })
     }
 
@@ -209,8 +206,8 @@ impl Dataset {
             return Ok(Some(entry));
         }
         // A vacuum may have deleted it since whoever asks has seen it.
-        match entry::latest(&self.cache)? {
-            Some(newest) if version.0 > 0 => Ok(self.past(&newest, version)?.remove(&version)),
+        match entry::newest_entry(&self.cache)? {
+            Some(newest) if version.0 > 0 => Ok(self.past_entries(&newest, version)?.remove(&version)),
             _ => Ok(None),
         }
     }
@@ -228,7 +225,7 @@ impl Dataset {
     /// # Errors
     /// When the log cannot be read.
     pub fn is_abandoned(&self, run: &TransactionId, since: Version) -> Result<bool> {
-        Ok(self.abandoned_by(run, since, self.open()?.version())?.is_some())
+        Ok(self.abandoned_by(run, since, self.open_newest()?.version())?.is_some())
     }
 
     /// Whether data that a run could read when it began with the snapshot `seen` has been taken away since: a vacuum
@@ -237,7 +234,7 @@ impl Dataset {
     /// # Errors
     /// When the log cannot be read.
     pub fn has_lost_data(&self, seen: Option<&Snapshot>) -> Result<bool> {
-        let Some(now) = self.latest()? else { return Ok(false) };
+        let Some(now) = self.newest_snapshot()? else { return Ok(false) };
         let (then, since) = match seen {
             Some(seen) => (seen.newest.clone(), seen.newest.version),
             None => (Newest::default(), Version(0)),
@@ -245,7 +242,7 @@ impl Dataset {
         let lost = now.newest.readable_from > then.readable_from.max(Version(1))
             || now.newest.rewrote_before > then.rewrote_before
             || then.tags.values().any(|tagged| !now.can_read(*tagged));
-        Ok(lost || self.entries(since.next(), now.version())?.iter().any(|entry| !entry.abandoned.is_empty()))
+        Ok(lost || self.entries_between(since.next(), now.version())?.iter().any(|entry| !entry.abandoned.is_empty()))
     }
 
     /// Returns the entry after `since`, up to `until`, that abandons a run.
@@ -255,7 +252,7 @@ impl Dataset {
         since: Version,
         until: Version,
     ) -> Result<Option<Entry>> {
-        Ok(self.entries(since.next(), until)?.into_iter().find(|entry| entry.abandons(run)))
+        Ok(self.entries_between(since.next(), until)?.into_iter().find(|entry| entry.abandons(run)))
     }
 
     /// Returns the run that created a version.
@@ -263,7 +260,7 @@ impl Dataset {
     /// # Errors
     /// When the entry cannot be read.
     pub fn transaction_of(&self, version: Version) -> Result<TransactionId> {
-        Ok(self.entry(version)?.transaction)
+        Ok(self.read_entry(version)?.transaction)
     }
 
     /// Ensures, once for each dataset, that its store is suitable: exactly one of several creators of an object must
@@ -280,9 +277,9 @@ impl Dataset {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn listing(&self) -> Result<(Vec<ObjectFacts>, Vec<String>)> {
+    pub fn list_objects(&self) -> Result<(Vec<ObjectFacts>, Vec<String>)> {
         let (mut objects, mut unlisted) = (Vec::new(), Vec::new());
-        self.store().walk("", &mut |listed| {
+        self.store().walk_folder("", &mut |listed| {
             match listed {
                 Listed::Object(facts) => objects.push(facts),
                 Listed::FolderLink(_) => {}
@@ -299,21 +296,21 @@ impl Dataset {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn now(&self) -> Result<Timestamp> {
-        self.store().now(&system_path("clock"))
+    pub fn store_time(&self) -> Result<Timestamp> {
+        self.store().current_time(&system_path("clock"))
     }
 
     /// Returns an object of the dataset.
-    pub fn object(&self, path: &str, bytes: u64) -> Object {
+    pub fn object_at(&self, path: &str, bytes: u64) -> Object {
         Object::new(Arc::clone(self.store()), path, bytes)
     }
 
     /// Returns an older version without what was erased from it since.
     fn through_erasures(&self, entry: Entry, latest: Entry) -> Result<Snapshot> {
-        let newest = Newest::of(&latest);
+        let newest = Newest::from_entry(&latest);
         let then = self.snapshot_of(entry, newest.clone());
         let latest = self.snapshot_of(latest, newest.clone());
-        let view = erased::view(&then, &latest)?;
+        let view = erased::mapped_view(&then, &latest)?;
         let (shards, runs) = (OnceLock::from(view.shards), OnceLock::from(view.runs));
         Ok(Snapshot { dataset: self.clone(), entry: view.entry, newest, shards, runs })
     }
@@ -335,7 +332,7 @@ pub(in crate::dataset) struct Newest {
 }
 
 impl Newest {
-    pub(in crate::dataset) fn of(entry: &Entry) -> Self {
+    pub(in crate::dataset) fn from_entry(entry: &Entry) -> Self {
         Self {
             version: entry.version,
             readable_from: entry.readable_from,
@@ -390,7 +387,7 @@ impl Snapshot {
     /// Returns the commit time of a version up to this one after the corrections known to this one; `committed_at` is
     /// the time in its own entry or in a list.
     pub fn committed_at(&self, version: Version, committed_at: Timestamp) -> Timestamp {
-        effective(&self.entry.corrections, version, committed_at)
+        corrected_time(&self.entry.corrections, version, committed_at)
     }
 
     /// Returns the paths of all shards of all readable versions, including those kept only by a tag.
@@ -398,12 +395,12 @@ impl Snapshot {
     /// # Errors
     /// When a list cannot be read.
     pub fn paths_in_use(&self) -> Result<HashSet<String>> {
-        let mut out: HashSet<String> = self.runs()?.all().iter().map(|run| run.shard.clone()).collect();
-        out.extend(self.shards()?.iter().map(|shard| shard.path.clone()));
+        let mut out: HashSet<String> = self.run_table()?.as_slice().iter().map(|run| run.shard.clone()).collect();
+        out.extend(self.live_shards()?.iter().map(|shard| shard.path.clone()));
         let alone: BTreeSet<Version> =
             self.newest.tags.values().copied().filter(|version| *version < self.newest.readable_from).collect();
         for version in alone {
-            out.extend(self.dataset.at(version)?.shards()?.iter().map(|shard| shard.path.clone()));
+            out.extend(self.dataset.open_version(version)?.live_shards()?.iter().map(|shard| shard.path.clone()));
         }
         Ok(out)
     }
@@ -431,7 +428,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// If a list cannot be read or does not match the entry.
-    pub fn shards(&self) -> Result<&[ShardMeta]> {
+    pub fn live_shards(&self) -> Result<&[ShardMeta]> {
         if let Some(shards) = self.shards.get() {
             return Ok(shards);
         }
@@ -450,7 +447,7 @@ impl Snapshot {
         };
         if found != stated {
             return Err(Error::integrity(format!("expected {stated} in version {}, found {found}", self.version()))
-                .at(self.dataset.store().location().to_string()));
+                .at_location(self.dataset.store().location().to_string()));
         }
         Ok(self.shards.get_or_init(|| shards))
     }
@@ -460,13 +457,13 @@ impl Snapshot {
     ///
     /// # Errors
     /// When a list cannot be read.
-    pub fn runs(&self) -> Result<&RunTable> {
+    pub fn run_table(&self) -> Result<&RunTable> {
         if let Some(runs) = self.runs.get() {
             return Ok(runs);
         }
         let all = RunTable::new(self.read_lists(&self.entry.runs, runs::read)?);
         let vacuumed = self.newest.readable_from > self.entry.readable_from;
-        let runs = if vacuumed { all.readable(self.newest.readable_from) } else { all };
+        let runs = if vacuumed { all.without_expired(self.newest.readable_from) } else { all };
         Ok(self.runs.get_or_init(|| runs))
     }
 
@@ -475,19 +472,15 @@ impl Snapshot {
     /// # Errors
     /// If a list cannot be read, or the runs of a shard are not as many records as it has.
     pub fn runs_by_shard(&self) -> Result<BTreeMap<&str, Vec<&Run>>> {
-        let runs = self.runs()?.by_shard(self.version());
-        for shard in self.shards()? {
+        let runs = self.run_table()?.by_shard(self.version());
+        for shard in self.live_shards()? {
             let listed = runs.get(shard.path.as_str()).into_iter().flatten();
             let found = listed.fold(0_u64, |sum, run| sum.saturating_add(run.records));
             if found != shard.records {
                 let expected = shard.records;
                 let message = format!("the log is damaged: expected numbers of {expected} records, found {found}");
-                return Err(Error::integrity(message).at(self
-                    .dataset
-                    .store()
-                    .location()
-                    .join(&shard.path)
-                    .to_string()));
+                return Err(Error::integrity(message)
+                    .at_location(self.dataset.store().location().join(&shard.path).to_string()));
             }
         }
         Ok(runs)
@@ -497,7 +490,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// When a list cannot be read.
-    pub fn lineage(&self) -> Result<RunTable> {
+    pub fn full_run_table(&self) -> Result<RunTable> {
         let mut runs = self.read_lists(&self.entry.runs, runs::read)?;
         runs.extend(self.read_lists(&self.entry.lineage, runs::read)?);
         Ok(RunTable::new(runs))
@@ -517,16 +510,12 @@ impl Snapshot {
         read: impl Fn(&LogCache, &Sealed) -> Result<Vec<T>> + Sync,
     ) -> Result<Vec<T>> {
         let parts: Vec<Vec<T>> = fetch::in_parallel(lists, &|list: &ListRef| {
-            let rows = read(&self.dataset.cache, &list.sealed())?;
+            let rows = read(&self.dataset.cache, &list.as_sealed())?;
             if rows.len() as u64 == list.rows {
                 Ok(rows)
             } else {
-                Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len())).at(self
-                    .dataset
-                    .store()
-                    .location()
-                    .join(&list.path)
-                    .to_string()))
+                Err(Error::integrity(format!("expected {} rows, found {}", list.rows, rows.len()))
+                    .at_location(self.dataset.store().location().join(&list.path).to_string()))
             }
         })
         .into_iter()

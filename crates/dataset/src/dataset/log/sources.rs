@@ -16,11 +16,12 @@ use parquet::{
 
 use crate::{
     dataset::{
-        log::bounds::bounded,
+        log::bounds::check_number,
         table::{
-            self, column,
+            self,
             fetch::{Parts, group_range, in_parallel},
             list::ListRef,
+            typed_column,
         },
     },
     error::{Error, Result},
@@ -72,13 +73,13 @@ impl SourceRow {
     }
 
     /// Returns the number of the first record of each of its runs.
-    pub fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn first_records(&self) -> impl Iterator<Item = u64> + '_ {
         std::iter::once(self.first_record).chain(self.other_firsts.iter().copied())
     }
 
     /// Returns the row with `base` added to the numbers of its records.
     #[must_use]
-    pub fn moved(mut self, base: u64) -> Self {
+    pub fn shifted_by(mut self, base: u64) -> Self {
         self.first_record += base;
         self.other_firsts.iter_mut().for_each(|first| *first += base);
         self
@@ -91,24 +92,24 @@ pub trait NewSources: Sync {
     ///
     /// # Errors
     /// Those of `visit`, and of reading the rows if they are stored.
-    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()>;
+    fn each_row(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()>;
 
     /// Returns the optional columns that some of them have a value in.
-    fn optional(&self) -> Optional {
-        Optional::default()
+    fn optional_columns(&self) -> OptionalColumns {
+        OptionalColumns::default()
     }
 }
 
 /// No sources.
 impl NewSources for () {
-    fn each(&self, _visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+    fn each_row(&self, _visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
         Ok(())
     }
 }
 
 /// A small number of sources.
 impl NewSources for Vec<SourceRow> {
-    fn each(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+    fn each_row(&self, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
         self.iter().cloned().try_for_each(visit)
     }
 }
@@ -127,7 +128,7 @@ const OTHER_FIRSTS: &str = "other_first_records";
 
 /// The optional columns of a list, which are left out where no source has a value in them.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Optional {
+pub struct OptionalColumns {
     /// Some sources hold arrays.
     pub arrays: bool,
     /// Some sources were removed.
@@ -138,9 +139,9 @@ pub struct Optional {
     pub other_firsts: bool,
 }
 
-impl Optional {
+impl OptionalColumns {
     /// Returns the optional columns among the columns of a list.
-    pub(in crate::dataset) fn of(columns: &[String]) -> Self {
+    pub(in crate::dataset) fn from_columns(columns: &[String]) -> Self {
         let has = |name: &str| columns.iter().any(|column| column == name);
         Self {
             arrays: has(ARRAYS),
@@ -152,7 +153,7 @@ impl Optional {
 }
 
 /// Returns the columns of a list; optional ones are omitted if they would be empty.
-pub(in crate::dataset) fn schema() -> Schema {
+pub(in crate::dataset) fn source_schema() -> Schema {
     let field = |name: &str, data_type: DataType| Field::new(name, data_type, false);
     let mut fields = vec![
         field("uri", DataType::Utf8),
@@ -174,7 +175,7 @@ pub(in crate::dataset) fn schema() -> Schema {
 
 /// Passes the rows that `each` visits to `give`, encoded for a list with some of the optional columns.
 pub(in crate::dataset) fn in_batches(
-    optional: Optional,
+    optional: OptionalColumns,
     each: impl FnOnce(&mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()>,
     give: &mut dyn FnMut(RecordBatch) -> Result<()>,
 ) -> Result<()> {
@@ -184,13 +185,13 @@ pub(in crate::dataset) fn in_batches(
         if pending.len() < table::BATCH_ROWS {
             return Ok(());
         }
-        give(batch(&std::mem::take(&mut pending), optional)?)
+        give(to_batch(&std::mem::take(&mut pending), optional)?)
     })?;
-    if pending.is_empty() { Ok(()) } else { give(batch(&pending, optional)?) }
+    if pending.is_empty() { Ok(()) } else { give(to_batch(&pending, optional)?) }
 }
 
 /// Encodes rows for a list with some of the optional columns.
-pub(in crate::dataset) fn batch(sources: &[SourceRow], optional: Optional) -> Result<RecordBatch> {
+pub(in crate::dataset) fn to_batch(sources: &[SourceRow], optional: OptionalColumns) -> Result<RecordBatch> {
     let numbers =
         |of: fn(&SourceRow) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(sources.iter().map(of))) };
     let mut columns: Vec<ArrayRef> = vec![
@@ -207,7 +208,7 @@ pub(in crate::dataset) fn batch(sources: &[SourceRow], optional: Optional) -> Re
         numbers(|s| s.first_record),
         numbers(|s| s.version.0),
     ];
-    let mut fields = schema().fields().to_vec();
+    let mut fields = source_schema().fields().to_vec();
     fields.retain(|field| match field.name().as_str() {
         ARRAYS => optional.arrays,
         REMOVED => optional.removed,
@@ -237,16 +238,16 @@ pub(in crate::dataset) fn read(
     list: &ListRef,
     visit: &mut dyn FnMut(SourceRow) -> Result<()>,
 ) -> Result<()> {
-    table::read_batches(store, list, &mut |batch| decode(batch, visit))
+    table::read_batches(store, list, &mut |batch| decode_batch(batch, visit))
 }
 
-fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
-    let number = |name| column::<UInt64Array>(batch, name);
+fn decode_batch(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -> Result<()> {
+    let number = |name| typed_column::<UInt64Array>(batch, name);
     let (bytes, hash, records) = (number("bytes")?, number("hash")?, number("records")?);
     let (first_record, version) = (number("first_record")?, number("version")?);
-    let (uri, name): (&StringArray, &StringArray) = (column(batch, "uri")?, column(batch, "name")?);
-    let etag: &StringArray = column(batch, "etag")?;
-    let modified: &TimestampMicrosecondArray = column(batch, "modified")?;
+    let (uri, name): (&StringArray, &StringArray) = (typed_column(batch, "uri")?, typed_column(batch, "name")?);
+    let etag: &StringArray = typed_column(batch, "etag")?;
+    let modified: &TimestampMicrosecondArray = typed_column(batch, "modified")?;
     let arrays = arrays_of(batch)?;
     let removed = batch.column_by_name(REMOVED).map(|_| number(REMOVED)).transpose()?;
     let part_hash = batch.column_by_name(PART_HASH).map(|_| number(PART_HASH)).transpose()?;
@@ -259,8 +260,8 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
             modified: Timestamp::from_microsecond(modified.value(i)).unwrap_or_default(),
             etag: etag.is_valid(i).then(|| etag.value(i).to_owned()),
             hash: hash.value(i),
-            records: bounded("records of a source", records.value(i))?,
-            first_record: bounded("the first record of a source", first_record.value(i))?,
+            records: check_number("records of a source", records.value(i))?,
+            first_record: check_number("the first record of a source", first_record.value(i))?,
             other_firsts: other_firsts.map(|lists| firsts_at(lists, i)).unwrap_or_default(),
             arrays: arrays.and_then(|arrays| arrays.is_valid(i).then(|| arrays.value(i).to_owned())),
             version: Version(version.value(i)),
@@ -272,12 +273,12 @@ fn decode(batch: &RecordBatch, visit: &mut dyn FnMut(SourceRow) -> Result<()>) -
 
 /// Returns the column for arrays, in lists that have it.
 fn arrays_of(batch: &RecordBatch) -> Result<Option<&StringArray>> {
-    batch.column_by_name(ARRAYS).map(|_| column(batch, ARRAYS)).transpose()
+    batch.column_by_name(ARRAYS).map(|_| typed_column(batch, ARRAYS)).transpose()
 }
 
 /// Returns the column for records that are not consecutive, in lists that have it.
 fn other_firsts_of(batch: &RecordBatch) -> Result<Option<&ListArray>> {
-    batch.column_by_name(OTHER_FIRSTS).map(|_| column(batch, OTHER_FIRSTS)).transpose()
+    batch.column_by_name(OTHER_FIRSTS).map(|_| typed_column(batch, OTHER_FIRSTS)).transpose()
 }
 
 fn firsts_at(lists: &ListArray, row: usize) -> Vec<u64> {
@@ -308,8 +309,9 @@ impl Catalog {
     pub(in crate::dataset) fn open(store: &Arc<dyn Store>, lists: &[ListRef]) -> Result<Self> {
         let store = Arc::clone(store);
         let open = |list: &ListRef| {
-            let parts = Parts::open(&store, &list.sealed(), TAIL, None)?;
-            let metadata = table::guarded(|| parts.metadata(false)).map_err(|e| damaged(&store, &list.path, e))?;
+            let parts = Parts::open(&store, &list.as_sealed(), TAIL, None)?;
+            let metadata = table::catch_panics(|| parts.read_metadata(false))
+                .map_err(|e| list_damage_error(&store, &list.path, e))?;
             Ok((list.path.clone(), parts, metadata))
         };
         let lists = in_parallel(lists, &open).into_iter().collect::<Result<_>>()?;
@@ -318,10 +320,10 @@ impl Catalog {
 
     /// Returns the source of each of some records, given with its name: of sources with that name, the last one that
     /// begins at or before the record.
-    pub(in crate::dataset) fn origins(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<Origin>>> {
+    pub(in crate::dataset) fn find_origins(&self, wanted: &[(u64, &str)]) -> Result<Vec<Option<Origin>>> {
         let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         wanted.iter().enumerate().for_each(|(i, (_, name))| by_name.entry(name).or_default().push(i));
-        let mut best: Vec<Option<(Place, Origin)>> = vec![None; wanted.len()];
+        let mut best: Vec<Option<(SourceRank, Origin)>> = vec![None; wanted.len()];
         for (path, parts, metadata) in &self.lists {
             let footer = metadata.metadata();
             let groups: Vec<usize> =
@@ -330,13 +332,14 @@ impl Catalog {
             for group in groups {
                 let read = || {
                     let mut parts = parts.clone();
-                    parts.fetch(&[group_range(footer, group)])?;
-                    let reader = parts.reader(metadata.clone()).with_row_groups(vec![group]);
-                    reader.build().map_err(table::failed)?.map(|batch| batch.map_err(Error::from)).collect()
+                    parts.fetch_ranges(&[group_range(footer, group)])?;
+                    let reader = parts.into_reader(metadata.clone()).with_row_groups(vec![group]);
+                    reader.build().map_err(table::parquet_error)?.map(|batch| batch.map_err(Error::from)).collect()
                 };
-                let batches: Vec<RecordBatch> = table::guarded(read).map_err(|e| damaged(&self.store, path, e))?;
+                let batches: Vec<RecordBatch> =
+                    table::catch_panics(read).map_err(|e| list_damage_error(&self.store, path, e))?;
                 for batch in batches {
-                    choose(&batch, wanted, &by_name, &mut best)?;
+                    update_best(&batch, wanted, &by_name, &mut best)?;
                 }
             }
         }
@@ -344,8 +347,8 @@ impl Catalog {
     }
 }
 
-fn damaged(store: &Arc<dyn Store>, path: &str, cause: Error) -> Error {
-    Error::integrity("the table is damaged").at(store.location().join(path).to_string()).cause(cause)
+fn list_damage_error(store: &Arc<dyn Store>, path: &str, cause: Error) -> Error {
+    Error::integrity("the table is damaged").at_location(store.location().join(path).to_string()).with_cause(cause)
 }
 
 /// Whether a row group may have a source with one of these names: true unless its statistics exclude it.
@@ -359,18 +362,19 @@ fn may_name(group: &RowGroupMetaData, names: &BTreeMap<&str, Vec<usize>>) -> boo
 
 /// Precedence of sources with one name that begin at or before a record: number of the first record, whether the source
 /// has records, and version. A source whose records were all rejected begins where the next one begins.
-type Place = (u64, bool, u64);
+type SourceRank = (u64, bool, u64);
 
 /// Keeps the sources of a batch that match a record better than those found before.
-fn choose(
+fn update_best(
     batch: &RecordBatch,
     wanted: &[(u64, &str)],
     by_name: &BTreeMap<&str, Vec<usize>>,
-    best: &mut [Option<(Place, Origin)>],
+    best: &mut [Option<(SourceRank, Origin)>],
 ) -> Result<()> {
-    let (names, uris): (&StringArray, &StringArray) = (column(batch, "name")?, column(batch, "uri")?);
-    let (firsts, records): (&UInt64Array, &UInt64Array) = (column(batch, "first_record")?, column(batch, "records")?);
-    let versions: &UInt64Array = column(batch, "version")?;
+    let (names, uris): (&StringArray, &StringArray) = (typed_column(batch, "name")?, typed_column(batch, "uri")?);
+    let (firsts, records): (&UInt64Array, &UInt64Array) =
+        (typed_column(batch, "first_record")?, typed_column(batch, "records")?);
+    let versions: &UInt64Array = typed_column(batch, "version")?;
     let arrays = arrays_of(batch)?.filter(|arrays| arrays.null_count() < arrays.len());
     let other_firsts = other_firsts_of(batch)?;
     for row in 0..batch.num_rows() {

@@ -40,15 +40,15 @@ pub(in crate::dataset) fn test_conditional_create(store: &dyn Store) -> Result<(
         endpoint: store.endpoint(),
     };
     if let Some(bytes) = store.get(&path)?
-        && closed::decode::<TestResult>(store, &path, &bytes, "the result").is_ok_and(|found| found == result)
+        && closed::decode_json::<TestResult>(store, &path, &bytes, "the result").is_ok_and(|found| found == result)
     {
         return Ok(());
     }
-    race(store)?;
-    store.put(&path, closed::encode(&result, "the result of the store test")?.into())
+    race_creation(store)?;
+    store.put(&path, closed::encode_json(&result, "the result of the store test")?.into())
 }
 
-fn race(store: &dyn Store) -> Result<()> {
+fn race_creation(store: &dyn Store) -> Result<()> {
     let key = system_path(&format!("proof/{}", TransactionId::fresh()));
     let creators = ["one", "other"];
     let outcomes: Vec<Result<PutOutcome>> = std::thread::scope(|scope| {
@@ -75,11 +75,11 @@ fn race(store: &dyn Store) -> Result<()> {
         return Ok(());
     }
     Err(Error::storage("expected exactly one of several creators of an object to win, found several")
-        .at(store.location().to_string())
-        .hint(
+        .at_location(store.location().to_string())
+        .with_hint(
             "this store ignores conditional creates (If-None-Match: *), without which concurrent commits lose records",
         )
-        .hint(
+        .with_hint(
             "put the dataset into a store that supports them: Amazon S3, Google Cloud Storage, Azure, MinIO, a local \
              folder",
         ))
@@ -93,20 +93,20 @@ mod tests {
 
     #[test]
     fn a_store_is_tried_once_for_each_place() {
-        let store: &dyn Store = &RemoteStore::memory().unwrap();
+        let store: &dyn Store = &RemoteStore::in_memory().unwrap();
         test_conditional_create(store).unwrap();
         let kept = store.get("_shardify/store.json").unwrap().unwrap();
         let fields: serde_json::Value = serde_json::from_slice(&kept).unwrap();
         assert_eq!((&fields["conditional_create"], &fields["location"]), (&"proven".into(), &"memory:///".into()));
-        assert!(store.list("_shardify/proof").unwrap().is_empty());
+        assert!(store.list_folder("_shardify/proof").unwrap().is_empty());
         test_conditional_create(store).unwrap();
         let result = |location: &str, endpoint: Option<&str>| TestResult {
             conditional_create: "proven".to_owned(),
             location: location.to_owned(),
             endpoint: endpoint.map(str::to_owned),
         };
-        let other_place = closed::encode(&result("s3:///", None), "it").unwrap();
-        let other_server = closed::encode(&result("memory:///", Some("http://mirror:9000")), "it").unwrap();
+        let other_place = closed::encode_json(&result("s3:///", None), "it").unwrap();
+        let other_server = closed::encode_json(&result("memory:///", Some("http://mirror:9000")), "it").unwrap();
         let damaged = String::from_utf8_lossy(&other_place).replace("s3:///", "memory:///").into_bytes();
         for elsewhere in [other_place, other_server, damaged] {
             store.put("_shardify/store.json", elsewhere.into()).unwrap();

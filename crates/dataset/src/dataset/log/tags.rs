@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     dataset::log::{
-        commit::{Next, after, until_created},
+        commit::{Next, entry_after, until_created},
         entry::Entry,
         operation::Operation,
         snapshot::{Dataset, Snapshot},
@@ -25,23 +25,23 @@ use crate::{
 ///
 /// # Errors
 /// If another version has the tag, or the version does not exist or can no longer be read.
-pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> {
+pub fn add_tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> {
     let arguments = [("tag", name.to_owned()), ("version", version.to_string())];
-    commit(dataset, Operation::Tag, &arguments, &mut |parent| {
+    commit_tags(dataset, Operation::Tag, &arguments, &mut |parent| {
         let place = || dataset.store().location().to_string();
         match parent.tags().get(name) {
             Some(known) if *known == version => return Ok(None),
             Some(known) => {
                 return Err(Error::usage(format!("the tag `{name}` names {known}, not {version}"))
-                    .at(place())
-                    .hint(format!("choose another name, or give it up first with --untag {name}")));
+                    .at_location(place())
+                    .with_hint(format!("choose another name, or give it up first with --untag {name}")));
             }
             None => {}
         }
         if !parent.can_read(version) {
             return Err(Error::usage(format!("{version} was vacuumed: a tag does not restore it"))
-                .at(place())
-                .hint(format!("the oldest version that can be read is {}", parent.readable_from())));
+                .at_location(place())
+                .with_hint(format!("the oldest version that can be read is {}", parent.readable_from())));
         }
         let mut tags = parent.tags().clone();
         tags.insert(name.to_owned(), version);
@@ -53,31 +53,31 @@ pub fn tag(dataset: &Dataset, name: &str, version: Version) -> Result<Snapshot> 
 ///
 /// # Errors
 /// If there is no such tag.
-pub fn untag(dataset: &Dataset, name: &str) -> Result<(Snapshot, Version)> {
+pub fn remove_tag(dataset: &Dataset, name: &str) -> Result<(Snapshot, Version)> {
     let mut named = Version(0);
     let arguments = [("tag", name.to_owned())];
-    let snapshot = commit(dataset, Operation::Untag, &arguments, &mut |parent| {
+    let snapshot = commit_tags(dataset, Operation::Untag, &arguments, &mut |parent| {
         let mut tags = parent.tags().clone();
-        named = tags.remove(name).ok_or_else(|| unknown(dataset, parent.tags(), name))?;
+        named = tags.remove(name).ok_or_else(|| unknown_tag_error(dataset, parent.tags(), name))?;
         Ok(Some(tags))
     })?;
     Ok((snapshot, named))
 }
 
 /// Returns the error for an unknown tag.
-pub(in crate::dataset) fn unknown(dataset: &Dataset, tags: &BTreeMap<String, Version>, name: &str) -> Error {
+pub(in crate::dataset) fn unknown_tag_error(dataset: &Dataset, tags: &BTreeMap<String, Version>, name: &str) -> Error {
     let names: Vec<&str> = tags.keys().map(String::as_str).collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Error::usage(format!("no version has the tag `{name}`"))
-        .at(dataset.store().location().to_string())
-        .hint(format!("tags: {known}"))
+        .at_location(dataset.store().location().to_string())
+        .with_hint(format!("tags: {known}"))
 }
 
 /// Tags with their versions.
 type Tags = BTreeMap<String, Version>;
 
 /// Commits changed tags on the newest version; `None` if there is nothing to change.
-fn commit(
+fn commit_tags(
     dataset: &Dataset,
     operation: Operation,
     arguments: &[(&str, String)],
@@ -87,10 +87,10 @@ fn commit(
     let transaction = TransactionId::fresh();
     let arguments: BTreeMap<String, String> =
         arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    let newest = dataset.open()?.version();
+    let newest = dataset.open_newest()?.version();
     until_created(dataset, (&transaction, newest), "committed", |_| {
-        let parent = dataset.open()?;
+        let parent = dataset.open_newest()?;
         let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
-        Ok(Next::Entry(Box::new(Entry { tags, ..after(&parent, &transaction, operation, arguments.clone())? })))
+        Ok(Next::Entry(Box::new(Entry { tags, ..entry_after(&parent, &transaction, operation, arguments.clone())? })))
     })
 }

@@ -89,7 +89,7 @@ impl Transaction<'static> {
     }
 
     /// Replaces shards by others that hold the same records.
-    pub fn compaction(
+    pub fn for_compaction(
         parent: &Snapshot,
         arguments: BTreeMap<String, String>,
         counts: Counts,
@@ -120,8 +120,10 @@ impl Transaction<'_> {
         }
         match (&parent.types, &settings.types) {
             (Some(theirs), Some(mine)) if self.operation == Operation::Convert => {
-                let types = bound::after(theirs, mine);
-                let older = bound::retyped(theirs, &types).chain(bound::retyped(mine, &types)).map(str::to_owned);
+                let types = bound::types_after_run(theirs, mine);
+                let older = bound::retyped_columns(theirs, &types)
+                    .chain(bound::retyped_columns(mine, &types))
+                    .map(str::to_owned);
                 settings.retyped.extend(older);
                 settings.types = Some(types);
             }
@@ -130,7 +132,7 @@ impl Transaction<'_> {
         }
         settings.retyped.extend(parent.retyped.iter().cloned());
         if let (Some(theirs), Some(mine)) = (&parent.label_types, &settings.label_types) {
-            settings.label_types = Some(bound::after(theirs, mine));
+            settings.label_types = Some(bound::types_after_run(theirs, mine));
         }
         let own = std::mem::replace(&mut settings.units, parent.units.clone());
         for (column, unit) in own {

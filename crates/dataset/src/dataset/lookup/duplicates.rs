@@ -22,7 +22,7 @@ use crate::{
         },
         index,
         log::{
-            duplicates::{DuplicateRow, First, each_duplicate},
+            duplicates::{DuplicateRow, FirstOccurrence, each_duplicate},
             private::{pseudonymizer_of, stored_hash},
             snapshot::Snapshot,
         },
@@ -62,9 +62,9 @@ pub fn find_duplicates(snapshot: &Snapshot, ids: &[String], at: Version) -> Resu
     })?;
     if let Some(path) = damaged.first() {
         return Err(Error::integrity("the table of duplicates is damaged, so who was left out is not known")
-            .at(snapshot.dataset().store().location().join(path).to_string()));
+            .at_location(snapshot.dataset().store().location().join(path).to_string()));
     }
-    resolve(snapshot, &mut found)?;
+    resolve_duplicates(snapshot, &mut found)?;
     Ok(found)
 }
 
@@ -98,8 +98,8 @@ pub fn each_left_out(
     let mut ids: HashMap<&str, Vec<usize>> = HashMap::new();
     let mut origins: HashMap<String, Vec<usize>> = HashMap::new();
     for (number, query) in queries.iter().enumerate() {
-        ids.entry(query.text()).or_default().push(number);
-        query.origin().into_iter().for_each(|origin| origins.entry(origin).or_default().push(number));
+        ids.entry(query.hashed_text()).or_default().push(number);
+        query.stored_origin().into_iter().for_each(|origin| origins.entry(origin).or_default().push(number));
     }
     for table in tables.filter(|_| !queries.is_empty()) {
         let read = each_duplicate(snapshot.dataset().store(), &table.path, &mut |row| {
@@ -140,13 +140,13 @@ pub enum CameFrom {
 
 impl CameFrom {
     /// Returns the text.
-    pub fn name(&self) -> &str {
+    pub fn source_name(&self) -> &str {
         match self {
             Self::Source(name) | Self::Sample(name) => name,
         }
     }
 
-    fn of(row: &DuplicateRow, is_private: bool) -> Self {
+    fn from_row(row: &DuplicateRow, is_private: bool) -> Self {
         match (&row.record_id, row.row) {
             (Some(key), None) if is_private => Self::Sample(token_of(key).to_owned()),
             (Some(key), None) => Self::Sample(key.clone()),
@@ -157,15 +157,15 @@ impl CameFrom {
 
 /// What a run is about to replace.
 #[derive(Debug, Default)]
-pub struct Replaced {
+pub struct ReplacedSources {
     /// URIs of sources, as stored.
     pub uris: HashSet<String>,
     /// Keys of samples whose files are among them, as stored, without the sealed part.
     pub samples: HashSet<String>,
 }
 
-impl Replaced {
-    fn has(&self, hit: &Hit, is_private: bool) -> bool {
+impl ReplacedSources {
+    fn has_hit(&self, hit: &Hit, is_private: bool) -> bool {
         let key = if is_private { token_of(&hit.record_id) } else { &hit.record_id };
         let is_uri = hit.uri.as_ref().is_some_and(|uri| self.uris.contains(uri));
         is_uri || hit.row.is_none() && self.samples.contains(key)
@@ -178,26 +178,26 @@ impl Replaced {
 ///
 /// # Errors
 /// When a table, the list of sources, the index or a sidecar cannot be read.
-pub fn orphaned(snapshot: &Snapshot, replaced: &Replaced) -> Result<BTreeMap<(CameFrom, Version), u64>> {
+pub fn find_orphaned(snapshot: &Snapshot, replaced: &ReplacedSources) -> Result<BTreeMap<(CameFrom, Version), u64>> {
     let entry = snapshot.entry();
     let mut orphans: BTreeMap<(CameFrom, Version), u64> = BTreeMap::new();
     // As long as all records that ever came are there, none is missing.
     if entry.duplicates.is_empty() || entry.totals.records == entry.next_record && replaced.uris.is_empty() {
         return Ok(orphans);
     }
-    let (is_private, current) = (entry.settings.private.is_some(), current(snapshot)?);
+    let (is_private, current) = (entry.settings.private.is_some(), current_origins(snapshot)?);
     let mut pending: Vec<Duplicate> = Vec::new();
     let mut look = |pending: &mut Vec<Duplicate>| -> Result<()> {
-        resolve(snapshot, pending)?;
-        let has = |hit: &Hit| hit.is_live() && !replaced.has(hit, is_private);
+        resolve_duplicates(snapshot, pending)?;
+        let has = |hit: &Hit| hit.is_live() && !replaced.has_hit(hit, is_private);
         for orphan in pending.drain(..).filter(|duplicate| !duplicate.first.as_ref().is_some_and(has)) {
-            *orphans.entry((CameFrom::of(&orphan.row, is_private), orphan.version)).or_default() += 1;
+            *orphans.entry((CameFrom::from_row(&orphan.row, is_private), orphan.version)).or_default() += 1;
         }
         Ok(())
     };
     for table in &entry.duplicates {
         each_duplicate(snapshot.dataset().store(), &table.path, &mut |row| {
-            if current.contains(&(hash_of(&CameFrom::of(&row, is_private)), table.version)) {
+            if current.contains(&(hash_of(&CameFrom::from_row(&row, is_private)), table.version)) {
                 pending.push(Duplicate { id: 0, version: table.version, row, first: None });
             }
             if pending.len() < CHUNK_ROWS { Ok(()) } else { look(&mut pending) }
@@ -208,15 +208,15 @@ pub fn orphaned(snapshot: &Snapshot, replaced: &Replaced) -> Result<BTreeMap<(Ca
 }
 
 /// Returns hashes of what the records of the newest version came from, with the versions that converted it.
-fn current(snapshot: &Snapshot) -> Result<HashSet<(u64, Version)>> {
+fn current_origins(snapshot: &Snapshot) -> Result<HashSet<(u64, Version)>> {
     let pseudonymizer = pseudonymizer_of(snapshot)?;
     let rule = &snapshot.entry().settings.keys;
     let mut current = HashSet::new();
     snapshot.each_source(&mut |row| {
         let came_from = match row.is_part_of_sample() {
             true => {
-                let key = rule.key(&row.name);
-                CameFrom::Sample(IdQuery::new(pseudonymizer.as_ref(), &key).text().to_owned())
+                let key = rule.path_key(&row.name);
+                CameFrom::Sample(IdQuery::new(pseudonymizer.as_ref(), &key).hashed_text().to_owned())
             }
             false => CameFrom::Source(row.name),
         };
@@ -229,11 +229,11 @@ fn current(snapshot: &Snapshot) -> Result<HashSet<(u64, Version)>> {
 }
 
 fn hash_of(came_from: &CameFrom) -> u64 {
-    xxh3_64_with_seed(came_from.name().as_bytes(), u64::from(matches!(came_from, CameFrom::Sample(_))))
+    xxh3_64_with_seed(came_from.source_name().as_bytes(), u64::from(matches!(came_from, CameFrom::Sample(_))))
 }
 
 /// Finds the records that are repeated.
-fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
+fn resolve_duplicates(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
     let mut numbers: Vec<Vec<u64>> = vec![Vec::new(); found.len()];
     let mut origins: Vec<String> = Vec::with_capacity(found.len());
     let mut ids: Vec<(IdHash, String, usize)> = Vec::new();
@@ -244,13 +244,13 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
     for (number, duplicate) in found.iter().enumerate() {
         let mut origin = String::new();
         match &duplicate.row.first {
-            First::Record(record) => numbers[number].push(*record),
-            First::Id(stored) => {
+            FirstOccurrence::Record(record) => numbers[number].push(*record),
+            FirstOccurrence::Id(stored) => {
                 let id = known(stored);
                 ids.push((stored_hash(settings, &id), id, number));
             }
-            First::Origin(source, row) => origin = format!("{source}#{row}"),
-            First::Unknown => {}
+            FirstOccurrence::Origin(source, row) => origin = format!("{source}#{row}"),
+            FirstOccurrence::Unknown => {}
         }
         origins.push(origin);
     }
@@ -261,18 +261,20 @@ fn resolve(snapshot: &Snapshot, found: &mut [Duplicate]) -> Result<()> {
     let runs = runs_of(snapshot, found)?;
     for (duplicate, numbers) in found.iter().zip(&mut numbers) {
         // A later record may have the same name.
-        if let (false, Some(run)) = (matches!(duplicate.row.first, First::Record(_)), runs.get(&duplicate.version)) {
+        if let (false, Some(run)) =
+            (matches!(duplicate.row.first, FirstOccurrence::Record(_)), runs.get(&duplicate.version))
+        {
             numbers.retain(|number| run.contains(number));
         }
     }
     let candidates = numbers.iter().flatten().map(|record| (*record, IdKind::Record)).collect();
-    let hits = Resolver::new(snapshot).resolve(&candidates)?;
+    let hits = Resolver::new(snapshot).resolve_hits(&candidates)?;
     for (duplicate, numbers) in found.iter_mut().zip(numbers) {
         let is_first = |hit: &&Hit| match &duplicate.row.first {
-            First::Record(_) => true,
-            First::Id(stored) => known(&hit.record_id) == known(stored),
-            First::Origin(source, row) => hit.source == *source && hit.row == Some(*row),
-            First::Unknown => false,
+            FirstOccurrence::Record(_) => true,
+            FirstOccurrence::Id(stored) => known(&hit.record_id) == known(stored),
+            FirstOccurrence::Origin(source, row) => hit.source == *source && hit.row == Some(*row),
+            FirstOccurrence::Unknown => false,
         };
         let hit = numbers.iter().filter_map(|record| hits.get(&(*record, IdKind::Record))).rfind(is_first);
         duplicate.first = match hit.cloned() {
@@ -289,7 +291,7 @@ fn runs_of(snapshot: &Snapshot, found: &[Duplicate]) -> Result<HashMap<Version, 
     let next_record = |version: Version| -> Result<u64> {
         match version.0 {
             0 => Ok(0),
-            _ => Ok(snapshot.dataset().entry(version)?.next_record),
+            _ => Ok(snapshot.dataset().read_entry(version)?.next_record),
         }
     };
     let run = |version: Version| Ok((version, next_record(Version(version.0 - 1))?..next_record(version)?));
@@ -308,7 +310,7 @@ fn with_ids(
     wanted.dedup();
     let segments = snapshot.entry().segments.iter().filter(|segment| segment.kind == IdKind::Record);
     for segment in segments.filter(|_| !wanted.is_empty()) {
-        for (hash, record) in index::lookup(snapshot.dataset().store(), segment, &wanted)? {
+        for (hash, record) in index::lookup_many(snapshot.dataset().store(), segment, &wanted)? {
             let same = ids.partition_point(|(other, _, _)| *other < hash);
             ids[same..].iter().take_while(|(other, _, _)| *other == hash).for_each(|(_, _, of)| visit(*of, record));
         }

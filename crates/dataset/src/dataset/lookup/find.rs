@@ -2,7 +2,7 @@
 //!
 //! id -> hash -> record numbers (id index) -> runs (run table) -> rows (sidecars), where the text is compared, so that
 //! two ids with one hash are distinguished. A record id that is an origin, `source#row`, is not in the index: the list
-//! of sources gives the record numbers that may have it ([`origins`](super::origins)).
+//! of sources gives the record numbers that may have it ([`origin_candidates`](super::origins)).
 //!
 //! ```text
 //! listing of the log -> entry -> bucket: footer and, guessed, row group -> sidecar: footer and pages    in sequence
@@ -73,7 +73,7 @@ pub struct Hit {
 impl Hit {
     /// Whether the snapshot's version holds the record.
     pub fn is_live(&self) -> bool {
-        self.places.iter().any(|p| p.state == State::Live)
+        self.places.iter().any(|p| p.state == PlaceState::Live)
     }
 }
 
@@ -95,13 +95,13 @@ pub struct Place {
     /// First version that no longer has it here.
     pub until: Option<Version>,
     /// State of the place at the snapshot's version.
-    pub state: State,
+    pub state: PlaceState,
 }
 
 /// State of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum PlaceState {
     /// The snapshot reads the record here.
     Live,
     /// The record moved on to another shard; older versions read it here.
@@ -114,7 +114,7 @@ pub enum State {
     Erased,
 }
 
-impl State {
+impl PlaceState {
     /// Returns the state's name.
     pub fn name(self) -> &'static str {
         match self {
@@ -143,7 +143,7 @@ const CANDIDATE_BATCH: usize = 1 << 16;
 ///
 /// # Errors
 /// If the index, the run table or a sidecar cannot be read; an error never becomes an empty result.
-pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
+pub fn find_hits(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
     let mut hits = Vec::new();
     find_each(snapshot, &[id], &mut |_, hit| {
         hits.push(hit);
@@ -156,7 +156,7 @@ pub fn find(snapshot: &Snapshot, id: &str) -> Result<Vec<Hit>> {
 /// the records.
 ///
 /// # Errors
-/// Those of [`find`], and errors of `visit`.
+/// Those of [`find_hits`], and errors of `visit`.
 pub fn find_each<T: AsRef<str> + Sync>(
     snapshot: &Snapshot,
     ids: &[T],
@@ -166,23 +166,23 @@ pub fn find_each<T: AsRef<str> + Sync>(
     let queries: Vec<IdQuery<'_>> =
         ids.par_iter().map(|id| IdQuery::new(pseudonymizer.as_ref(), id.as_ref())).collect();
     let mut resolver = Resolver::new(snapshot);
-    let index = || candidates(snapshot.dataset().store(), &snapshot.entry().segments, &queries);
-    let mut candidates = resolver.beside(index)?;
-    let origins: Vec<String> = queries.iter().map(|query| query.origin().unwrap_or_default()).collect();
+    let index = || index_candidates(snapshot.dataset().store(), &snapshot.entry().segments, &queries);
+    let mut candidates = resolver.load_lists_during(index)?;
+    let origins: Vec<String> = queries.iter().map(|query| query.stored_origin().unwrap_or_default()).collect();
     candidates.extend(by_origin(snapshot, &origins)?.into_iter().map(|(id, record)| (id, record, IdKind::Record)));
     candidates.sort_unstable();
     candidates.dedup();
     for candidates in candidates.chunks(CANDIDATE_BATCH) {
-        let hits = resolver.resolve(&candidates.iter().map(|(_, record, kind)| (*record, *kind)).collect())?;
+        let hits = resolver.resolve_hits(&candidates.iter().map(|(_, record, kind)| (*record, *kind)).collect())?;
         for (number, record, kind) in candidates {
             let Some(hit) = hits.get(&(*record, *kind)) else { continue };
             let query = &queries[*number];
             let carries = match kind {
-                IdKind::Record => query.is(&hit.record_id),
-                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| query.is(stored)),
+                IdKind::Record => query.matches_stored(&hit.record_id),
+                IdKind::Subject => hit.subject_id.as_deref().is_some_and(|stored| query.matches_stored(stored)),
             };
             if carries {
-                visit(*number, shown(snapshot, hit.clone(), ids[*number].as_ref())?)?;
+                visit(*number, displayed_hit(snapshot, hit.clone(), ids[*number].as_ref())?)?;
             }
         }
     }
@@ -190,7 +190,7 @@ pub fn find_each<T: AsRef<str> + Sync>(
 }
 
 /// Prepares a hit for display: the requested id is shown as it was given.
-fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
+fn displayed_hit(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
     let (record_id, subject_id) = match hit.kind {
         IdKind::Record => (id.to_owned(), hit.subject_id.map(|stored| snapshot.shown_id(stored)).transpose()?),
         IdKind::Subject => (snapshot.shown_id(hit.record_id)?, Some(id.to_owned())),
@@ -204,14 +204,14 @@ fn shown(snapshot: &Snapshot, hit: Hit, id: &str) -> Result<Hit> {
 /// When the list of sources or a sidecar cannot be read, or the key of private ids is not known.
 pub fn has_origin(snapshot: &Snapshot, id: &str) -> Result<bool> {
     let pseudonymizer = pseudonymizer_of(snapshot)?;
-    let origin = IdQuery::new(pseudonymizer.as_ref(), id).origin().unwrap_or_default();
+    let origin = IdQuery::new(pseudonymizer.as_ref(), id).stored_origin().unwrap_or_default();
     Ok(!by_origin(snapshot, &[origin])?.is_empty())
 }
 
 /// Returns, for each id, the records that may have it as origin.
-pub(in crate::dataset) fn origins(snapshot: &Snapshot, ids: &[IdQuery<'_>]) -> Result<Vec<Vec<u64>>> {
+pub(in crate::dataset) fn origin_candidates(snapshot: &Snapshot, ids: &[IdQuery<'_>]) -> Result<Vec<Vec<u64>>> {
     let mut records = vec![Vec::new(); ids.len()];
-    let origins: Vec<String> = ids.iter().map(|query| query.origin().unwrap_or_default()).collect();
+    let origins: Vec<String> = ids.iter().map(|query| query.stored_origin().unwrap_or_default()).collect();
     by_origin(snapshot, &origins)?.into_iter().for_each(|(id, record)| records[id].push(record));
     Ok(records)
 }
@@ -223,7 +223,7 @@ type Candidate = (usize, u64, IdKind);
 const LOOKUPS: (u64, u64) = (8 << 20, 256 << 20);
 
 /// Returns what segments have for the hashes of the ids.
-pub(in crate::dataset) fn candidates(
+pub(in crate::dataset) fn index_candidates(
     store: &Arc<dyn Store>,
     segments: &[SegmentRef],
     queries: &[IdQuery<'_>],
@@ -231,7 +231,7 @@ pub(in crate::dataset) fn candidates(
     let mut wanted: Vec<(IdHash, usize)> =
         queries.iter().enumerate().map(|(number, query)| (query.hash, number)).collect();
     wanted.par_sort_unstable();
-    let mut ids: Vec<Wanted<'_>> = wanted.iter().map(|(_, number)| queries[*number].wanted()).collect();
+    let mut ids: Vec<Wanted<'_>> = wanted.iter().map(|(_, number)| queries[*number].as_wanted()).collect();
     ids.dedup();
     let mut found: Vec<(IdHash, u64, IdKind)> = Vec::new();
     if ids.len() <= MAX_SINGLE_LOOKUPS {
@@ -241,7 +241,7 @@ pub(in crate::dataset) fn candidates(
             found.extend(records?.into_iter().map(|record| (id.hash, record, segment.kind)));
         }
     } else {
-        let records = for_each_waiting(store.as_ref(), LOOKUPS, segments, |one| index::lookup(store, one, &ids))?;
+        let records = for_each_waiting(store.as_ref(), LOOKUPS, segments, |one| index::lookup_many(store, one, &ids))?;
         for (segment, records) in segments.iter().zip(records) {
             found.extend(records.into_iter().map(|(hash, record)| (hash, record, segment.kind)));
         }
@@ -258,14 +258,14 @@ pub(in crate::dataset) fn candidates(
 /// version alone, and its place in `newest`.
 ///
 /// # Errors
-/// Those of [`find`], and if the lineage of that version was not kept.
+/// Those of [`find_hits`], and if the lineage of that version was not kept.
 pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Vec<(Hit, Place)>> {
-    let mut hits = find(newest, id)?;
+    let mut hits = find_hits(newest, id)?;
     hits.retain(|hit| hit.since <= version);
     if hits.is_empty() {
         return Ok(Vec::new());
     }
-    let lineage = newest.lineage()?;
+    let lineage = newest.full_run_table()?;
     let mut found = Vec::with_capacity(hits.len());
     for mut hit in hits {
         let kept = hit.places.iter().find(|p| p.from <= version && p.until.is_none_or(|until| version < until));
@@ -284,14 +284,14 @@ pub fn find_vacuumed(newest: &Snapshot, version: Version, id: &str) -> Result<Ve
 fn vacuumed_place(newest: &Snapshot, lineage: &RunTable, record: u64, version: Version) -> Result<Place> {
     // Resolving scattered runs takes the places, and the remaining ones were already searched.
     let mut runs = lineage.of_record(record).into_iter();
-    let run = runs.find(|run| run.scattered.is_none() && run.contains(version)).ok_or_else(|| {
+    let run = runs.find(|run| run.scattered.is_none() && run.is_in_version(version)).ok_or_else(|| {
         Error::usage(format!("{version} was vacuumed, and the positions of its records were not kept"))
-            .at(newest.dataset().store().location().to_string())
-            .hint(
+            .at_location(newest.dataset().store().location().to_string())
+            .with_hint(
                 "releases that keep it do so for versions that they vacuum themselves; of sorted shards it is not kept",
             )
     })?;
-    Ok(vacuumed(run, record))
+    Ok(deleted_place(run, record))
 }
 
 /// A candidate, and the run that maps it to a row.
@@ -316,7 +316,7 @@ fn first_versions(
         None => Ok(version),
         Some((record, _, _)) => {
             Err(Error::integrity(format!("expected record {record} in row {ordinal}, found record {number}"))
-                .at(store.location().join(&run.shard).to_string()))
+                .at_location(store.location().join(&run.shard).to_string()))
         }
     };
     rows.iter().zip(numbers).map(check).collect()
@@ -338,11 +338,11 @@ impl<'a> Resolver<'a> {
     }
 
     /// Reads the lists that every answer needs while `work` is done, which does not depend on them.
-    pub(in crate::dataset) fn beside<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(in crate::dataset) fn load_lists_during<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let snapshot = self.snapshot;
         let failed = || Error::internal("reading lists of the dataset failed");
         std::thread::scope(|scope| {
-            let runs = scope.spawn(|| snapshot.runs().map(|_| ()));
+            let runs = scope.spawn(|| snapshot.run_table().map(|_| ()));
             let sources = scope.spawn(|| Catalog::open(snapshot.dataset().store(), &snapshot.entry().sources));
             let done = work();
             runs.join().map_err(|_| failed())??;
@@ -352,16 +352,16 @@ impl<'a> Resolver<'a> {
     }
 
     /// Returns a hit for each of some records, by reading the sidecar of every place.
-    pub(in crate::dataset) fn resolve(
+    pub(in crate::dataset) fn resolve_hits(
         &mut self,
         candidates: &BTreeSet<(u64, IdKind)>,
     ) -> Result<BTreeMap<(u64, IdKind), Hit>> {
-        let table = self.snapshot.runs()?;
+        let table = self.snapshot.run_table()?;
         let mut hits: BTreeMap<(u64, IdKind), Hit> = BTreeMap::new();
         for (record, kind, place, row, since) in rows_of(self.snapshot, candidates)? {
             let hit = hits.entry((record, kind)).or_insert_with(|| Hit {
                 kind,
-                record_id: row.id(),
+                record_id: row.id_or_origin(),
                 subject_id: row.subject_id,
                 record,
                 source: row.source,
@@ -377,20 +377,20 @@ impl<'a> Resolver<'a> {
         }
         for hit in hits.values_mut() {
             hit.places.sort_by_key(|place| place.from);
-            self.end(hit)?;
-            self.begin(hit)?;
+            self.set_final_state(hit)?;
+            self.add_vacuumed_places(hit)?;
         }
         let sources = match self.sources.take() {
             Some(sources) => sources,
             None => Catalog::open(self.snapshot.dataset().store(), &self.snapshot.entry().sources)?,
         };
         let wanted: Vec<(u64, &str)> = hits.values().map(|hit| (hit.record, hit.source.as_str())).collect();
-        let origins = sources.origins(&wanted)?;
+        let origins = sources.find_origins(&wanted)?;
         for (hit, origin) in hits.values_mut().zip(origins) {
             let Some(origin) = origin else { continue };
             hit.hyperslab = hit.row.zip(origin.arrays).and_then(|(row, arrays)| {
                 // A layout written by a newer release may be unreadable.
-                serde_json::from_str::<Layout>(&arrays).ok()?.hyperslab(row)
+                serde_json::from_str::<Layout>(&arrays).ok()?.row_hyperslab(row)
             });
             hit.uri = Some(origin.uri);
         }
@@ -399,19 +399,19 @@ impl<'a> Resolver<'a> {
     }
 
     /// Sets the state of the last place if the record is no longer in the dataset.
-    fn end(&mut self, hit: &mut Hit) -> Result<()> {
+    fn set_final_state(&mut self, hit: &mut Hit) -> Result<()> {
         let Some(last) = hit.places.last_mut() else { return Ok(()) };
-        let Some(until) = last.until.filter(|_| last.state == State::Compacted) else { return Ok(()) };
+        let Some(until) = last.until.filter(|_| last.state == PlaceState::Compacted) else { return Ok(()) };
         if let std::collections::btree_map::Entry::Vacant(unknown) = self.operations.entry(until) {
-            unknown.insert(self.snapshot.dataset().entry(until)?.operation);
+            unknown.insert(self.snapshot.dataset().read_entry(until)?.operation);
         }
         let erased = self.operations.get(&until) == Some(&Operation::Erase);
-        last.state = if erased { State::Erased } else { State::Removed };
+        last.state = if erased { PlaceState::Erased } else { PlaceState::Removed };
         Ok(())
     }
 
     /// Inserts the places of vacuumed versions before the others.
-    fn begin(&mut self, hit: &mut Hit) -> Result<()> {
+    fn add_vacuumed_places(&mut self, hit: &mut Hit) -> Result<()> {
         let snapshot = self.snapshot;
         let earlier = hit.places.first().is_some_and(|first| hit.since < first.from);
         if !earlier || snapshot.entry().lineage.is_empty() {
@@ -419,13 +419,13 @@ impl<'a> Resolver<'a> {
         }
         let lineage = match self.lineage.take() {
             Some(lineage) => lineage,
-            None => snapshot.lineage()?,
+            None => snapshot.full_run_table()?,
         };
         let gone = lineage.of_record(hit.record).into_iter().filter(|run| {
             // Places of scattered runs are discarded with their shards.
-            run.scattered.is_none() && !run.stays(snapshot.readable_from()) && run.from <= snapshot.version()
+            run.scattered.is_none() && !run.is_readable_from(snapshot.readable_from()) && run.from <= snapshot.version()
         });
-        let mut places: Vec<Place> = gone.map(|run| vacuumed(run, hit.record)).collect();
+        let mut places: Vec<Place> = gone.map(|run| deleted_place(run, hit.record)).collect();
         places.append(&mut hit.places);
         hit.places = places;
         self.lineage = Some(lineage);
@@ -434,7 +434,7 @@ impl<'a> Resolver<'a> {
 }
 
 /// Returns the place of a record in a run whose shard is deleted.
-fn vacuumed(run: &Run, record: u64) -> Place {
+fn deleted_place(run: &Run, record: u64) -> Place {
     Place {
         shard: run.shard.clone(),
         ordinal: run.ordinal + (record - run.first),
@@ -443,7 +443,7 @@ fn vacuumed(run: &Run, record: u64) -> Place {
         frame: None,
         from: run.from,
         until: run.until,
-        state: State::Vacuumed,
+        state: PlaceState::Vacuumed,
     }
 }
 
@@ -460,7 +460,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
             wanted.entry(&run.shard).or_default().entry(*ordinal).or_default().push((*record, *kind, *run));
         }
     }
-    let (store, table, few) = (snapshot.dataset().store(), snapshot.runs()?, wanted.len() <= MAX_SINGLE_LOOKUPS);
+    let (store, table, few) = (snapshot.dataset().store(), snapshot.run_table()?, wanted.len() <= MAX_SINGLE_LOOKUPS);
     let read = |(shard, rows): &(&str, BTreeMap<u64, Vec<Asker<'_>>>)| -> Result<Vec<Found>> {
         let ordinals: Vec<u64> = rows.keys().copied().collect();
         let packed = [".gz", ".zst"].iter().any(|extension| shard.ends_with(extension));
@@ -494,7 +494,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
         for (((ordinal, askers), row), since) in rows.iter().zip(sidecar).zip(since) {
             let frame = frames.as_ref().zip(row.offset).and_then(|(frames, offset)| frames.frame_of(offset));
             found.extend(askers.iter().map(|(record, kind, run)| {
-                (*record, *kind, Place { frame, ..place(run, *ordinal, &row, version) }, row.clone(), since)
+                (*record, *kind, Place { frame, ..stored_place(run, *ordinal, &row, version) }, row.clone(), since)
             }));
         }
         Ok(found)
@@ -505,7 +505,7 @@ fn rows_of(snapshot: &Snapshot, candidates: &BTreeSet<(u64, IdKind)>) -> Result<
     Ok(read.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-fn place(run: &Run, ordinal: u64, row: &SidecarRow, version: Version) -> Place {
+fn stored_place(run: &Run, ordinal: u64, row: &SidecarRow, version: Version) -> Place {
     Place {
         shard: run.shard.clone(),
         ordinal,
@@ -514,6 +514,6 @@ fn place(run: &Run, ordinal: u64, row: &SidecarRow, version: Version) -> Place {
         frame: None,
         from: run.from,
         until: run.until.filter(|until| *until <= version),
-        state: if run.contains(version) { State::Live } else { State::Compacted },
+        state: if run.is_in_version(version) { PlaceState::Live } else { PlaceState::Compacted },
     }
 }

@@ -45,10 +45,10 @@ pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T
     let mut searches = Vec::new();
     let mut firsts: Vec<u64> = Vec::new();
     snapshot.each_source(&mut |source| {
-        firsts.extend(source.firsts());
+        firsts.extend(source.first_records());
         let Some((name, rows)) = asked.get_key_value(source.name.as_str()) else { return Ok(()) };
         for (row, id) in rows.iter().filter(|(row, _)| *row <= source.records) {
-            for first in source.firsts() {
+            for first in source.first_records() {
                 // Rejects before it make the number smaller; without rejects this guess is exact.
                 let last = first.saturating_add(row - 1);
                 searches.push(Search { id: *id, name, row: *row, low: first, high: last, guess: last });
@@ -56,11 +56,11 @@ pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T
         }
         Ok(())
     })?;
-    bound(&mut searches, firsts, snapshot.entry().next_record);
+    bound_searches(&mut searches, firsts, snapshot.entry().next_record);
     let mut found = Vec::new();
     while !searches.is_empty() {
         let rest = searches.split_off(searches.len().min(MAX_SEARCHES));
-        run(snapshot, searches, &mut found)?;
+        run_searches(snapshot, searches, &mut found)?;
         searches = rest;
     }
     Ok(found)
@@ -68,7 +68,7 @@ pub(in crate::dataset) fn by_origin<T: AsRef<str>>(snapshot: &Snapshot, ids: &[T
 
 /// Ends each search where the next source begins, and drops those of sources without a record. `firsts` are the first
 /// numbers of all sources.
-fn bound(searches: &mut Vec<Search<'_>>, mut firsts: Vec<u64>, next_record: u64) {
+fn bound_searches(searches: &mut Vec<Search<'_>>, mut firsts: Vec<u64>, next_record: u64) {
     firsts.sort_unstable();
     searches.retain_mut(|search| {
         let next = firsts.partition_point(|first| *first <= search.low);
@@ -79,7 +79,7 @@ fn bound(searches: &mut Vec<Search<'_>>, mut firsts: Vec<u64>, next_record: u64)
     });
 }
 
-fn run(snapshot: &Snapshot, mut searches: Vec<Search<'_>>, found: &mut Vec<(usize, u64)>) -> Result<()> {
+fn run_searches(snapshot: &Snapshot, mut searches: Vec<Search<'_>>, found: &mut Vec<(usize, u64)>) -> Result<()> {
     while !searches.is_empty() {
         let mut guesses: Vec<u64> = searches.iter().map(|search| search.guess).collect();
         guesses.sort_unstable();
@@ -87,7 +87,7 @@ fn run(snapshot: &Snapshot, mut searches: Vec<Search<'_>>, found: &mut Vec<(usiz
         let rows = rows_of(snapshot, &guesses)?;
         let mut failed = None;
         searches.retain_mut(|search| {
-            let (at, row) = match known(snapshot, &rows, search) {
+            let (at, row) = match reached_record(snapshot, &rows, search) {
                 Ok(known) => known,
                 Err(error) => {
                     failed = Some(error);
@@ -117,11 +117,11 @@ fn run(snapshot: &Snapshot, mut searches: Vec<Search<'_>>, found: &mut Vec<(usiz
 
 /// Returns the record that a search has reached, and its row. Erased numbers have no record; the preceding one serves
 /// as well.
-fn known(snapshot: &Snapshot, rows: &HashMap<u64, (String, u64)>, search: &Search<'_>) -> Result<(u64, u64)> {
+fn reached_record(snapshot: &Snapshot, rows: &HashMap<u64, (String, u64)>, search: &Search<'_>) -> Result<(u64, u64)> {
     let mut at = search.guess;
     let mut found = rows.get(&at).cloned();
     while found.is_none() && at > search.low {
-        at = snapshot.runs()?.before(at).unwrap_or(search.low).max(search.low);
+        at = snapshot.run_table()?.last_before(at).unwrap_or(search.low).max(search.low);
         found = rows_of(snapshot, &[at])?.remove(&at);
     }
     Ok(match found {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     dataset::{
-        index::places::lookup,
+        index::places::lookup_places,
         log::{runs::Run, snapshot::Snapshot},
     },
     error::Result,
@@ -16,7 +16,7 @@ use crate::{
 /// # Errors
 /// When the run table or places cannot be read.
 pub fn places_of<'a>(snapshot: &'a Snapshot, records: &[u64]) -> Result<BTreeMap<u64, Vec<(&'a Run, u64)>>> {
-    let table = snapshot.runs()?;
+    let table = snapshot.run_table()?;
     let runs: Vec<(u64, Vec<&Run>)> = records.iter().map(|record| (*record, table.of_record(*record))).collect();
     // Records that may be in one set are looked up together, so that each table is opened once.
     let mut asked: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
@@ -34,7 +34,7 @@ pub fn places_of<'a>(snapshot: &'a Snapshot, records: &[u64]) -> Result<BTreeMap
             let start = records.partition_point(|record| *record < table.first);
             let end = records.partition_point(|record| *record <= table.last);
             if start < end {
-                let places = lookup(snapshot.dataset().store(), table, &records[start..end])?;
+                let places = lookup_places(snapshot.dataset().store(), table, &records[start..end])?;
                 found.extend(places.into_iter().map(|(record, place)| ((set, record), place)));
             }
         }

@@ -22,7 +22,7 @@ use crate::{
         log::{runs::Run, shards::ShardMeta, snapshot::Snapshot},
         lookup::find::{Hit, Resolver},
         sidecar::numbers,
-        table::{self, column, fetch::Parts, sealed::Sealed},
+        table::{self, fetch::Parts, sealed::Sealed, typed_column},
     },
     error::{Error, Result},
     events::Cancel,
@@ -55,10 +55,10 @@ pub fn find_prefix(
 ) -> Result<u64> {
     let store = snapshot.dataset().store();
     let mut resolver = Resolver::new(snapshot);
-    resolver.beside(|| snapshot.shards().map(|_| ()))?;
-    let runs = snapshot.runs()?.by_shard(snapshot.version());
+    resolver.load_lists_during(|| snapshot.live_shards().map(|_| ()))?;
+    let runs = snapshot.run_table()?.by_shard(snapshot.version());
     let (mut total, mut left) = (0, limit);
-    for shards in snapshot.shards()?.chunks(SHARD_BATCH) {
+    for shards in snapshot.live_shards()?.chunks(SHARD_BATCH) {
         cancel.check()?;
         let scan = |shard: &ShardMeta| {
             let runs = runs.get(shard.path.as_str()).map_or(&[][..], Vec::as_slice);
@@ -71,7 +71,7 @@ pub fn find_prefix(
             left -= shown as u64;
             for records in records[..shown].chunks(RECORD_BATCH) {
                 let wanted: BTreeSet<(u64, IdKind)> = records.iter().copied().collect();
-                let mut hits = resolver.resolve(&wanted)?;
+                let mut hits = resolver.resolve_hits(&wanted)?;
                 records.iter().filter_map(|wanted| hits.remove(wanted)).try_for_each(&mut *visit)?;
             }
         }
@@ -93,15 +93,15 @@ impl ShardScan<'_> {
     /// Returns the number of matching records, and the first of them.
     fn scan(&self) -> Result<(u64, Vec<(u64, IdKind)>)> {
         let parts = Parts::open(self.store, &self.sidecar, TAIL, None)?;
-        let place = || self.sidecar.place(self.store.as_ref());
-        let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place());
+        let place = || self.sidecar.display_location(self.store.as_ref());
+        let damaged = |e: Error| table::damage_error(e, "the sidecar is damaged", place());
         let (mut count, mut rows) = (0, Vec::new());
-        table::guarded(|| self.rows(parts, &mut count, &mut rows)).map_err(damaged)?;
-        Ok((count, self.records(&rows)?))
+        table::catch_panics(|| self.find_rows(parts, &mut count, &mut rows)).map_err(damaged)?;
+        Ok((count, self.records_in_rows(&rows)?))
     }
 
-    fn rows(&self, mut parts: Parts, count: &mut u64, found: &mut Vec<(u64, IdKind)>) -> Result<()> {
-        let metadata = parts.metadata(false)?;
+    fn find_rows(&self, mut parts: Parts, count: &mut u64, found: &mut Vec<(u64, IdKind)>) -> Result<()> {
+        let metadata = parts.read_metadata(false)?;
         let footer = Arc::clone(metadata.metadata());
         let mask = ProjectionMask::columns(footer.file_metadata().schema_descr(), COLUMNS);
         let mut first = 0;
@@ -111,12 +111,12 @@ impl ShardScan<'_> {
             if !self.may_match(footer.row_group(group)) {
                 continue;
             }
-            parts.fetch(&ranges_of(&footer, group))?;
-            let reader = parts.clone().reader(metadata.clone()).with_row_groups(vec![group]);
+            parts.fetch_ranges(&ranges_of(&footer, group))?;
+            let reader = parts.clone().into_reader(metadata.clone()).with_row_groups(vec![group]);
             let mut ordinal = begin;
-            for batch in reader.with_projection(mask.clone()).build().map_err(table::failed)? {
+            for batch in reader.with_projection(mask.clone()).build().map_err(table::parquet_error)? {
                 let batch = batch?;
-                self.matches(&batch, &mut |row, kind| {
+                self.visit_matches(&batch, &mut |row, kind| {
                     *count += 1;
                     if (found.len() as u64) < self.limit {
                         found.push((ordinal + row, kind));
@@ -134,20 +134,21 @@ impl ShardScan<'_> {
         let begins = |least: &[u8], greatest: &[u8]| {
             greatest >= prefix && least.get(..prefix.len().min(least.len())).is_some_and(|begin| begin <= prefix)
         };
-        let Some(records) = Bounds::of(group, "record_id") else { return true };
-        let Some(subjects) = Bounds::of(group, "subject_id") else { return true };
-        let Some(sources) = Bounds::of(group, "source") else { return true };
+        let Some(records) = Bounds::from_row_group(group, "record_id") else { return true };
+        let Some(subjects) = Bounds::from_row_group(group, "subject_id") else { return true };
+        let Some(sources) = Bounds::from_row_group(group, "source") else { return true };
         let named = self.prefix.rsplit_once('#').map(|(name, _)| name.as_bytes());
         let origin = records.nulls
-            && (sources.any(&begins)
-                || named.is_some_and(|name| sources.any(&|least, greatest| least <= name && name <= greatest)));
-        records.any(&begins) || subjects.any(&begins) || origin
+            && (sources.range_matches(&begins)
+                || named
+                    .is_some_and(|name| sources.range_matches(&|least, greatest| least <= name && name <= greatest)));
+        records.range_matches(&begins) || subjects.range_matches(&begins) || origin
     }
 
-    fn matches(&self, batch: &RecordBatch, visit: &mut dyn FnMut(u64, IdKind)) -> Result<()> {
-        let text = |name| column::<StringArray>(batch, name);
+    fn visit_matches(&self, batch: &RecordBatch, visit: &mut dyn FnMut(u64, IdKind)) -> Result<()> {
+        let text = |name| typed_column::<StringArray>(batch, name);
         let (records, subjects, sources) = (text("record_id")?, text("subject_id")?, text("source")?);
-        let rows: &UInt64Array = column(batch, "row")?;
+        let rows: &UInt64Array = typed_column(batch, "row")?;
         for (number, row) in (0..).zip(0..batch.num_rows()) {
             let named = if records.is_valid(row) {
                 records.value(row).starts_with(self.prefix)
@@ -174,7 +175,7 @@ impl ShardScan<'_> {
     }
 
     /// Returns the records in rows, which ascend; rows that no live run holds are omitted.
-    fn records(&self, rows: &[(u64, IdKind)]) -> Result<Vec<(u64, IdKind)>> {
+    fn records_in_rows(&self, rows: &[(u64, IdKind)]) -> Result<Vec<(u64, IdKind)>> {
         if let [run] = self.runs
             && run.scattered.is_some()
         {
@@ -202,7 +203,7 @@ struct Bounds<'a> {
 }
 
 impl<'a> Bounds<'a> {
-    fn of(group: &'a RowGroupMetaData, name: &str) -> Option<Self> {
+    fn from_row_group(group: &'a RowGroupMetaData, name: &str) -> Option<Self> {
         let chunk = group.columns().iter().find(|chunk| chunk.column_path().string() == name)?;
         let Some(Statistics::ByteArray(known)) = chunk.statistics() else { return None };
         let nulls = known.null_count_opt()?;
@@ -211,7 +212,7 @@ impl<'a> Bounds<'a> {
         (range.is_some() || all_null).then_some(Self { range, nulls: nulls > 0 })
     }
 
-    fn any(&self, meets: &dyn Fn(&[u8], &[u8]) -> bool) -> bool {
+    fn range_matches(&self, meets: &dyn Fn(&[u8], &[u8]) -> bool) -> bool {
         self.range.is_some_and(|(least, greatest)| meets(least, greatest))
     }
 }

@@ -46,12 +46,14 @@ pub fn check_outcomes(dataset: &Dataset, record: &PlanRecord, outcomes: &[Outcom
     for (task, outcome) in outcomes.iter().enumerate() {
         let account = Account { record, task, outcome };
         account
-            .check(is_merge, &mut paths)
-            .and_then(|()| if is_merge { Ok(()) } else { account.sources(dataset.store()) })
+            .check_outcome(is_merge, &mut paths)
+            .and_then(|()| if is_merge { Ok(()) } else { account.check_sources(dataset.store()) })
             .map_err(|error| {
                 error
-                    .at(dataset.store().location().join(&Outcome::path(&record.id, outcome.task)).to_string())
-                    .hint(MADE_UP_HINT)
+                    .at_location(
+                        dataset.store().location().join(&Outcome::path_for(&record.id, outcome.task)).to_string(),
+                    )
+                    .with_hint(MADE_UP_HINT)
             })?;
     }
     Ok(())
@@ -65,42 +67,42 @@ struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    fn check(&self, is_merge: bool, paths: &mut HashSet<&'a str>) -> Result<()> {
+    fn check_outcome(&self, is_merge: bool, paths: &mut HashSet<&'a str>) -> Result<()> {
         let outcome = self.outcome;
-        let folder = self.writer()?.folder();
+        let folder = self.find_writer()?.shard_folder();
         for shard in &outcome.shards {
             // A shard that stays in place has only its sidecar from the attempt, and the plan names it.
-            let is_in_place = is_adopted_sidecar(shard.sidecar());
+            let is_in_place = is_adopted_sidecar(shard.sidecar_path());
             if !is_in_place && shard.path().split('/').next() != Some(folder.as_str()) {
-                return Err(wrong(format!("shards in {folder}/"), shard.path()));
+                return Err(outcome_error(format!("shards in {folder}/"), shard.path()));
             }
-            unique(paths, shard.path())?;
+            check_unique(paths, shard.path())?;
         }
-        outcome.segments.iter().try_for_each(|segment| unique(paths, &segment.path))?;
+        outcome.segments.iter().try_for_each(|segment| check_unique(paths, &segment.path))?;
         let others = outcome.sources.iter().map(|list| list.path.as_str());
         others
             .chain(outcome.rejects.iter().map(|rejects| rejects.path.as_str()))
-            .try_for_each(|path| unique(paths, path))?;
-        self.numbers()?;
-        let runs = self.runs()?;
+            .try_for_each(|path| check_unique(paths, path))?;
+        self.check_numbers()?;
+        let runs = self.checked_runs()?;
         if !is_merge {
             every_record_once(runs)?;
         }
-        outcome.segments.iter().try_for_each(|segment| self.segment(segment))
+        outcome.segments.iter().try_for_each(|segment| self.check_task_segment(segment))
     }
 
     /// Returns the attempt that has the outcome.
-    fn writer(&self) -> Result<Writer> {
+    fn find_writer(&self) -> Result<Writer> {
         let serial = usize::try_from(self.outcome.writer).ok().filter(|serial| {
             serial.checked_rem(self.record.tasks.len()) == Some(self.task) && (*serial as u64) < TOO_MANY
         });
         match serial {
             Some(serial) => Ok(Writer { run: self.record.id.clone(), serial: Some(serial) }),
-            None => Err(wrong(format!("an attempt of task {}", self.task), &self.outcome.writer.to_string())),
+            None => Err(outcome_error(format!("an attempt of task {}", self.task), &self.outcome.writer.to_string())),
         }
     }
 
-    fn numbers(&self) -> Result<()> {
+    fn check_numbers(&self) -> Result<()> {
         let outcome = self.outcome;
         let counts = outcome.counts;
         let all = [
@@ -118,16 +120,16 @@ impl<'a> Account<'a> {
             counts.shards_removed,
             outcome.records,
         ];
-        let of_shards = outcome.shards.iter().flat_map(OutcomeShard::numbers);
+        let of_shards = outcome.shards.iter().flat_map(OutcomeShard::all_numbers);
         if let Some(number) = all.into_iter().chain(of_shards).find(|number| *number >= TOO_MANY) {
-            return Err(wrong(format!("numbers below {TOO_MANY}"), &number.to_string()));
+            return Err(outcome_error(format!("numbers below {TOO_MANY}"), &number.to_string()));
         }
         counts.reconcile()?;
-        let records: u64 = outcome.shards.iter().map(|shard| shard.records()).sum();
-        let bytes: u64 = outcome.shards.iter().map(|shard| shard.bytes()).sum();
+        let records: u64 = outcome.shards.iter().map(|shard| shard.record_count()).sum();
+        let bytes: u64 = outcome.shards.iter().map(|shard| shard.stored_bytes()).sum();
         let same = |what: &str, stated: u64, found: u64| match stated == found {
             true => Ok(()),
-            false => Err(wrong(format!("{stated} {what}, as it states"), &format!("{found} in its shards"))),
+            false => Err(outcome_error(format!("{stated} {what}, as it states"), &format!("{found} in its shards"))),
         };
         same("records", outcome.records, records)?;
         same("records", counts.records_out, records)?;
@@ -136,43 +138,43 @@ impl<'a> Account<'a> {
     }
 
     /// Returns the runs of record numbers in the shards, which cover their rows.
-    fn runs(&self) -> Result<Vec<(u64, u64)>> {
+    fn checked_runs(&self) -> Result<Vec<(u64, u64)>> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for shard in &self.outcome.shards {
             let mut ordinal = 0;
-            for (first, records, at) in shard.runs() {
+            for (first, records, at) in shard.record_runs() {
                 let is_next = *at == ordinal && *records < TOO_MANY && *first < TOO_MANY;
                 if !is_next || *records == 0 {
                     let run = format!("a run of records at row {ordinal} of {}", shard.path());
-                    return Err(wrong(run, &format!("one at row {at}")));
+                    return Err(outcome_error(run, &format!("one at row {at}")));
                 }
                 runs.push((*first, *records));
                 ordinal += records;
             }
-            if ordinal != shard.records() {
-                let expected = format!("runs of {} records in {}", shard.records(), shard.path());
-                return Err(wrong(expected, &ordinal.to_string()));
+            if ordinal != shard.record_count() {
+                let expected = format!("runs of {} records in {}", shard.record_count(), shard.path());
+                return Err(outcome_error(expected, &ordinal.to_string()));
             }
         }
         Ok(runs)
     }
 
-    fn segment(&self, segment: &SegmentRef) -> Result<()> {
+    fn check_task_segment(&self, segment: &SegmentRef) -> Result<()> {
         check_segment(segment)?;
         let outcome = self.outcome;
         if segment.pairs <= outcome.records && segment.record_base <= outcome.records && !segment.seals.is_empty() {
             return Ok(());
         }
         let found = format!("{} ids in {} sealed buckets of {}", segment.pairs, segment.seals.len(), segment.path);
-        Err(wrong(format!("a segment of at most {} sealed ids of the task", outcome.records), &found))
+        Err(outcome_error(format!("a segment of at most {} sealed ids of the task", outcome.records), &found))
     }
 
     /// Fails unless the sources are those of the task, each of them once at most.
-    fn sources(&self, store: &Arc<dyn Store>) -> Result<()> {
+    fn check_sources(&self, store: &Arc<dyn Store>) -> Result<()> {
         let Some(list) = &self.outcome.sources else { return Ok(()) };
         let planned = self.record.sources_of(store, self.task)?;
         if list.rows > planned.len() as u64 {
-            return Err(wrong(format!("at most {} sources", planned.len()), &list.rows.to_string()));
+            return Err(outcome_error(format!("at most {} sources", planned.len()), &list.rows.to_string()));
         }
         // A source that is cut into parts has a row for each of them.
         let mut left: HashSet<String> = planned.iter().map(|row| format!("{}{}", row.prefix, row.path)).collect();
@@ -180,19 +182,19 @@ impl<'a> Account<'a> {
         let mut rows = 0;
         each_source(store, list, 0, &mut |row| {
             rows += 1;
-            let ends = row.firsts().all(|first| first <= self.outcome.records) && row.records < TOO_MANY;
+            let ends = row.first_records().all(|first| first <= self.outcome.records) && row.records < TOO_MANY;
             if !left.remove(&row.name) && row.name != last {
-                return Err(wrong("sources of the plan".to_owned(), &row.name));
+                return Err(outcome_error("sources of the plan".to_owned(), &row.name));
             }
             if !ends {
-                return Err(wrong(format!("records of {} below {}", row.name, self.outcome.records), "others"));
+                return Err(outcome_error(format!("records of {} below {}", row.name, self.outcome.records), "others"));
             }
             last = row.name;
             Ok(())
         })?;
         match rows == list.rows {
             true => Ok(()),
-            false => Err(wrong(format!("{} sources", list.rows), &rows.to_string())),
+            false => Err(outcome_error(format!("{} sources", list.rows), &rows.to_string())),
         }
     }
 }
@@ -203,7 +205,7 @@ fn every_record_once(mut runs: Vec<(u64, u64)>) -> Result<()> {
     let mut next = 0;
     for (first, records) in runs {
         if first != next {
-            return Err(wrong(format!("record {next} of the task once"), &format!("record {first}")));
+            return Err(outcome_error(format!("record {next} of the task once"), &format!("record {first}")));
         }
         next += records;
     }
@@ -211,13 +213,13 @@ fn every_record_once(mut runs: Vec<(u64, u64)>) -> Result<()> {
 }
 
 /// Fails if another outcome, or the same one, has named an object before.
-fn unique<'a>(paths: &mut HashSet<&'a str>, path: &'a str) -> Result<()> {
+fn check_unique<'a>(paths: &mut HashSet<&'a str>, path: &'a str) -> Result<()> {
     match paths.insert(path) {
         true => Ok(()),
-        false => Err(wrong("each object once".to_owned(), &format!("`{path}` twice"))),
+        false => Err(outcome_error("each object once".to_owned(), &format!("`{path}` twice"))),
     }
 }
 
-fn wrong(expected: String, found: &str) -> Error {
+fn outcome_error(expected: String, found: &str) -> Error {
     Error::integrity(format!("the outcome of a task does not add up: expected {expected}, found {found}"))
 }

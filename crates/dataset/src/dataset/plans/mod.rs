@@ -30,9 +30,9 @@ mod sources;
 pub use self::{
     accounts::{MADE_UP_HINT, check_outcomes},
     outcome::{
-        Damage, Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim, each_source, stage_sources,
+        Damage, Outcome, OutcomeCounts, OutcomeShard, Recorded, TaskMismatch, claim_attempt, each_source, stage_sources,
     },
-    record::{NewPlan, PlanRecord, PlanTask, publish, publish_like},
+    record::{NewPlan, PlanRecord, PlanTask, publish_like, publish_plan},
     sources::PlannedSource,
 };
 
@@ -67,7 +67,7 @@ pub struct PlanName {
 
 impl PlanName {
     /// Returns the name of the plan of an id that has these bytes.
-    fn of(id: &TransactionId, bytes: &[u8]) -> Self {
+    fn from_content(id: &TransactionId, bytes: &[u8]) -> Self {
         Self { id: id.clone(), hash: blake3::hash(bytes).to_hex()[..32].to_owned() }
     }
 
@@ -99,9 +99,9 @@ pub struct StoredPlan {
 ///
 /// # Errors
 /// When the store fails.
-pub fn stored(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
+pub fn stored_plans(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
     let mut plans: BTreeMap<TransactionId, StoredPlan> = BTreeMap::new();
-    let listed = |folder: &str| dataset.store().list(system_path(folder).trim_end_matches('/'));
+    let listed = |folder: &str| dataset.store().list_folder(system_path(folder).trim_end_matches('/'));
     for facts in listed(FOLDERS[0])? {
         if let Some(name) = PlanName::parse(&facts.path) {
             plans.insert(name.id.clone(), StoredPlan { name, outcomes: 0, touched: facts.modified });
@@ -123,11 +123,11 @@ pub fn stored(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
 ///
 /// # Errors
 /// When the store or the log cannot be read.
-pub fn open(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
+pub fn open_plans(dataset: &Dataset) -> Result<Vec<StoredPlan>> {
     let mut plans = Vec::new();
-    for plan in stored(dataset)? {
+    for plan in stored_plans(dataset)? {
         let is_open = match PlanRecord::read(dataset, &plan.name) {
-            Ok(Some(record)) => state(dataset, &record.id, record.base)? == PlanState::Open,
+            Ok(Some(record)) => plan_state(dataset, &record.id, record.base)? == PlanState::Open,
             Ok(None) => false,
             // A plan that cannot be read may be that of another release.
             Err(_) => true,
@@ -150,10 +150,10 @@ impl StoredPlan {
 /// When the store or the log cannot be read.
 pub fn delete_void(dataset: &Dataset) -> Result<u64> {
     let mut deleted = 0;
-    for plan in stored(dataset)? {
+    for plan in stored_plans(dataset)? {
         let Ok(Some(record)) = PlanRecord::read(dataset, &plan.name) else { continue };
-        if let PlanState::Void(_) = state(dataset, &record.id, record.base)? {
-            delete(dataset, &record.id, true)?;
+        if let PlanState::Void(_) = plan_state(dataset, &record.id, record.base)? {
+            delete_plan(dataset, &record.id, true)?;
             deleted += 1;
         }
     }
@@ -175,11 +175,11 @@ pub enum PlanState {
 ///
 /// # Errors
 /// When the log cannot be read.
-pub fn state(dataset: &Dataset, plan: &TransactionId, base: Version) -> Result<PlanState> {
-    let Some(newest) = dataset.latest()? else { return Ok(PlanState::Open) };
+pub fn plan_state(dataset: &Dataset, plan: &TransactionId, base: Version) -> Result<PlanState> {
+    let Some(newest) = dataset.newest_snapshot()? else { return Ok(PlanState::Open) };
     let erasures = |entry: &crate::dataset::Entry| entry.erasures.as_ref().map_or(0, |erasures| erasures.count);
-    let then = if base.0 == 0 { 0 } else { dataset.entry(base).as_ref().map_or(0, erasures) };
-    for entry in dataset.entries(base.next(), newest.version())? {
+    let then = if base.0 == 0 { 0 } else { dataset.read_entry(base).as_ref().map_or(0, erasures) };
+    for entry in dataset.entries_between(base.next(), newest.version())? {
         if entry.transaction == *plan {
             return Ok(PlanState::Committed(entry.version));
         }
@@ -195,9 +195,9 @@ pub fn state(dataset: &Dataset, plan: &TransactionId, base: Version) -> Result<P
 ///
 /// # Errors
 /// When the store fails; `vacuum` deletes the rest.
-pub fn delete(dataset: &Dataset, plan: &TransactionId, published: bool) -> Result<()> {
+pub fn delete_plan(dataset: &Dataset, plan: &TransactionId, published: bool) -> Result<()> {
     let store = dataset.store().as_ref();
-    let intents = objects(store, "intents/", plan)?;
+    let intents = plan_objects(store, "intents/", plan)?;
     if published {
         for facts in &intents {
             // Whoever may write to the dataset can make an intent, so it is trusted only for names of the plan.
@@ -209,14 +209,14 @@ pub fn delete(dataset: &Dataset, plan: &TransactionId, published: bool) -> Resul
     }
     // The plan is deleted last, so that a process which still runs a task sees it until nothing can be used any more.
     let folders = [FOLDERS[1], FOLDERS[0]];
-    let own = folders.into_iter().map(|folder| objects(store, folder, plan)).collect::<Result<Vec<_>>>()?;
+    let own = folders.into_iter().map(|folder| plan_objects(store, folder, plan)).collect::<Result<Vec<_>>>()?;
     intents.iter().chain(own.iter().flatten()).try_for_each(|facts| store.delete(&facts.path))
 }
 
 /// Returns the objects of a plan in a system folder.
-fn objects(store: &dyn Store, folder: &str, plan: &TransactionId) -> Result<Vec<ObjectFacts>> {
+fn plan_objects(store: &dyn Store, folder: &str, plan: &TransactionId) -> Result<Vec<ObjectFacts>> {
     let folder = system_path(folder);
-    let mut listed = store.list(folder.trim_end_matches('/'))?;
+    let mut listed = store.list_folder(folder.trim_end_matches('/'))?;
     let start = format!("{folder}{plan}");
     listed.retain(|facts| facts.path.strip_prefix(&start).is_some_and(|rest| rest.starts_with(['-', '.'])));
     Ok(listed)
@@ -224,6 +224,6 @@ fn objects(store: &dyn Store, folder: &str, plan: &TransactionId) -> Result<Vec<
 
 /// Whether a path has a name that only the writers of a plan use.
 pub fn is_of(path: &str, plan: &TransactionId) -> bool {
-    let tag = Some(plan.tag());
+    let tag = Some(plan.short_tag());
     path.split('/').any(|part| run_of_folder(part) == tag || run_of_name(part) == tag)
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codec::{
         Codec,
-        hex::{from_hex, hex},
+        hex::{from_hex, to_hex},
         seal::Seal,
     },
     dataset::{
@@ -67,11 +67,11 @@ fn is_zero(number: &u64) -> bool {
 
 impl OutcomeShard {
     /// Returns the shard as a task records it.
-    pub fn of(shard: &NewShard) -> Self {
+    pub fn from_shard(shard: &NewShard) -> Self {
         let meta = &shard.meta;
         Self {
             path: meta.path.clone(),
-            seal: Seal::whole(meta.bytes, meta.checksum),
+            seal: Seal::from_hash(meta.bytes, meta.checksum),
             records: meta.records,
             codec: meta.codec,
             raw_bytes: meta.raw_bytes,
@@ -88,18 +88,18 @@ impl OutcomeShard {
     }
 
     /// Returns the shard that a task of a compaction made of a group.
-    pub fn of_group(shard: &NewShard, group: u64, md5: Option<[u8; 16]>) -> Self {
-        Self { group: Some(group), md5: md5.map(|md5| hex(&md5)), ..Self::of(shard) }
+    pub fn from_grouped_shard(shard: &NewShard, group: u64, md5: Option<[u8; 16]>) -> Self {
+        Self { group: Some(group), md5: md5.map(|md5| to_hex(&md5)), ..Self::from_shard(shard) }
     }
 
     /// Returns the shard of a compaction, its group and its MD5.
     pub fn with_group(&self) -> (NewShard, Option<u64>, Option<[u8; 16]>) {
         let md5 = self.md5.as_deref().and_then(|text| from_hex(text)?.try_into().ok());
-        (self.clone().stacked(0), self.group, md5)
+        (self.clone().into_new_shard(0), self.group, md5)
     }
 
     /// Returns the shard as a transaction adds it, with `base` added to its record numbers.
-    pub fn stacked(self, base: u64) -> NewShard {
+    pub fn into_new_shard(self, base: u64) -> NewShard {
         let meta = ShardMeta {
             path: self.path,
             records: self.records,
@@ -117,7 +117,7 @@ impl OutcomeShard {
             order: None,
             beside: Arc::new(self.beside),
         };
-        NewShard { meta, runs: self.runs, since: Vec::new(), scattered: None }.moved(base)
+        NewShard { meta, runs: self.runs, since: Vec::new(), scattered: None }.shifted_by(base)
     }
 
     /// Returns the path, relative to the dataset.
@@ -126,32 +126,32 @@ impl OutcomeShard {
     }
 
     /// Returns the size in bytes.
-    pub fn bytes(&self) -> u64 {
+    pub fn stored_bytes(&self) -> u64 {
         self.seal.bytes
     }
 
     /// Returns all numbers of the shard but those of its runs.
-    pub(super) fn numbers(&self) -> [u64; 6] {
+    pub(super) fn all_numbers(&self) -> [u64; 6] {
         [self.records, self.seal.bytes, self.raw_bytes, self.body_offset, self.body_bytes, self.first_record]
     }
 
     /// Returns the number of records.
-    pub(super) fn records(&self) -> u64 {
+    pub(super) fn record_count(&self) -> u64 {
         self.records
     }
 
     /// Returns the runs of record numbers: first number, count, and row of the first.
-    pub(super) fn runs(&self) -> &[(u64, u64, u64)] {
+    pub(super) fn record_runs(&self) -> &[(u64, u64, u64)] {
         &self.runs
     }
 
     /// Returns the path of its sidecar.
-    pub(super) fn sidecar(&self) -> &str {
+    pub(super) fn sidecar_path(&self) -> &str {
         &self.beside.at
     }
 
     /// Returns what must be equal in two attempts of one task: everything but names.
-    fn content(&self) -> (u64, Seal) {
+    fn content_key(&self) -> (u64, Seal) {
         (self.records, self.seal)
     }
 }
@@ -287,7 +287,7 @@ pub enum Recorded {
 }
 
 impl Outcome {
-    pub(super) fn path(plan: &TransactionId, task: u64) -> String {
+    pub(super) fn path_for(plan: &TransactionId, task: u64) -> String {
         system_path(&format!("outcomes/{plan}-{task}.json"))
     }
 
@@ -296,28 +296,28 @@ impl Outcome {
     /// # Errors
     /// When it is damaged; if the store fails.
     pub fn read(dataset: &Dataset, plan: &TransactionId, task: u64) -> Result<Option<Self>> {
-        let (store, path) = (dataset.store().as_ref(), Self::path(plan, task));
+        let (store, path) = (dataset.store().as_ref(), Self::path_for(plan, task));
         let Some(bytes) = store.get(&path)? else { return Ok(None) };
-        let outcome: Self = closed::decode(store, &path, &bytes, "the outcome of a task")?;
+        let outcome: Self = closed::decode_json(store, &path, &bytes, "the outcome of a task")?;
         if outcome.plan != *plan || outcome.task != task {
             return Err(Error::integrity(format!(
                 "expected the outcome of task {task}, found that of {}",
                 outcome.task
             ))
-            .at(store.location().join(&path).to_string()));
+            .at_location(store.location().join(&path).to_string()));
         }
-        outcome.check_paths().map_err(|error| error.at(store.location().join(&path).to_string()))?;
+        outcome.check_paths().map_err(|error| error.at_location(store.location().join(&path).to_string()))?;
         Ok(Some(outcome))
     }
 
     /// Fails if it names an object that no attempt of a task of this plan can have written.
     fn check_paths(&self) -> Result<()> {
-        let tag = Some(self.plan.tag());
+        let tag = Some(self.plan.short_tag());
         let is_own_shard = |path: &str| path.split('/').next().and_then(run_of_folder) == tag;
         let below_system = |path: &str| path.rsplit('/').next().and_then(run_of_name) == tag;
         // The sidecar of a shard that stays in place belongs to the attempt; its path is compared with the plan.
         let is_own = |shard: &OutcomeShard| {
-            let at = shard.sidecar();
+            let at = shard.sidecar_path();
             let own_sidecar = checked_path(at).is_ok() && super::is_of(at, &self.plan);
             own_sidecar && (is_own_shard(shard.path()) || is_adopted_sidecar(at))
         };
@@ -349,17 +349,17 @@ impl Outcome {
     /// # Errors
     /// If the store fails.
     pub fn delete(dataset: &Dataset, plan: &TransactionId, task: u64) -> Result<()> {
-        dataset.store().delete(&Self::path(plan, task))
+        dataset.store().delete(&Self::path_for(plan, task))
     }
 
     /// Returns which tasks of a plan have an outcome.
     ///
     /// # Errors
     /// If the store fails.
-    pub fn existing(dataset: &Dataset, plan: &TransactionId, tasks: usize) -> Result<Vec<bool>> {
+    pub fn list_existing(dataset: &Dataset, plan: &TransactionId, tasks: usize) -> Result<Vec<bool>> {
         let mut done = vec![false; tasks];
-        let names: BTreeMap<String, usize> = (0..tasks).map(|task| (Self::path(plan, task as u64), task)).collect();
-        for facts in dataset.store().list(system_path("outcomes").as_str())? {
+        let names: BTreeMap<String, usize> = (0..tasks).map(|task| (Self::path_for(plan, task as u64), task)).collect();
+        for facts in dataset.store().list_folder(system_path("outcomes").as_str())? {
             if let Some(task) = names.get(&facts.path) {
                 done[*task] = true;
             }
@@ -371,9 +371,9 @@ impl Outcome {
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the other attempt wrote other bytes; if the store fails.
-    pub fn record(&self, dataset: &Dataset) -> Result<Recorded> {
-        let (store, path) = (dataset.store().as_ref(), Self::path(&self.plan, self.task));
-        let put = store.put_if_absent(&path, closed::encode(self, "the outcome of a task")?.into());
+    pub fn try_record(&self, dataset: &Dataset) -> Result<Recorded> {
+        let (store, path) = (dataset.store().as_ref(), Self::path_for(&self.plan, self.task));
+        let put = store.put_if_absent(&path, closed::encode_json(self, "the outcome of a task")?.into());
         if matches!(put, Ok(PutOutcome::Created)) {
             return Ok(Recorded::Created);
         }
@@ -382,7 +382,7 @@ impl Outcome {
             return match put {
                 Err(error) => Err(error),
                 Ok(_) => Err(Error::storage("the store says that an outcome exists but does not return it")
-                    .at(store.location().join(&path).to_string())),
+                    .at_location(store.location().join(&path).to_string())),
             };
         };
         if found.writer == self.writer {
@@ -392,21 +392,21 @@ impl Outcome {
             return Ok(Recorded::Already);
         }
         Err(Error::integrity(format!("two attempts of task {} wrote different bytes", self.task))
-            .at(store.location().join(&path).to_string())
-            .hint("a source has changed since the plan was made, or two releases ran the task: plan again"))
+            .at_location(store.location().join(&path).to_string())
+            .with_hint("a source has changed since the plan was made, or two releases ran the task: plan again"))
     }
 
     /// Whether another attempt wrote the same. An attempt of a compaction leaves groups out whose shards were replaced
     /// since, so only groups that both have are compared.
     fn is_same(&self, other: &Self) -> bool {
         let groups = |outcome: &Self| -> BTreeMap<u64, (u64, Seal)> {
-            outcome.shards.iter().filter_map(|shard| Some((shard.group?, shard.content()))).collect()
+            outcome.shards.iter().filter_map(|shard| Some((shard.group?, shard.content_key()))).collect()
         };
         let (mine, theirs) = (groups(self), groups(other));
         if !mine.is_empty() || !theirs.is_empty() {
             return mine.iter().all(|(group, content)| theirs.get(group).is_none_or(|other| other == content));
         }
-        let contents = |outcome: &Self| outcome.shards.iter().map(OutcomeShard::content).collect::<Vec<_>>();
+        let contents = |outcome: &Self| outcome.shards.iter().map(OutcomeShard::content_key).collect::<Vec<_>>();
         let columns = |outcome: &Self| outcome.mismatch.as_ref().map(|mismatch| mismatch.column.clone());
         self.counts == other.counts
             && self.others == other.others
@@ -419,7 +419,7 @@ impl Outcome {
 ///
 /// # Errors
 /// When the store fails.
-pub fn claim(dataset: &Dataset, plan: &TransactionId, task: usize, tasks: usize) -> Result<Writer> {
+pub fn claim_attempt(dataset: &Dataset, plan: &TransactionId, task: usize, tasks: usize) -> Result<Writer> {
     for attempt in 0.. {
         let writer = Writer { run: plan.clone(), serial: Some(task + attempt * tasks) };
         let path = system_path(&format!("outcomes/{writer}.claim"));
@@ -449,8 +449,8 @@ pub fn stage_sources(
         if batch.is_empty() {
             break;
         }
-        let optional = sources::Optional { arrays: true, part_hashes: true, other_firsts: true, removed: false };
-        table.add(&sources::batch(&batch, optional)?)?;
+        let optional = sources::OptionalColumns { arrays: true, part_hashes: true, other_firsts: true, removed: false };
+        table.add_rows(&sources::to_batch(&batch, optional)?)?;
     }
     let Some((staged, rows)) = table.finish()? else { return Ok(None) };
     let list = ListRef { path: path.clone(), rows, root: None, seal: seal_of(&staged)? };
@@ -467,5 +467,5 @@ pub fn each_source(
     base: u64,
     visit: &mut dyn FnMut(SourceRow) -> Result<()>,
 ) -> Result<()> {
-    sources::read(store, list, &mut |row| visit(row.moved(base)))
+    sources::read(store, list, &mut |row| visit(row.shifted_by(base)))
 }

@@ -17,7 +17,7 @@ use crate::{
             closed,
             list::ListRef,
             paths::{system_path, table_path},
-            sealed::{Sealed, get as get_sealed, seal_of, stage as stage_small},
+            sealed::{Sealed, get_sealed, seal_of, stage_small},
         },
     },
     error::{Error, Result},
@@ -91,7 +91,7 @@ pub struct NewPlan<'a> {
 ///
 /// # Errors
 /// When the store fails.
-pub fn publish(
+pub fn publish_plan(
     dataset: &Dataset,
     plan: NewPlan<'_>,
     sources: impl Iterator<Item = PlannedSource>,
@@ -112,7 +112,7 @@ pub fn publish(
         signature: (plan.signature)(),
         tasks: plan.tasks,
         sources: list,
-        constants: constants.as_ref().map(Sealed::of).transpose()?,
+        constants: constants.as_ref().map(Sealed::from_staged).transpose()?,
         work: plan.work,
     };
     publish_record(dataset, &mut record, std::iter::once(table).chain(constants).collect())?;
@@ -127,11 +127,11 @@ pub fn publish_like(dataset: &Dataset, other: &PlanRecord, work: Value) -> Resul
     let id = TransactionId::fresh();
     let store = dataset.store().as_ref();
     let copy = |object: &Sealed, path: &str| stage_small(store, path, &get_sealed(store, object)?);
-    let table = copy(&other.sources.sealed(), &sources_path(&id))?;
+    let table = copy(&other.sources.as_sealed(), &sources_path(&id))?;
     let constants = other.constants.as_ref().map(|object| copy(object, &constants_path(&id))).transpose()?;
     let mut record = PlanRecord {
         sources: ListRef { path: table.path.clone(), seal: seal_of(&table)?, ..other.sources.clone() },
-        constants: constants.as_ref().map(Sealed::of).transpose()?,
+        constants: constants.as_ref().map(Sealed::from_staged).transpose()?,
         work,
         id,
         ..other.clone()
@@ -150,11 +150,11 @@ fn constants_path(plan: &TransactionId) -> String {
 
 /// Publishes the objects of a plan, then its record, so that a reader of the record finds them.
 fn publish_record(dataset: &Dataset, record: &mut PlanRecord, objects: Vec<Staged>) -> Result<()> {
-    let bytes = closed::encode(record, "a plan")?;
-    record.hash = PlanName::of(&record.id, &bytes).hash;
+    let bytes = closed::encode_json(record, "a plan")?;
+    record.hash = PlanName::from_content(&record.id, &bytes).hash;
     let mut publication = Publication::begin(dataset, &record.id, record.operation, record.base)?;
     publication.publish(objects)?;
-    let object = stage_small(dataset.store().as_ref(), &record.name().path(), &bytes)?;
+    let object = stage_small(dataset.store().as_ref(), &record.plan_name().path(), &bytes)?;
     publication.publish(vec![object])?;
     publication.hand_over();
     Ok(())
@@ -162,7 +162,7 @@ fn publish_record(dataset: &Dataset, record: &mut PlanRecord, objects: Vec<Stage
 
 /// The part of a record that tells who can read the rest.
 #[derive(Deserialize)]
-struct Head {
+struct PlanHead {
     tool: String,
 }
 
@@ -175,21 +175,23 @@ impl PlanRecord {
         let (store, path) = (dataset.store().as_ref(), name.path());
         let Some(bytes) = store.get(&path)? else { return Ok(None) };
         let place = || store.location().join(&path).to_string();
-        if PlanName::of(&name.id, &bytes) != *name {
+        if PlanName::from_content(&name.id, &bytes) != *name {
             return Err(Error::integrity("expected the plan with the hash that its name states, found another one")
-                .at(place())
-                .hint("it is damaged, or somebody changed it: plan again"));
+                .at_location(place())
+                .with_hint("it is damaged, or somebody changed it: plan again"));
         }
-        let head: Head = closed::decode(store, &path, &bytes, "the plan")?;
+        let head: PlanHead = closed::decode_json(store, &path, &bytes, "the plan")?;
         if head.tool != TOOL {
             return Err(Error::usage(format!("expected a plan of {TOOL}, found one of {}", head.tool))
-                .at(place())
-                .hint("another release may write other bytes: run all tasks with the release that made the plan")
-                .hint("or plan again with this one"));
+                .at_location(place())
+                .with_hint("another release may write other bytes: run all tasks with the release that made the plan")
+                .with_hint("or plan again with this one"));
         }
-        let record: Self = closed::decode(store, &path, &bytes, "the plan")?;
+        let record: Self = closed::decode_json(store, &path, &bytes, "the plan")?;
         if record.id != name.id {
-            return Err(Error::integrity(format!("expected the plan {}, found {}", name.id, record.id)).at(place()));
+            return Err(
+                Error::integrity(format!("expected the plan {}, found {}", name.id, record.id)).at_location(place())
+            );
         }
         Ok(Some(Self { hash: name.hash.clone(), ..record }))
     }
@@ -203,7 +205,7 @@ impl PlanRecord {
     }
 
     /// Returns its name.
-    pub fn name(&self) -> PlanName {
+    pub fn plan_name(&self) -> PlanName {
         PlanName { id: self.id.clone(), hash: self.hash.clone() }
     }
 

@@ -11,7 +11,9 @@ use arrow::{
 };
 
 use crate::{
-    dataset::table::{self, BATCH_ROWS, TableWriter, column, damaged, failed, guarded, list::ListRef},
+    dataset::table::{
+        self, BATCH_ROWS, TableWriter, catch_panics, damage_error, list::ListRef, parquet_error, typed_column,
+    },
     error::{Error, Result},
     storage::{Staged, Store},
 };
@@ -43,7 +45,7 @@ pub struct PlannedSource {
     pub part: Option<String>,
 }
 
-fn schema() -> Schema {
+fn source_schema() -> Schema {
     let text = |name: &str, null| Field::new(name, DataType::Utf8, null);
     Schema::new(vec![
         text("root", false),
@@ -76,7 +78,7 @@ impl Rows {
             let encoder = scope.spawn(move || {
                 let mut writer = TableWriter::without_statistics(store, path);
                 for rows in take {
-                    writer.add(&batch(&rows)?)?;
+                    writer.add_rows(&to_batch(&rows)?)?;
                 }
                 writer.finish()?.ok_or_else(|| Error::internal("a plan has no sources"))
             });
@@ -93,7 +95,7 @@ impl Rows {
     }
 }
 
-fn batch(rows: &[PlannedSource]) -> Result<RecordBatch> {
+fn to_batch(rows: &[PlannedSource]) -> Result<RecordBatch> {
     let text =
         |of: fn(&PlannedSource) -> &str| -> ArrayRef { Arc::new(StringArray::from_iter_values(rows.iter().map(of))) };
     let optional =
@@ -111,16 +113,17 @@ fn batch(rows: &[PlannedSource]) -> Result<RecordBatch> {
         optional(|row| row.part.as_deref()),
         Arc::new(rows.iter().map(|row| row.label).collect::<UInt32Array>()),
     ];
-    Ok(RecordBatch::try_new(Arc::new(schema()), columns)?)
+    Ok(RecordBatch::try_new(Arc::new(source_schema()), columns)?)
 }
 
 fn rows_of(batch: &RecordBatch, out: &mut Vec<PlannedSource>) -> Result<()> {
-    let text = |name: &str| column::<StringArray>(batch, name);
+    let text = |name: &str| typed_column::<StringArray>(batch, name);
     let (root, prefix, path, key) = (text("root")?, text("prefix")?, text("path")?, text("key")?);
     let (etag, reject, part) = (text("etag")?, text("reject")?, text("part")?);
-    let (is_store, bytes): (&BooleanArray, &UInt64Array) = (column(batch, "is_store")?, column(batch, "bytes")?);
-    let modified: &Int64Array = column(batch, "modified")?;
-    let label: &UInt32Array = column(batch, "label")?;
+    let (is_store, bytes): (&BooleanArray, &UInt64Array) =
+        (typed_column(batch, "is_store")?, typed_column(batch, "bytes")?);
+    let modified: &Int64Array = typed_column(batch, "modified")?;
+    let label: &UInt32Array = typed_column(batch, "label")?;
     let optional = |column: &StringArray, i: usize| column.is_valid(i).then(|| column.value(i).to_owned());
     // Neighbours share their texts.
     let mut last: (Arc<str>, Arc<str>) = ("".into(), "".into());
@@ -149,8 +152,8 @@ fn rows_of(batch: &RecordBatch, out: &mut Vec<PlannedSource>) -> Result<()> {
 /// Reads a range of rows; row groups outside of it are not read.
 pub(super) fn read_range(store: &Arc<dyn Store>, list: &ListRef, range: Range<u64>) -> Result<Vec<PlannedSource>> {
     let place = || store.location().join(&list.path).to_string();
-    let at = |e: Error| damaged(e, "the table is damaged", place());
-    let builder = table::open(store, &list.sealed())?;
+    let at = |e: Error| damage_error(e, "the table is damaged", place());
+    let builder = table::open_table(store, &list.as_sealed())?;
     let (mut first, mut groups, mut skipped) = (0, Vec::new(), None);
     for (number, group) in builder.metadata().row_groups().iter().enumerate() {
         let end = first + u64::try_from(group.num_rows()).unwrap_or_default();
@@ -162,16 +165,16 @@ pub(super) fn read_range(store: &Arc<dyn Store>, list: &ListRef, range: Range<u6
     }
     let skip = usize::try_from(range.start - skipped.unwrap_or(range.start)).unwrap_or(usize::MAX);
     let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-    let reader = guarded(|| {
+    let reader = catch_panics(|| {
         let builder = builder.with_row_groups(groups).with_offset(skip).with_limit(length);
-        builder.with_batch_size(BATCH_ROWS).build().map_err(failed)
+        builder.with_batch_size(BATCH_ROWS).build().map_err(parquet_error)
     });
     let mut rows = Vec::new();
     for batch in reader.map_err(at)? {
         rows_of(&batch.map_err(Error::from).map_err(at)?, &mut rows)?;
     }
     if rows.len() != length {
-        return Err(Error::integrity(format!("expected {length} rows, found {}", rows.len())).at(place()));
+        return Err(Error::integrity(format!("expected {length} rows, found {}", rows.len())).at_location(place()));
     }
     Ok(rows)
 }
@@ -184,7 +187,7 @@ mod tests {
 
     #[test]
     fn any_range_of_rows_comes_back() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let row = |i: u64| PlannedSource {
             root: "/data".into(),
             path: format!("{i}.csv"),
@@ -197,7 +200,7 @@ mod tests {
         let rows = 100_000;
         let (staged, count) = Rows::write(store.as_ref(), "sources.parquet", (0..rows).map(row)).unwrap();
         let list = ListRef { path: "sources.parquet".into(), rows: count, root: None, seal: staged.seal().unwrap() };
-        store.publish(vec![staged]).unwrap();
+        store.publish_staged(vec![staged]).unwrap();
         for range in [0..1, 0..rows, 32_767..32_769, 99_999..rows, 40_000..90_000] {
             let expected: Vec<PlannedSource> = range.clone().map(row).collect();
             assert_eq!(read_range(&store, &list, range).unwrap(), expected);

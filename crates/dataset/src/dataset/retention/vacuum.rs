@@ -28,7 +28,7 @@ use crate::{
         erasure::unfinished::leftovers_among,
         index::places::PlaceRef,
         log::{
-            commit::{Next, after, until_created},
+            commit::{Next, entry_after, until_created},
             entry::{self, Entry},
             erased::Replacements,
             operation::Operation,
@@ -41,7 +41,9 @@ use crate::{
         table::{
             self, growth,
             list::ListRef,
-            paths::{self, describes_folder, folder_prefix, index_stem, is_own_folder, stem, system_path, table_path},
+            paths::{
+                self, describes_folder, folder_prefix, index_stem, is_own_folder, shard_stem, system_path, table_path,
+            },
             sealed::Sealed,
         },
     },
@@ -164,9 +166,9 @@ impl Unreferenced {
 ///
 /// # Errors
 /// When the log or a list cannot be read; then nothing may be deleted.
-pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unreferenced> {
-    let (listing, unlisted) = dataset.listing()?;
-    let snapshot = dataset.open()?;
+pub fn find_unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unreferenced> {
+    let (listing, unlisted) = dataset.list_objects()?;
+    let snapshot = dataset.open_newest()?;
     let newest = snapshot.entry();
     let readable = Version(newest.readable_from.0.max(1));
     let (gone, entries) = entries_left(&snapshot, readable, &listing)?;
@@ -177,20 +179,20 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
     tagged.dedup();
     let mut retained = retained.to_vec();
     for version in &tagged {
-        retained.push(dataset.entry(*version)?);
+        retained.push(dataset.read_entry(*version)?);
     }
     let untagged = |entry: &&Entry| !tagged.contains(&entry.version);
     let now: Vec<Entry> = now.iter().filter(untagged).cloned().collect();
     let before: Vec<Entry> = gone.iter().filter(untagged).cloned().collect();
-    let replacements = Replacements::of(dataset.store().as_ref(), newest)?;
+    let replacements = Replacements::from_entry(dataset.store().as_ref(), newest)?;
     let must_go = leftovers_among(&snapshot, listing.iter().map(|facts| facts.path.as_str()))?;
     let must_go: HashMap<String, Option<[u8; 32]>> =
         must_go.into_iter().map(|object| (object.path, object.blake3)).collect();
-    let kept = References::of(dataset, &retained)?.with_replacements(&replacements);
+    let kept = References::from_entries(dataset, &retained)?.with_replacements(&replacements);
     let there: HashSet<&str> = listing.iter().map(|facts| facts.path.as_str()).collect();
     // Objects that erasures wrote for versions that have expired since are named only by the newest entry.
-    let expired_before = References::of_expired(dataset, &before, Some(&there))?.with_all_replacements(&replacements);
-    let expiring = References::of(dataset, &now)?.with_replacements(&replacements);
+    let expired_before = References::from_expired(dataset, &before, Some(&there))?.with_all_replacements(&replacements);
+    let expiring = References::from_entries(dataset, &now)?.with_replacements(&replacements);
     let intents = Intents::read(dataset, &listing)?;
     let mut out = Unreferenced {
         histories: Vec::new(),
@@ -206,13 +208,13 @@ pub fn unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unrefere
         unlisted,
         loses: false,
     };
-    let past = dataset.past(newest, Version(1))?;
+    let past = dataset.past_entries(newest, Version(1))?;
     let all = past.values().chain(&gone).chain(&entries);
-    let committed = all.map(|entry| entry.transaction.tag().to_owned()).collect();
-    let known = Known { kept, expired_before, expiring, must_go, intents, committed };
+    let committed = all.map(|entry| entry.transaction.short_tag().to_owned()).collect();
+    let known = KnownReferences { kept, expired_before, expiring, must_go, intents, committed };
     let (logged, listing): (Vec<ObjectFacts>, Vec<ObjectFacts>) =
         listing.into_iter().partition(|facts| entry::version_of(&facts.path).is_some());
-    listing.into_iter().for_each(|facts| out.add(facts, &known, retention));
+    listing.into_iter().for_each(|facts| out.add_object(facts, &known, retention));
     if out.loses {
         out.objects.append(&mut out.histories);
     } else {
@@ -233,13 +235,13 @@ fn entries_left(snapshot: &Snapshot, readable: Version, listing: &[ObjectFacts])
     let logged = listing.iter().filter_map(|facts| entry::version_of(&facts.path));
     let mut gone: Vec<Version> = logged.filter(|version| *version < readable).collect();
     gone.sort_unstable();
-    let read = |version: &Version| dataset.entry(*version);
+    let read = |version: &Version| dataset.read_entry(*version);
     let gone = for_each_waiting(dataset.store().as_ref(), SMALL, &gone, read)?;
-    Ok((gone, dataset.entries(readable, snapshot.version())?))
+    Ok((gone, dataset.entries_between(readable, snapshot.version())?))
 }
 
 /// References to the objects of a dataset.
-struct Known {
+struct KnownReferences {
     /// Objects that retained versions refer to.
     kept: References,
     /// Objects that earlier expired versions refer to, and those that erasures wrote.
@@ -255,21 +257,21 @@ struct Known {
 
 impl Unreferenced {
     /// Adds an object, unless a retained version needs it.
-    fn add(&mut self, facts: ObjectFacts, known: &Known, retention: &Retention) {
+    fn add_object(&mut self, facts: ObjectFacts, known: &KnownReferences, retention: &Retention) {
         let path = facts.path.as_str();
         // An object that an erasure replaced is named by old entries, but no longer used by any version.
         let erased = known.must_go.get(path).map(|checksum| (ObjectKind::Shard, *checksum));
-        if erased.is_none() && known.kept.needs(path) {
+        if erased.is_none() && known.kept.may_need(path) {
             return;
         }
         let place = kind_of(path);
-        let (before, now) = (known.expired_before.names(path), known.expiring.names(path));
+        let (before, now) = (known.expired_before.named_kind(path), known.expiring.named_kind(path));
         let is_history = before.is_none() && now.is_some() && is_history(path);
-        self.loses |= now.is_some() && place != Place::System(ObjectKind::Rejects) && !is_history;
+        self.loses |= now.is_some() && place != PathClass::System(ObjectKind::Rejects) && !is_history;
         let Some(named) = before.or(now).or(erased) else {
             return self.add_uncommitted(facts, place, known, retention);
         };
-        let (kind, checksum) = if let Place::System(kind) = place { (kind, None) } else { named };
+        let (kind, checksum) = if let PathClass::System(kind) = place { (kind, None) } else { named };
         let found = if is_history { &mut self.histories } else { &mut self.objects };
         found.push(DeletableObject { facts, kind, committed: true, run: None, checksum });
     }
@@ -285,16 +287,22 @@ impl Unreferenced {
     }
 
     /// Adds an object that no entry names.
-    fn add_uncommitted(&mut self, facts: ObjectFacts, place: Place, known: &Known, retention: &Retention) {
-        let intended = known.intents.of(&facts.path);
+    fn add_uncommitted(
+        &mut self,
+        facts: ObjectFacts,
+        place: PathClass,
+        known: &KnownReferences,
+        retention: &Retention,
+    ) {
+        let intended = known.intents.intending_run(&facts.path);
         let (kind, run) = match (place, intended) {
-            (Place::Permanent, _) => return,
-            (Place::Outside, None) => return self.foreign.push(facts.path),
-            (Place::Outside, Some(run)) => (kind_outside(&facts.path), Some(run.to_owned())),
-            (Place::System(kind), None) if kind != ObjectKind::Staging && run_of(&facts.path).is_none() => {
+            (PathClass::Permanent, _) => return,
+            (PathClass::Outside, None) => return self.foreign.push(facts.path),
+            (PathClass::Outside, Some(run)) => (kind_outside(&facts.path), Some(run.to_owned())),
+            (PathClass::System(kind), None) if kind != ObjectKind::Staging && run_of(&facts.path).is_none() => {
                 return self.foreign.push(facts.path);
             }
-            (Place::System(kind), run) => (kind, run.or_else(|| run_of(&facts.path)).map(str::to_owned)),
+            (PathClass::System(kind), run) => (kind, run.or_else(|| run_of(&facts.path)).map(str::to_owned)),
         };
         let is_active = match &run {
             Some(run) => retention.active.contains(run),
@@ -326,17 +334,17 @@ fn oldest_retained(snapshot: &Snapshot, readable: &[Entry], retention: &Retentio
 /// # Errors
 /// When the log or a list cannot be read; then nothing may be deleted.
 pub fn retain_deletable(dataset: &Dataset, found: &mut Unreferenced) -> Result<()> {
-    let newest = dataset.open()?;
+    let newest = dataset.open_newest()?;
     if newest.version() == found.version {
         return Ok(());
     }
-    let entries = dataset.entries(found.version.next(), newest.version())?;
+    let entries = dataset.entries_between(found.version.next(), newest.version())?;
     // Other vacuums may have deleted the lists of versions that have expired since.
     let readable: Vec<Entry> = entries.iter().filter(|entry| newest.can_read(entry.version)).cloned().collect();
-    let needed = References::of(dataset, &readable)?;
-    let committed: HashSet<&str> = entries.iter().map(|entry| entry.transaction.tag()).collect();
+    let needed = References::from_entries(dataset, &readable)?;
+    let committed: HashSet<&str> = entries.iter().map(|entry| entry.transaction.short_tag()).collect();
     let names = |object: &DeletableObject| object.run.as_deref().is_some_and(|run| committed.contains(run));
-    found.objects.retain(|object| !needed.needs(&object.facts.path) && !names(object));
+    found.objects.retain(|object| !needed.may_need(&object.facts.path) && !names(object));
     Ok(())
 }
 
@@ -352,18 +360,18 @@ impl Intents {
         let folder = system_path("intents/");
         let paths: Vec<&str> = listing.iter().map(|f| f.path.as_str()).filter(|p| p.starts_with(&folder)).collect();
         let store = dataset.store().as_ref();
-        let read = |path: &&str| Intent::read(store, path).map_err(|e| e.hint("nothing was deleted"));
+        let read = |path: &&str| Intent::read(store, path).map_err(|e| e.with_hint("nothing was deleted"));
         let intents = for_each_waiting(store, SMALL, &paths, read)?;
         let mut out = Self::default();
         for intent in intents.into_iter().flatten() {
-            let tag = intent.transaction.tag().to_owned();
+            let tag = intent.transaction.short_tag().to_owned();
             out.runs.extend(intent.paths.into_iter().map(|path| (path, tag.clone())));
         }
         Ok(out)
     }
 
     /// Returns the run that was about to publish an object.
-    fn of(&self, path: &str) -> Option<&str> {
+    fn intending_run(&self, path: &str) -> Option<&str> {
         self.runs.get(path).map(String::as_str)
     }
 }
@@ -384,22 +392,22 @@ struct References {
 }
 
 impl References {
-    fn of(dataset: &Dataset, entries: &[Entry]) -> Result<Self> {
-        Self::of_expired(dataset, entries, None)
+    fn from_entries(dataset: &Dataset, entries: &[Entry]) -> Result<Self> {
+        Self::from_expired(dataset, entries, None)
     }
 
     /// Like `of` for expired versions, given the existing objects: another vacuum may have deleted a list, and before
     /// it everything that it named, or may be deleting it now.
-    fn of_expired(dataset: &Dataset, entries: &[Entry], there: Option<&HashSet<&str>>) -> Result<Self> {
+    fn from_expired(dataset: &Dataset, entries: &[Entry], there: Option<&HashSet<&str>>) -> Result<Self> {
         let mut out = Self::default();
         let mut lists: BTreeMap<&str, (Sealed, &[IndexKind])> = BTreeMap::new();
         for entry in entries {
-            let own = |list: &'_ ListRef| (list.sealed(), entry.settings.indexes.as_slice());
+            let own = |list: &'_ ListRef| (list.as_sealed(), entry.settings.indexes.as_slice());
             lists.extend(entry.shards.iter().map(|list| (list.path.as_str(), own(list))));
             for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history] {
                 out.objects.extend(list.iter().map(|l| l.path.clone()));
             }
-            out.objects.extend(entry.erasures.iter().flat_map(|e| e.lists()).map(|l| l.path.clone()));
+            out.objects.extend(entry.erasures.iter().flat_map(|e| e.all_lists()).map(|l| l.path.clone()));
             out.objects.extend(entry.duplicates.iter().map(|table| table.path.clone()));
             out.objects.extend(entry.places.iter().map(|p| p.path.clone()));
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));
@@ -407,7 +415,7 @@ impl References {
         }
         lists.retain(|path, _| there.is_none_or(|there| there.contains(path)));
         let lists: Vec<(&[IndexKind], Sealed)> = lists.into_values().map(|(list, indexes)| (indexes, list)).collect();
-        shards::each_list(dataset.cache(), &lists, &mut |(indexes, list), found| {
+        shards::each_list(dataset.log_cache(), &lists, &mut |(indexes, list), found| {
             let found = match found {
                 Err(_) if there.is_some() && dataset.store().head(&list.path)?.is_none() => Vec::new(),
                 found => found?,
@@ -423,26 +431,26 @@ impl References {
         self.objects.extend(shard.beside.sidecar_paths());
         let is_own = is_own_folder(path);
         if is_own {
-            self.beside.extend(indexes.iter().filter_map(|kind| kind.beside(path)));
+            self.beside.extend(indexes.iter().filter_map(|kind| kind.sidecar_path(path)));
             self.beside.extend(paths::of_folder().map(|name| format!("{}{name}", folder_prefix(path))));
         }
         self.folders.insert(folder_prefix(path).to_owned());
-        self.stems.insert(stem(path).to_owned());
+        self.stems.insert(shard_stem(path).to_owned());
         self.shards.insert(path.to_owned(), (!is_own).then_some(shard.checksum));
     }
 
     /// Adds the replacements of those that were rewritten.
     fn with_replacements(self, replacements: &Replacements) -> Self {
         let found = replacements.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
-        self.with(found)
+        self.with_objects(found)
     }
 
     /// Adds all objects that erasures wrote as replacements.
     fn with_all_replacements(self, replacements: &Replacements) -> Self {
-        self.with(replacements.needed_for(|_| true))
+        self.with_objects(replacements.needed_for(|_| true))
     }
 
-    fn with(mut self, (shards, others): (Vec<&ShardMeta>, Vec<String>)) -> Self {
+    fn with_objects(mut self, (shards, others): (Vec<&ShardMeta>, Vec<String>)) -> Self {
         shards.into_iter().for_each(|shard| self.add_shard(shard, IndexKind::ALL));
         self.objects.extend(others);
         self
@@ -450,7 +458,7 @@ impl References {
 
     /// Whether a retained version may need the object: it is named, it may be an index of a named shard, or it
     /// describes the folder of such shards.
-    fn needs(&self, path: &str) -> bool {
+    fn may_need(&self, path: &str) -> bool {
         self.objects.contains(path)
             || self.shards.contains_key(path)
             || index_stem(path).is_some_and(|stem| self.stems.contains(stem))
@@ -458,7 +466,7 @@ impl References {
     }
 
     /// Returns the kind of a named object, and the checksum that identifies it.
-    fn names(&self, path: &str) -> Option<(ObjectKind, Option<[u8; 32]>)> {
+    fn named_kind(&self, path: &str) -> Option<(ObjectKind, Option<[u8; 32]>)> {
         if let Some(checksum) = self.shards.get(path) {
             return Some((ObjectKind::Shard, *checksum));
         }
@@ -471,7 +479,7 @@ impl References {
 
 /// Location class of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PathClass {
     /// In the system folder, where runs write.
     System(ObjectKind),
     /// Kept for ever.
@@ -480,13 +488,13 @@ enum Place {
     Outside,
 }
 
-fn kind_of(path: &str) -> Place {
+fn kind_of(path: &str) -> PathClass {
     let Some(below) = path.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.strip_prefix('/')) else {
         // Indexes describe the newest version and are replaced with it.
         let live = IndexKind::ALL.iter().any(|kind| kind.has_of_version(path));
-        return if live { Place::Permanent } else { Place::Outside };
+        return if live { PathClass::Permanent } else { PathClass::Outside };
     };
-    Place::System(match below.split_once('/').map(|(folder, _)| folder) {
+    PathClass::System(match below.split_once('/').map(|(folder, _)| folder) {
         Some("lists" | "duplicates") => ObjectKind::List,
         Some("sidecar") => ObjectKind::Sidecar,
         Some("index") => ObjectKind::IdIndex,
@@ -494,9 +502,9 @@ fn kind_of(path: &str) -> Place {
         Some("staging" | "proof") => ObjectKind::Staging,
         Some("plans" | "outcomes") => ObjectKind::Plan,
         Some("intents" | "leases") => ObjectKind::Intent,
-        Some("log" | "locks" | "receipts" | "erasures") => return Place::Permanent,
-        None if matches!(below, "store.json" | "clock" | "pull.json") => return Place::Permanent,
-        _ => return Place::Outside,
+        Some("log" | "locks" | "receipts" | "erasures") => return PathClass::Permanent,
+        None if matches!(below, "store.json" | "clock" | "pull.json") => return PathClass::Permanent,
+        _ => return PathClass::Outside,
     })
 }
 
@@ -518,43 +526,47 @@ fn run_of(path: &str) -> Option<&str> {
 /// # Errors
 /// [`Kind::Conflict`](crate::error::Kind::Conflict) if other runs keep committing, or tagged a version that expires; if
 /// the store fails. Nothing was deleted then.
-pub fn expire(dataset: &Dataset, found: &mut Unreferenced, arguments: &BTreeMap<String, String>) -> Result<Snapshot> {
+pub fn expire_versions(
+    dataset: &Dataset,
+    found: &mut Unreferenced,
+    arguments: &BTreeMap<String, String>,
+) -> Result<Snapshot> {
     let transaction = TransactionId::fresh();
     let planned_on = found.version;
     let readable_from = if found.versions_expired > 0 { found.oldest_retained } else { Version(0) };
     let mut seen = planned_on;
     until_created(dataset, (&transaction, planned_on), "deleted", |attempt| {
-        let parent = dataset.open()?;
-        for entry in dataset.entries(seen.next(), parent.version())? {
-            found.abandoned.remove(entry.transaction.tag());
+        let parent = dataset.open_newest()?;
+        for entry in dataset.entries_between(seen.next(), parent.version())? {
+            found.abandoned.remove(entry.transaction.short_tag());
         }
         seen = parent.version();
         let expires = readable_from > parent.entry().readable_from;
         if !expires && found.abandoned.is_empty() {
             return Ok(Next::Nothing(Box::new(parent)));
         }
-        let mut entry = after(&parent, &transaction, Operation::Vacuum, arguments.clone())?;
+        let mut entry = entry_after(&parent, &transaction, Operation::Vacuum, arguments.clone())?;
         entry.abandoned = found.abandoned.iter().cloned().collect();
         if expires {
             let mut tags = parent.tags().iter();
             if let Some((name, version)) = tags.find(|(_, v)| **v < readable_from && !found.tagged.contains(v)) {
                 return Err(Error::conflict(format!("another run gave {version} the tag `{name}` meanwhile"))
-                    .at(dataset.store().location().to_string())
-                    .hint("nothing was deleted; run the command again"));
+                    .at_location(dataset.store().location().to_string())
+                    .with_hint("nothing was deleted; run the command again"));
             }
             let name = format!("{transaction}-{}", attempt.number);
             let (runs, lineage) = run_lists(&parent, readable_from, &name)?;
             entry.runs = runs;
             entry.lineage = lineage;
-            entry.history = history(&parent, readable_from, &name)?;
-            entry.places = places(&parent, readable_from, &found.tagged)?;
+            entry.history = extended_history(&parent, readable_from, &name)?;
+            entry.places = needed_places(&parent, readable_from, &found.tagged)?;
             entry.readable_from = readable_from;
         }
         Ok(Next::Entry(Box::new(entry)))
     })
 }
 
-/// Whether a path is that of a list which [`history`] has written.
+/// Whether a path is that of a list which [`extended_history`] has written.
 fn is_history(path: &str) -> bool {
     path.strip_prefix(&system_path("lists/")).is_some_and(|name| run_of_name(name).is_some() && name.contains(HISTORY))
 }
@@ -564,24 +576,24 @@ const HISTORY: &str = "-history-";
 
 /// Returns the history of a snapshot with all versions before `oldest`, those with tags included: once these have none,
 /// their entries are deleted, too.
-fn history(parent: &Snapshot, oldest: Version, name: &str) -> Result<Vec<ListRef>> {
+fn extended_history(parent: &Snapshot, oldest: Version, name: &str) -> Result<Vec<ListRef>> {
     let lists = parent.entry().history.clone();
     let known: u64 = lists.iter().map(|list| list.rows).sum();
-    let more = parent.dataset().entries(Version(known + 1), Version(oldest.0.saturating_sub(1)))?;
-    past::extended(parent.dataset().store(), lists, &more, table_path(&format!("lists/{name}{HISTORY}0")))
+    let more = parent.dataset().entries_between(Version(known + 1), Version(oldest.0.saturating_sub(1)))?;
+    past::extend_lists(parent.dataset().store(), lists, &more, table_path(&format!("lists/{name}{HISTORY}0")))
 }
 
 /// Returns the tables of places that runs of readable versions need. Versions kept by their tags have theirs in their
 /// own entries, except those of shards that an erasure wrote as replacements.
-fn places(parent: &Snapshot, oldest: Version, tagged: &[Version]) -> Result<Vec<PlaceRef>> {
-    let left = parent.runs()?.readable(oldest);
+fn needed_places(parent: &Snapshot, oldest: Version, tagged: &[Version]) -> Result<Vec<PlaceRef>> {
+    let left = parent.run_table()?.without_expired(oldest);
     let set = |run: &Run| run.scattered.as_ref().map(|scattered| scattered.set.clone());
-    let mut sets: HashSet<String> = left.all().iter().filter_map(set).collect();
+    let mut sets: HashSet<String> = left.as_slice().iter().filter_map(set).collect();
     for version in tagged {
         let own: HashSet<String> =
-            parent.dataset().entry(*version)?.places.into_iter().map(|place| place.set).collect();
-        let then = parent.dataset().at(*version)?;
-        let live = then.runs()?.all().iter().filter(|run| run.contains(*version));
+            parent.dataset().read_entry(*version)?.places.into_iter().map(|place| place.set).collect();
+        let then = parent.dataset().open_version(*version)?;
+        let live = then.run_table()?.as_slice().iter().filter(|run| run.is_in_version(*version));
         sets.extend(live.filter_map(set).filter(|set| !own.contains(set)));
     }
     Ok(parent.entry().places.iter().filter(|place| sets.contains(place.set.as_str())).cloned().collect())
@@ -590,29 +602,29 @@ fn places(parent: &Snapshot, oldest: Version, tagged: &[Version]) -> Result<Vec<
 /// Writes the run table of a snapshot without runs that only versions before `oldest` contain, and its lineage with
 /// them, as lists.
 fn run_lists(parent: &Snapshot, oldest: Version, name: &str) -> Result<(Vec<ListRef>, Vec<ListRef>)> {
-    let table = parent.runs()?;
-    let left = table.readable(oldest);
+    let table = parent.run_table()?;
+    let left = table.without_expired(oldest);
     let mut lineage = parent.entry().lineage.clone();
-    if left.all() == table.all() {
+    if left.as_slice() == table.as_slice() {
         return Ok((parent.entry().runs.clone(), lineage));
     }
     let write = |kind: &str, runs: &[Run]| -> Result<ListRef> {
         let path = table_path(&format!("lists/{name}-{kind}-0"));
-        let rows = runs::batch(runs)?;
+        let rows = runs::to_batch(runs)?;
         let store = parent.dataset().store().as_ref();
         let seal = table::write(store, &path, &rows, table::list_properties(&rows.schema()))?;
         Ok(ListRef { path, rows: runs.len() as u64, root: None, seal })
     };
     // A scattered run locates a record only together with its places, which are deleted with the shards: there is one
     // place per record, and keeping them for ever would cost as much as the shards' ids.
-    let leaves = |run: &&Run| !run.stays(oldest) && run.scattered.is_none();
-    let mut gone: Vec<Run> = table.all().iter().filter(leaves).cloned().collect();
+    let leaves = |run: &&Run| !run.is_readable_from(oldest) && run.scattered.is_none();
+    let mut gone: Vec<Run> = table.as_slice().iter().filter(leaves).cloned().collect();
     if !gone.is_empty() {
         let joined = growth::take_crowd(&mut lineage, gone.len() as u64, 0, u64::MAX);
         gone.extend(parent.read_lists(&joined, runs::read)?);
-        lineage.push(write("lineage", RunTable::new(gone).all())?);
+        lineage.push(write("lineage", RunTable::new(gone).as_slice())?);
     }
-    Ok((vec![write("runs", left.all())?], lineage))
+    Ok((vec![write("runs", left.as_slice())?], lineage))
 }
 
 #[cfg(test)]
@@ -632,7 +644,7 @@ mod tests {
             format!("_shardify/intents/{run}{run}-0.json"),
         ] {
             assert_eq!(run_of(&own), Some(run), "{own}");
-            assert!(matches!(kind_of(&own), Place::System(_)), "{own}");
+            assert!(matches!(kind_of(&own), PathClass::System(_)), "{own}");
         }
         assert_eq!(run_of("_shardify/sidecar/0123456789ab/000000.table"), None);
     }
@@ -640,19 +652,19 @@ mod tests {
     #[test]
     fn unknown_paths_are_the_users_unless_an_entry_or_intent_names_them() {
         for path in ["notes.txt", "000000.tar", "0123456789abcdef/000000.tar", "_shardify/other/x"] {
-            assert_eq!(kind_of(path), Place::Outside, "{path}");
+            assert_eq!(kind_of(path), PathClass::Outside, "{path}");
         }
         for path in ["_shardify/log/1.json", "_shardify/locks/x", "_shardify/receipts/x", "shardindex.json"] {
-            assert_eq!(kind_of(path), Place::Permanent, "{path}");
+            assert_eq!(kind_of(path), PathClass::Permanent, "{path}");
         }
     }
 
     #[test]
     #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
     fn lists_deleted_by_another_vacuum_are_ignored() {
-        let dataset = Dataset::new(std::sync::Arc::new(crate::storage::RemoteStore::memory().unwrap()));
+        let dataset = Dataset::new(std::sync::Arc::new(crate::storage::RemoteStore::in_memory().unwrap()));
         let list = "_shardify/lists/x-0-shards-0.table";
-        let seal = crate::codec::seal::Seal::of(b"");
+        let seal = crate::codec::seal::Seal::for_bytes(b"");
         let entry: Entry = serde_json::from_value(serde_json::json!({
             "format": 1, "version": 1, "transaction": "00", "committed_at": "2026-01-01T00:00:00Z",
             "operation": "convert", "tool": "t", "arguments": {},
@@ -667,8 +679,8 @@ mod tests {
         .unwrap();
         let entries = [entry];
         let was_there = HashSet::from([list]);
-        let left = References::of_expired(&dataset, &entries, Some(&was_there)).unwrap();
+        let left = References::from_expired(&dataset, &entries, Some(&was_there)).unwrap();
         assert!(left.shards.is_empty() && left.objects.contains(list));
-        assert!(References::of(&dataset, &entries).is_err(), "a version that can be read needs it");
+        assert!(References::from_entries(&dataset, &entries).is_err(), "a version that can be read needs it");
     }
 }

@@ -9,9 +9,9 @@ use arrow::{
 };
 use parquet::arrow::ProjectionMask;
 
-use super::schema;
+use super::sidecar_schema;
 use crate::{
-    dataset::table::{self, column, sealed::Sealed},
+    dataset::table::{self, sealed::Sealed, typed_column},
     error::{Error, Result},
     record::{BATCH_ROWS, fingerprint::Fingerprint},
     storage::Store,
@@ -26,12 +26,12 @@ pub(super) const BYTES: i32 = 16;
 /// Returns the fingerprints of a batch of a sidecar, unless no record has one.
 pub(super) fn of_batch(batch: &RecordBatch) -> Result<Option<FixedSizeBinaryArray>> {
     let Some(_) = batch.column_by_name(COLUMN) else { return Ok(None) };
-    let array: &FixedSizeBinaryArray = column(batch, COLUMN)?;
+    let array: &FixedSizeBinaryArray = typed_column(batch, COLUMN)?;
     Ok((array.null_count() < array.len()).then(|| array.clone()))
 }
 
 /// Concatenates fingerprints, each given with the number of its rows.
-pub(super) fn join(parts: Vec<(Option<&FixedSizeBinaryArray>, usize)>) -> Result<Option<FixedSizeBinaryArray>> {
+pub(super) fn join_arrays(parts: Vec<(Option<&FixedSizeBinaryArray>, usize)>) -> Result<Option<FixedSizeBinaryArray>> {
     if parts.iter().all(|(array, _)| array.is_none()) {
         return Ok(None);
     }
@@ -49,7 +49,7 @@ pub(super) fn join(parts: Vec<(Option<&FixedSizeBinaryArray>, usize)>) -> Result
 /// # Errors
 /// When the batch is not one of a sidecar.
 pub fn with_fingerprints(batch: &RecordBatch, fingerprints: bool) -> Result<RecordBatch> {
-    let schema = schema(fingerprints);
+    let schema = sidecar_schema(fingerprints);
     let own = |name: &String| batch.column_by_name(name).map(Arc::clone);
     let missing = || Error::integrity("expected the columns of a sidecar, found others");
     let columns = schema.fields().iter().map(|field| match own(field.name()) {
@@ -63,7 +63,7 @@ pub fn with_fingerprints(batch: &RecordBatch, fingerprints: bool) -> Result<Reco
 
 /// What identifies a record among duplicates, as its row in a sidecar states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known<'a> {
+pub enum RecordIdentity<'a> {
     /// Its fingerprint; `None` if it was added without one.
     Fingerprint(Option<&'a Fingerprint>),
     /// Its record id as stored; `None` if that is its origin.
@@ -78,23 +78,25 @@ pub fn each_known(
     store: &Arc<dyn Store>,
     sidecar: &Sealed,
     ids: bool,
-    visit: &mut dyn FnMut(Known<'_>) -> Result<()>,
+    visit: &mut dyn FnMut(RecordIdentity<'_>) -> Result<()>,
 ) -> Result<()> {
-    let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", sidecar.place(store.as_ref()));
-    let builder = table::open(store, sidecar)?;
+    let damaged = |e: Error| table::damage_error(e, "the sidecar is damaged", sidecar.display_location(store.as_ref()));
+    let builder = table::open_table(store, sidecar)?;
     let name = if ids || builder.schema().column_with_name(COLUMN).is_none() { "record_id" } else { COLUMN };
     let mask = ProjectionMask::columns(builder.parquet_schema(), [name]);
     let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);
-    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(damaged)?;
-    while let Some(batch) = table::guarded(|| Ok::<_, Error>(reader.next().transpose()?)).map_err(damaged)? {
+    let mut reader = table::catch_panics(|| builder.build().map_err(table::parquet_error)).map_err(damaged)?;
+    while let Some(batch) = table::catch_panics(|| Ok::<_, Error>(reader.next().transpose()?)).map_err(damaged)? {
         if ids {
-            let texts: &StringArray = column(&batch, name).map_err(damaged)?;
-            texts.iter().try_for_each(|id| visit(Known::Id(id)))?;
+            let texts: &StringArray = typed_column(&batch, name).map_err(damaged)?;
+            texts.iter().try_for_each(|id| visit(RecordIdentity::Id(id)))?;
         } else if name == COLUMN {
-            let array: &FixedSizeBinaryArray = column(&batch, name).map_err(damaged)?;
-            array.iter().try_for_each(|value| visit(Known::Fingerprint(value.and_then(<[u8]>::first_chunk))))?;
+            let array: &FixedSizeBinaryArray = typed_column(&batch, name).map_err(damaged)?;
+            array
+                .iter()
+                .try_for_each(|value| visit(RecordIdentity::Fingerprint(value.and_then(<[u8]>::first_chunk))))?;
         } else {
-            (0..batch.num_rows()).try_for_each(|_| visit(Known::Fingerprint(None)))?;
+            (0..batch.num_rows()).try_for_each(|_| visit(RecordIdentity::Fingerprint(None)))?;
         }
     }
     Ok(())

@@ -44,14 +44,14 @@ impl FrameTable {
     }
 
     /// Returns the text stored in the metadata.
-    pub(in crate::dataset) fn encode(&self) -> Result<String> {
-        serde_json::to_string(&self.0).map_err(|e| Error::internal("encoding a frame table failed").cause(e))
+    pub(in crate::dataset) fn to_json(&self) -> Result<String> {
+        serde_json::to_string(&self.0).map_err(|e| Error::internal("encoding a frame table failed").with_cause(e))
     }
 
-    /// Parses the text made by [`encode`](Self::encode).
-    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
+    /// Parses the text made by [`to_json`](Self::to_json).
+    pub(in crate::dataset) fn from_json(text: &str) -> Result<Self> {
         let places: Vec<(u64, u64)> =
-            serde_json::from_str(text).map_err(|e| Error::integrity("the frame table is damaged").cause(e))?;
+            serde_json::from_str(text).map_err(|e| Error::integrity("the frame table is damaged").with_cause(e))?;
         if places.is_empty() || !places.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) {
             return Err(Error::integrity("expected a frame table with ascending offsets, found another order"));
         }
@@ -67,13 +67,13 @@ impl FrameTable {
     }
 
     /// Returns the stored offsets of the first unit's start and the last unit's end.
-    pub fn stored(&self) -> (u64, u64) {
+    pub fn stored_range(&self) -> (u64, u64) {
         let at = |place: Option<&(u64, u64)>| place.map_or(0, |(stored, _)| *stored);
         (at(self.0.first()), at(self.0.last()))
     }
 
     /// Returns the sizes of the units, for joining them with those of other shards.
-    pub fn frames(&self) -> Frames {
+    pub fn to_frames(&self) -> Frames {
         let mut frames = Frames::default();
         for pair in self.0.windows(2) {
             frames.push(pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
@@ -93,25 +93,25 @@ mod tests {
         frames.push(100, 1000);
         frames.push(50, 24);
         let table = FrameTable::new(10, &frames).unwrap();
-        let text = table.encode().unwrap();
+        let text = table.to_json().unwrap();
         assert_eq!(text, "[[10,0],[110,1000],[160,1024]]");
-        assert_eq!(FrameTable::decode(&text).unwrap(), table);
-        assert_eq!(table.frames(), frames);
+        assert_eq!(FrameTable::from_json(&text).unwrap(), table);
+        assert_eq!(table.to_frames(), frames);
         assert_eq!(table.frame_of(0), Some(Frame { offset: 10, length: 100, raw_offset: 0 }));
         assert_eq!(table.frame_of(999), Some(Frame { offset: 10, length: 100, raw_offset: 0 }));
         assert_eq!(table.frame_of(1000), Some(Frame { offset: 110, length: 50, raw_offset: 1000 }));
         assert_eq!(table.frame_of(1024), None);
-        assert_eq!(table.stored(), (10, 160));
+        assert_eq!(table.stored_range(), (10, 160));
     }
 
     #[test]
     fn damage_is_an_error_and_an_unknown_table_stays_unknown() {
         for text in ["", "[]", "{}", "[[5,0],[4,1]]", "[[0,1],[1,0]]", "[[-1,0]]"] {
-            assert!(FrameTable::decode(text).is_err(), "{text}");
+            assert!(FrameTable::from_json(text).is_err(), "{text}");
         }
         let mut joined = Frames::default();
         joined.push(1, 1);
-        joined.join(&Frames::UNKNOWN);
+        joined.append_frames(&Frames::UNKNOWN);
         joined.push(1, 1);
         assert_eq!(FrameTable::new(0, &joined), None);
         assert!(joined.seek_table().is_empty());

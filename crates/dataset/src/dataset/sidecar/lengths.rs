@@ -9,7 +9,7 @@ use arrow::{
 use parquet::arrow::ProjectionMask;
 
 use crate::{
-    dataset::table::{self, column, sealed::Sealed},
+    dataset::table::{self, sealed::Sealed, typed_column},
     error::{Error, Result},
     record::BATCH_ROWS,
     storage::Store,
@@ -20,14 +20,14 @@ use crate::{
 /// # Errors
 /// When the sidecar is missing, damaged, or that of a Parquet shard.
 pub fn each_length(store: &Arc<dyn Store>, sidecar: &Sealed, visit: &mut dyn FnMut(&[u64])) -> Result<()> {
-    let place = || sidecar.place(store.as_ref());
-    let builder = table::open(store, sidecar)?;
+    let place = || sidecar.display_location(store.as_ref());
+    let builder = table::open_table(store, sidecar)?;
     let mask = ProjectionMask::columns(builder.parquet_schema(), ["length"]);
     let builder = builder.with_projection(mask).with_batch_size(BATCH_ROWS);
     let read = || -> Result<()> {
-        let mut reader = table::guarded(|| builder.build().map_err(table::failed))?;
-        while let Some(batch) = table::guarded(|| Ok::<Option<RecordBatch>, Error>(reader.next().transpose()?))? {
-            let lengths: &UInt64Array = column(&batch, "length")?;
+        let mut reader = table::catch_panics(|| builder.build().map_err(table::parquet_error))?;
+        while let Some(batch) = table::catch_panics(|| Ok::<Option<RecordBatch>, Error>(reader.next().transpose()?))? {
+            let lengths: &UInt64Array = typed_column(&batch, "length")?;
             if lengths.null_count() > 0 {
                 return Err(Error::integrity("expected a `length` for every record in a sidecar, found none"));
             }
@@ -35,5 +35,5 @@ pub fn each_length(store: &Arc<dyn Store>, sidecar: &Sealed, visit: &mut dyn FnM
         }
         Ok(())
     };
-    read().map_err(|e| table::damaged(e, "the sidecar is damaged", place()))
+    read().map_err(|e| table::damage_error(e, "the sidecar is damaged", place()))
 }

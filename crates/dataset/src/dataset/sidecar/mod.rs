@@ -41,9 +41,9 @@ use crate::{
         table::{
             self, Group,
             chunks::{self, Chunk, Values},
-            column,
             fetch::{Parts, pages_of},
             sealed::{self, Sealed},
+            typed_column,
         },
     },
     error::{Error, Result},
@@ -74,7 +74,7 @@ pub struct SidecarRow {
 
 impl SidecarRow {
     /// Returns the record id, derived from the origin if none is stored.
-    pub fn id(&self) -> String {
+    pub fn id_or_origin(&self) -> String {
         match (&self.record_id, self.row) {
             (Some(id), _) => id.clone(),
             (None, Some(row)) => format!("{}#{row}", self.source),
@@ -141,19 +141,19 @@ impl RowNumbers {
         }
     }
 
-    fn array(&self) -> UInt64Array {
+    fn to_array(&self) -> UInt64Array {
         match self {
             Self::Array(array) => array.clone(),
             Self::Known(numbers) => numbers.iter().collect::<Vec<u64>>().into(),
         }
     }
 
-    fn chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
+    fn encode_chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
         match self {
             Self::Known(Numbers::Progressions(progressions)) => {
-                chunks::encode(column, self.len(), &Values::Counted(progressions))
+                chunks::encode_chunk(column, self.len(), &Values::Counted(progressions))
             }
-            other => chunks::encode(column, self.len(), &Values::Growing(&other.array())),
+            other => chunks::encode_chunk(column, self.len(), &Values::Growing(&other.to_array())),
         }
     }
 }
@@ -183,7 +183,7 @@ impl SourceRuns {
     }
 
     /// Returns the runs of one name for each record.
-    fn of(names: &StringArray) -> Self {
+    fn from_names(names: &StringArray) -> Self {
         let mut runs = Self::default();
         if let Some(name) = all_same(names) {
             runs.push(&name.into(), names.len());
@@ -205,14 +205,14 @@ impl SourceRuns {
     }
 
     /// Records of one source.
-    pub fn one(name: &Arc<str>, records: usize) -> Self {
+    pub fn for_source(name: &Arc<str>, records: usize) -> Self {
         let mut runs = Self::default();
         runs.push(name, records);
         runs
     }
 
     /// Returns the name of each record's source.
-    fn texts(&self) -> StringArray {
+    fn to_texts(&self) -> StringArray {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let lengths = self.ends.iter().zip(starts).map(|(end, start)| end - start);
         let repeated = self.names.iter().zip(lengths).flat_map(|(name, n)| std::iter::repeat_n(name.as_ref(), n));
@@ -245,11 +245,11 @@ impl SourceRuns {
         }
     }
 
-    fn chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
+    fn encode_chunk(&self, column: &ColumnDescPtr) -> Result<Chunk> {
         let rows = self.len();
         if self.names.len() == rows {
             let names = StringArray::from_iter_values(self.names.iter().map(AsRef::as_ref));
-            return chunks::encode(column, rows, &Values::Texts(&names));
+            return chunks::encode_chunk(column, rows, &Values::Texts(&names));
         }
         let (mut dictionary, mut known): (Vec<&str>, HashMap<&str, u32>) = (Vec::new(), HashMap::new());
         let mut keys = Vec::with_capacity(rows);
@@ -261,7 +261,7 @@ impl SourceRuns {
             }
             keys.resize(*end, key);
         }
-        chunks::encode(column, rows, &Values::Keyed { keys: &keys, dictionary: &dictionary, valid: None })
+        chunks::encode_chunk(column, rows, &Values::Keyed { keys: &keys, dictionary: &dictionary, valid: None })
     }
 }
 
@@ -283,22 +283,22 @@ impl SidecarColumns {
     ///
     /// # Errors
     /// If the batch is not one of a sidecar.
-    pub fn of_batch(batch: &RecordBatch) -> Result<Self> {
+    pub fn from_batch(batch: &RecordBatch) -> Result<Self> {
         let ids = |name| -> Result<Option<IdColumn>> {
-            let texts: &StringArray = column(batch, name)?;
+            let texts: &StringArray = typed_column(batch, name)?;
             Ok((texts.null_count() < texts.len()).then(|| texts.clone().into()))
         };
         let numbers = |name| -> Result<Option<UInt64Array>> {
-            let numbers: &UInt64Array = column(batch, name)?;
+            let numbers: &UInt64Array = typed_column(batch, name)?;
             Ok((numbers.null_count() < numbers.len()).then(|| numbers.clone()))
         };
-        let names: &StringArray = column(batch, "source")?;
-        let hashes: &UInt64Array = column(batch, "hash")?;
+        let names: &StringArray = typed_column(batch, "source")?;
+        let hashes: &UInt64Array = typed_column(batch, "hash")?;
         Ok(Self {
             record_ids: ids("record_id")?,
             subject_ids: ids("subject_id")?,
             extents: numbers("offset")?.zip(numbers("length")?),
-            sources: SourceRuns::of(names),
+            sources: SourceRuns::from_names(names),
             rows: numbers("row")?.map(RowNumbers::Array),
             hashes: hashes.values().to_vec().into(),
             fingerprints: fingerprints::of_batch(batch)?,
@@ -323,7 +323,7 @@ impl SidecarColumns {
     ///
     /// # Errors
     /// When they are larger than an array can be.
-    pub fn join(parts: Vec<Self>) -> Result<Self> {
+    pub fn join_parts(parts: Vec<Self>) -> Result<Self> {
         let ids = |of: fn(&Self) -> Option<&IdColumn>| -> Result<Option<IdColumn>> {
             if parts.iter().all(|part| of(part).is_none()) {
                 return Ok(None);
@@ -331,7 +331,7 @@ impl SidecarColumns {
             let texts = |part: &Self| {
                 of(part).map_or_else(|| StringArray::new_null(part.hashes.len()), |ids| ids.texts().clone())
             };
-            Ok(Some(IdColumn::join(&parts.iter().map(texts).collect::<Vec<_>>())?))
+            Ok(Some(IdColumn::join_parts(&parts.iter().map(texts).collect::<Vec<_>>())?))
         };
         let numbers = |all: Vec<Option<UInt64Array>>| -> Result<Option<UInt64Array>> {
             if all.iter().all(Option::is_none) {
@@ -343,7 +343,7 @@ impl SidecarColumns {
             let joined = arrow::compute::concat(&all.iter().map(|part| part as &dyn Array).collect::<Vec<_>>())?;
             Ok(Some(joined.to_data().into()))
         };
-        let rows = parts.iter().map(|part| part.rows.as_ref().map(RowNumbers::array));
+        let rows = parts.iter().map(|part| part.rows.as_ref().map(RowNumbers::to_array));
         let rows = numbers(rows.collect())?.map(RowNumbers::Array);
         let extents: Vec<_> = parts.iter().map(|part| part.extents.clone().unzip()).collect();
         let (offsets, lengths) = extents.into_iter().unzip();
@@ -351,7 +351,7 @@ impl SidecarColumns {
         let mut sources = SourceRuns::default();
         parts.iter().for_each(|part| sources.extend(&part.sources));
         let fingerprints = parts.iter().map(|part| (part.fingerprints.as_ref(), part.hashes.len()));
-        let fingerprints = fingerprints::join(fingerprints.collect())?;
+        let fingerprints = fingerprints::join_arrays(fingerprints.collect())?;
         Ok(Self {
             record_ids: ids(|part| part.record_ids.as_ref())?,
             subject_ids: ids(|part| part.subject_ids.as_ref())?,
@@ -370,19 +370,19 @@ impl SidecarColumns {
     ///
     /// # Errors
     /// When the columns differ in length.
-    pub fn batch(&self, fingerprints: bool) -> Result<RecordBatch> {
+    pub fn to_batch(&self, fingerprints: bool) -> Result<RecordBatch> {
         let rows = self.hashes.len();
         let texts = |ids: Option<&IdColumn>| ids.map_or_else(|| StringArray::new_null(rows), |ids| ids.texts().clone());
         let numbers = |numbers: Option<UInt64Array>| numbers.unwrap_or_else(|| UInt64Array::new_null(rows));
         let (offsets, lengths) = self.extents.clone().unzip();
-        let schema = schema(fingerprints);
+        let schema = sidecar_schema(fingerprints);
         let mut columns: Vec<ArrayRef> = vec![
             Arc::new(texts(self.record_ids.as_ref())),
             Arc::new(texts(self.subject_ids.as_ref())),
             Arc::new(numbers(offsets)),
             Arc::new(numbers(lengths)),
-            Arc::new(self.sources.texts()),
-            Arc::new(numbers(self.rows.as_ref().map(RowNumbers::array))),
+            Arc::new(self.sources.to_texts()),
+            Arc::new(numbers(self.rows.as_ref().map(RowNumbers::to_array))),
             Arc::new(UInt64Array::from(self.hashes.iter().collect::<Vec<u64>>())),
         ];
         if let Some(field) = schema.fields().get(columns.len()) {
@@ -392,7 +392,7 @@ impl SidecarColumns {
         Ok(RecordBatch::try_new(schema, columns)?)
     }
 
-    fn check(&self) -> Result<()> {
+    fn check_lengths(&self) -> Result<()> {
         let rows = self.hashes.len();
         let lengths = [
             self.record_ids.as_ref().map(|ids| ids.texts().len()),
@@ -424,13 +424,13 @@ impl SidecarGroups {
     ///
     /// # Errors
     /// When the columns differ in length.
-    pub fn encode(columns: &SidecarColumns, fingerprints: bool) -> Result<Self> {
-        columns.check()?;
-        let described = table::describe(&schema(fingerprints))?;
+    pub fn encode_columns(columns: &SidecarColumns, fingerprints: bool) -> Result<Self> {
+        columns.check_lengths()?;
+        let described = table::parquet_schema(&sidecar_schema(fingerprints))?;
         let rows = columns.hashes.len();
         let parts = rows.div_ceil(MAX_GROUP_ROWS).max(1);
         let bounds = (0..parts).map(|part| part * rows / parts..(part + 1) * rows / parts);
-        bounds.map(|range| columns.group(&described, range)).collect::<Result<_>>().map(Self)
+        bounds.map(|range| columns.encode_group(&described, range)).collect::<Result<_>>().map(Self)
     }
 }
 
@@ -438,7 +438,7 @@ impl SidecarGroups {
     /// Returns the hashes of the ids of a kind with their columns, for the id index has them in the same form if they
     /// ascend.
     #[must_use]
-    pub fn share(&self, kind: IdKind, hashes: IdHashes) -> IdHashes {
+    pub fn share_columns(&self, kind: IdKind, hashes: IdHashes) -> IdHashes {
         let column = match kind {
             IdKind::Record => 0,
             IdKind::Subject => 1,
@@ -448,38 +448,40 @@ impl SidecarGroups {
 }
 
 impl SidecarColumns {
-    fn group(&self, columns: &SchemaDescriptor, range: Range<usize>) -> Result<Group> {
+    fn encode_group(&self, columns: &SchemaDescriptor, range: Range<usize>) -> Result<Group> {
         let rows = range.len();
         let column = |i| columns.column(i);
-        let ids = |i, ids: Option<&IdColumn>| match ids.map(|ids| ids.part(range.start, rows)) {
-            None => chunks::encode(&column(i), rows, &Values::Nulls),
-            Some(Texts::Plain(texts)) => chunks::encode(&column(i), rows, &Values::Texts(&texts)),
-            Some(Texts::Encoded(chunk)) => chunk.of(&column(i)),
+        let ids = |i, ids: Option<&IdColumn>| match ids.map(|ids| ids.compact_texts(range.start, rows)) {
+            None => chunks::encode_chunk(&column(i), rows, &Values::Nulls),
+            Some(Texts::Plain(texts)) => chunks::encode_chunk(&column(i), rows, &Values::Texts(&texts)),
+            Some(Texts::Encoded(chunk)) => chunk.with_column(&column(i)),
             Some(Texts::Keyed { keys, dictionary, valid }) => {
                 let values = Values::Keyed { keys: &keys, dictionary: &dictionary, valid: valid.as_ref() };
-                chunks::encode(&column(i), rows, &values)
+                chunks::encode_chunk(&column(i), rows, &values)
             }
         };
         let numbers = |i, numbers: Option<&UInt64Array>| match numbers {
-            None => chunks::encode(&column(i), rows, &Values::Nulls),
-            Some(numbers) => chunks::encode(&column(i), rows, &Values::Growing(&numbers.slice(range.start, rows))),
+            None => chunks::encode_chunk(&column(i), rows, &Values::Nulls),
+            Some(numbers) => {
+                chunks::encode_chunk(&column(i), rows, &Values::Growing(&numbers.slice(range.start, rows)))
+            }
         };
         let mut chunks = vec![
             ids(0, self.record_ids.as_ref())?,
             ids(1, self.subject_ids.as_ref())?,
             numbers(2, self.extents.as_ref().map(|(offsets, _)| offsets))?,
             numbers(3, self.extents.as_ref().map(|(_, lengths)| lengths))?,
-            self.sources.slice(range.start, rows).chunk(&column(4))?,
+            self.sources.slice(range.start, rows).encode_chunk(&column(4))?,
             match &self.rows {
-                None => chunks::encode(&column(5), rows, &Values::Nulls)?,
-                Some(known) => known.slice(range.clone()).chunk(&column(5))?,
+                None => chunks::encode_chunk(&column(5), rows, &Values::Nulls)?,
+                Some(known) => known.slice(range.clone()).encode_chunk(&column(5))?,
             },
             hash_chunk(&column(6), &self.hashes.slice(range.clone()))?,
         ];
         if columns.num_columns() > chunks.len() {
             let of_range = self.fingerprints.as_ref().map(|array| array.slice(range.start, rows));
             let values = of_range.as_ref().map_or(Values::Nulls, Values::Fixed);
-            chunks.push(chunks::encode(&column(7), rows, &values)?);
+            chunks.push(chunks::encode_chunk(&column(7), rows, &values)?);
         }
         Ok(Group { chunks, rows: rows as u64 })
     }
@@ -489,16 +491,16 @@ impl SidecarColumns {
 fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
     if hashes.are_zero() {
         let keys = vec![0; hashes.len()];
-        return chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &[0] });
+        return chunks::encode_chunk(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &[0] });
     }
     let progressions = match hashes {
-        Numbers::Each(each) => return chunks::encode(column, each.len(), &Values::Noise(each)),
+        Numbers::Each(each) => return chunks::encode_chunk(column, each.len(), &Values::Noise(each)),
         Numbers::Progressions(progressions) if progressions.iter().all(|progression| progression.step == 0) => {
             progressions
         }
         Numbers::Progressions(_) => {
             let each: Vec<u64> = hashes.iter().collect();
-            return chunks::encode(column, each.len(), &Values::Noise(&each));
+            return chunks::encode_chunk(column, each.len(), &Values::Noise(&each));
         }
     };
     let dictionary: Vec<u64> = progressions.iter().map(|progression| progression.first).collect();
@@ -506,7 +508,7 @@ fn hash_chunk(column: &ColumnDescPtr, hashes: &Numbers) -> Result<Chunk> {
     for (progression, key) in progressions.iter().zip(0_u32..) {
         keys.resize(keys.len() + progression.count, key);
     }
-    chunks::encode(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
+    chunks::encode_chunk(column, keys.len(), &Values::Repeated { keys: &keys, dictionary: &dictionary })
 }
 
 /// Positions of records in a framed shard, and the hashes of their bytes, in order.
@@ -525,9 +527,9 @@ impl RecordExtents {
     ///
     /// # Errors
     /// When the batch is not one of a sidecar of a framed shard.
-    pub fn of_batch(batch: &RecordBatch) -> Result<Self> {
+    pub fn from_batch(batch: &RecordBatch) -> Result<Self> {
         let numbers = |name| -> Result<UInt64Array> {
-            let numbers: &UInt64Array = column(batch, name)?;
+            let numbers: &UInt64Array = typed_column(batch, name)?;
             if numbers.null_count() == 0 {
                 return Ok(numbers.clone());
             }
@@ -546,9 +548,9 @@ pub fn end_ids(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
     let Some(first) = filled.next() else { return Ok(None) };
     let last = filled.next_back().unwrap_or(first);
     let mut ends = Vec::with_capacity(2);
-    decode(&first.slice(0, 1), &mut ends)?;
-    decode(&last.slice(last.num_rows() - 1, 1), &mut ends)?;
-    Ok(Some((ends[0].id(), ends[1].id())))
+    decode_batch(&first.slice(0, 1), &mut ends)?;
+    decode_batch(&last.slice(last.num_rows() - 1, 1), &mut ends)?;
+    Ok(Some((ends[0].id_or_origin(), ends[1].id_or_origin())))
 }
 
 /// Returns every row of a sidecar, as batches with the columns of the table above.
@@ -557,13 +559,13 @@ pub fn end_ids(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
 /// When it is missing or damaged.
 pub fn read_all(store: &dyn Store, sidecar: &Sealed) -> Result<Vec<RecordBatch>> {
     let batches = table::read(store, sidecar)?;
-    check_columns(&batches).map_err(|e| e.at(sidecar.place(store)))?;
+    check_columns(&batches).map_err(|e| e.at_location(sidecar.display_location(store)))?;
     Ok(batches)
 }
 
 /// Whether the columns are those of a sidecar, with fingerprints or without.
 fn is_sidecar(of: &Schema) -> bool {
-    [false, true].into_iter().any(|fingerprints| of.fields() == schema(fingerprints).fields())
+    [false, true].into_iter().any(|fingerprints| of.fields() == sidecar_schema(fingerprints).fields())
 }
 
 fn check_columns(batches: &[RecordBatch]) -> Result<()> {
@@ -577,24 +579,24 @@ fn check_columns(batches: &[RecordBatch]) -> Result<()> {
 ///
 /// # Errors
 /// When it is missing or its footer is damaged; each batch may fail as well.
-pub fn stream(
+pub fn stream_rows(
     store: &Arc<dyn Store>,
     sidecar: &Sealed,
     rows: usize,
 ) -> Result<impl Iterator<Item = Result<Vec<SidecarRow>>> + use<>> {
-    let place = sidecar.place(store.as_ref());
-    let damaged = move |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
-    let object = sealed::open(store, sidecar)?;
-    let mut reader = table::guarded(|| {
-        let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::failed)?;
-        builder.with_batch_size(rows).build().map_err(table::failed)
+    let place = sidecar.display_location(store.as_ref());
+    let damaged = move |e: Error| table::damage_error(e, "the sidecar is damaged", place.clone());
+    let object = sealed::open_sealed(store, sidecar)?;
+    let mut reader = table::catch_panics(|| {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(object).map_err(table::parquet_error)?;
+        builder.with_batch_size(rows).build().map_err(table::parquet_error)
     })
     .map_err(&damaged)?;
     Ok(std::iter::from_fn(move || {
-        let batch = table::guarded(|| {
+        let batch = table::catch_panics(|| {
             let Some(batch) = reader.next().transpose()? else { return Ok(None) };
             let mut rows = Vec::with_capacity(batch.num_rows());
-            decode(&batch, &mut rows)?;
+            decode_batch(&batch, &mut rows)?;
             Ok(Some(rows))
         });
         batch.map_err(&damaged).transpose()
@@ -605,17 +607,17 @@ pub fn stream(
 ///
 /// # Errors
 /// When it is missing or its footer is damaged; each batch may fail as well.
-pub fn batches(
+pub fn stream_batches(
     store: &Arc<dyn Store>,
     sidecar: &Sealed,
     rows: usize,
 ) -> Result<impl Iterator<Item = Result<RecordBatch>> + Send + use<>> {
-    let place = sidecar.place(store.as_ref());
-    let builder = table::open(store, sidecar)?.with_batch_size(rows);
-    let damaged = move |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
-    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
+    let place = sidecar.display_location(store.as_ref());
+    let builder = table::open_table(store, sidecar)?.with_batch_size(rows);
+    let damaged = move |e: Error| table::damage_error(e, "the sidecar is damaged", place.clone());
+    let mut reader = table::catch_panics(|| builder.build().map_err(table::parquet_error)).map_err(&damaged)?;
     Ok(std::iter::from_fn(move || {
-        let batch = table::guarded(|| Ok(reader.next().transpose()?)).and_then(|batch| match batch {
+        let batch = table::catch_panics(|| Ok(reader.next().transpose()?)).and_then(|batch| match batch {
             Some(batch) if !is_sidecar(batch.schema_ref()) => {
                 Err(Error::integrity("expected the columns of a sidecar, found others"))
             }
@@ -644,25 +646,27 @@ pub(in crate::dataset) fn read_rows_near(
     ordinals: &[u64],
     frames: bool,
 ) -> Result<(Vec<SidecarRow>, Option<FrameTable>)> {
-    let place = || sidecar.place(store.as_ref());
+    let place = || sidecar.display_location(store.as_ref());
     let mut parts = Parts::open(store, sidecar, first_read(&sidecar.seal), None)?;
-    let read = table::guarded(|| {
+    let read = table::catch_panics(|| {
         // With a page index, single pages can be read.
-        let metadata = parts.metadata(true)?;
+        let metadata = parts.read_metadata(true)?;
         let pairs = metadata.metadata().file_metadata().key_value_metadata();
         let text = pairs.into_iter().flatten().find(|pair| pair.key == METADATA_KEY).and_then(|p| p.value.as_deref());
-        let frames = text.filter(|_| frames).map(FrameTable::decode).transpose()?;
-        parts.fetch(&pages_of(metadata.metadata(), ordinals))?;
-        let reader = parts.reader(metadata).with_row_selection(table::selection(ordinals)?);
+        let frames = text.filter(|_| frames).map(FrameTable::from_json).transpose()?;
+        parts.fetch_ranges(&pages_of(metadata.metadata(), ordinals))?;
+        let reader = parts.into_reader(metadata).with_row_selection(table::select_rows(ordinals)?);
         let mut rows = Vec::with_capacity(ordinals.len());
-        for batch in reader.build().map_err(table::failed)? {
-            decode(&batch?, &mut rows)?;
+        for batch in reader.build().map_err(table::parquet_error)? {
+            decode_batch(&batch?, &mut rows)?;
         }
         Ok((rows, frames))
     });
-    let (rows, frames) = read.map_err(|e| table::damaged(e, "the sidecar is damaged", place()))?;
+    let (rows, frames) = read.map_err(|e| table::damage_error(e, "the sidecar is damaged", place()))?;
     if rows.len() != ordinals.len() {
-        return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
+        return Err(
+            Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at_location(place())
+        );
     }
     Ok((rows, frames))
 }
@@ -678,7 +682,7 @@ fn first_read(seal: &Seal) -> u64 {
 /// # Errors
 /// When the sidecar is missing or damaged.
 pub fn read_frames(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<Option<FrameTable>> {
-    described(store, sidecar, METADATA_KEY, FrameTable::decode)
+    read_metadata(store, sidecar, METADATA_KEY, FrameTable::from_json)
 }
 
 /// Metadata key that states what the hashes cover, if known.
@@ -691,30 +695,30 @@ const OF_VALUES: &str = "values";
 /// # Errors
 /// When the sidecar is missing or damaged.
 pub fn hashes_cover_values(store: &Arc<dyn Store>, sidecar: &Sealed) -> Result<bool> {
-    Ok(described(store, sidecar, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
+    Ok(read_metadata(store, sidecar, HASHES_KEY, |text| Ok(text == OF_VALUES))?.unwrap_or(false))
 }
 
 /// Returns the value of a metadata key of a sidecar.
-fn described<T>(
+fn read_metadata<T>(
     store: &Arc<dyn Store>,
     sidecar: &Sealed,
     key: &str,
     decode: impl Fn(&str) -> Result<T>,
 ) -> Result<Option<T>> {
-    let object = sealed::open(store, sidecar)?;
-    table::guarded(|| {
-        let metadata = ParquetMetaDataReader::new().parse_and_finish(&object).map_err(table::failed)?;
+    let object = sealed::open_sealed(store, sidecar)?;
+    table::catch_panics(|| {
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(&object).map_err(table::parquet_error)?;
         let pairs = metadata.file_metadata().key_value_metadata();
         let text = pairs.into_iter().flatten().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref());
         text.map(&decode).transpose()
     })
-    .map_err(|e| table::damaged(e, "the sidecar is damaged", sidecar.place(store.as_ref())))
+    .map_err(|e| table::damage_error(e, "the sidecar is damaged", sidecar.display_location(store.as_ref())))
 }
 
 /// Decodes the rows of a batch.
-pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>) -> Result<()> {
-    let text = |name| column::<StringArray>(batch, name);
-    let number = |name| column::<UInt64Array>(batch, name);
+pub(in crate::dataset) fn decode_batch(batch: &RecordBatch, out: &mut Vec<SidecarRow>) -> Result<()> {
+    let text = |name| typed_column::<StringArray>(batch, name);
+    let number = |name| typed_column::<UInt64Array>(batch, name);
     let (ids, subjects, sources) = (text("record_id")?, text("subject_id")?, text("source")?);
     let (offsets, lengths, rows) = (number("offset")?, number("length")?, number("row")?);
     let hashes = number("hash")?;
@@ -733,7 +737,7 @@ pub(in crate::dataset) fn decode(batch: &RecordBatch, out: &mut Vec<SidecarRow>)
 }
 
 /// Returns the columns of a sidecar.
-pub fn schema(fingerprints: bool) -> SchemaRef {
+pub fn sidecar_schema(fingerprints: bool) -> SchemaRef {
     let mut fields = vec![
         Field::new("record_id", DataType::Utf8, true),
         Field::new("subject_id", DataType::Utf8, true),
@@ -769,7 +773,7 @@ mod tests {
         ] {
             for first in 0..texts.len().max(1) {
                 let array = StringArray::from(texts.clone());
-                let runs = SourceRuns::of(&array.slice(first, texts.len().saturating_sub(first)));
+                let runs = SourceRuns::from_names(&array.slice(first, texts.len().saturating_sub(first)));
                 let mut start = 0;
                 let found: Vec<&str> = runs
                     .names
@@ -788,7 +792,7 @@ mod tests {
             record_ids: None,
             subject_ids: Some(rows.iter().map(|r| Some(format!("PAT-{}", r % 7))).collect::<StringArray>().into()),
             extents: Some((rows.iter().map(|r| r * 512).collect(), vec![512; rows.len()].into())),
-            sources: SourceRuns::one(&"a.csv".into(), rows.len()),
+            sources: SourceRuns::for_source(&"a.csv".into(), rows.len()),
             hashes: rows.iter().map(|r| r.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect::<Vec<_>>().into(),
             rows: Some(RowNumbers::Array(rows.into())),
             fingerprints: None,
@@ -797,28 +801,28 @@ mod tests {
 
     #[test]
     fn rows_are_read_by_ordinal_across_row_groups() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.tar.gz", false).unwrap();
-        writer.append(columns(0..50_000)).unwrap();
-        writer.append(columns(50_000..100_000)).unwrap();
-        assert_eq!(writer.rows(), 100_000);
+        writer.append_rows(columns(0..50_000)).unwrap();
+        writer.append_rows(columns(50_000..100_000)).unwrap();
+        assert_eq!(writer.row_count(), 100_000);
         let sidecar = publish(store.as_ref(), writer);
         let rows = read_rows(&store, &sidecar, &[0, 32_768, 99_999]).unwrap();
         assert_eq!(rows.iter().map(|r| r.row.unwrap()).collect::<Vec<_>>(), [0, 32_768, 99_999]);
-        assert_eq!(rows[2].id(), "a.csv#99999");
+        assert_eq!(rows[2].id_or_origin(), "a.csv#99999");
         assert_eq!(rows[1].offset, Some(32_768 * 512));
         assert!(read_rows(&store, &sidecar, &[100_000]).is_err());
         assert_eq!(
-            batches(&store, &sidecar, 9_000).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
+            stream_batches(&store, &sidecar, 9_000).unwrap().map(|batch| batch.unwrap().num_rows()).sum::<usize>(),
             100_000
         );
     }
 
     #[test]
     fn a_flipped_bit_is_detected_wherever_it_is_read() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut writer = SidecarWriter::create(store.as_ref(), "tag/000003.parquet", false).unwrap();
-        writer.append(columns(0..200_000)).unwrap();
+        writer.append_rows(columns(0..200_000)).unwrap();
         let sidecar = publish(store.as_ref(), writer);
         let whole = store.get(&sidecar.path).unwrap().unwrap();
         let seal = sidecar.seal;
@@ -831,8 +835,8 @@ mod tests {
             store.put(&sidecar.path, flipped.into()).unwrap();
             let integrity = |e: Error| assert_eq!(e.kind(), crate::error::Kind::Integrity, "{at}");
             integrity(read_all(store.as_ref(), &sidecar).unwrap_err());
-            integrity(sealed::check(&store, &sidecar).unwrap_err());
-            let streamed = batches(&store, &sidecar, 8_192).and_then(Iterator::collect::<Result<Vec<_>>>);
+            integrity(sealed::check_sealed(&store, &sidecar).unwrap_err());
+            let streamed = stream_batches(&store, &sidecar, 8_192).and_then(Iterator::collect::<Result<Vec<_>>>);
             // A dictionary may be read before pages of other columns, but every byte is checked.
             integrity(streamed.unwrap_err());
             match read_rows(&store, &sidecar, &asked) {
@@ -850,16 +854,16 @@ mod tests {
 
     fn publish(store: &dyn Store, writer: SidecarWriter) -> Sealed {
         let staged = writer.finish().unwrap();
-        let sidecar = Sealed::of(&staged).unwrap();
-        store.publish(vec![staged]).unwrap();
+        let sidecar = Sealed::from_staged(&staged).unwrap();
+        store.publish_staged(vec![staged]).unwrap();
         sidecar
     }
 
     #[test]
     fn moved_rows_have_new_offsets() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut writer = SidecarWriter::create(store.as_ref(), "t/000000.tar", false).unwrap();
-        writer.append(columns(10..12)).unwrap();
+        writer.append_rows(columns(10..12)).unwrap();
         let sidecar = publish(store.as_ref(), writer);
         let mut moved = SidecarWriter::create(store.as_ref(), "t/000001.tar", false).unwrap();
         for batch in read_all(store.as_ref(), &sidecar).unwrap() {

@@ -25,10 +25,10 @@ use crate::{
         table::{
             self, Group, GroupWriter,
             chunks::{self, Values},
-            column,
             fetch::{Parts, pages_of},
             paths::{numbers_beside, sidecar_path},
             sealed::Sealed,
+            typed_column,
         },
     },
     error::{Error, Result},
@@ -49,7 +49,7 @@ pub struct NumbersWriter {
 
 impl std::fmt::Debug for NumbersWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("NumbersWriter").field("rows", &self.writer.rows()).finish_non_exhaustive()
+        f.debug_struct("NumbersWriter").field("rows", &self.writer.row_count()).finish_non_exhaustive()
     }
 }
 
@@ -59,7 +59,7 @@ impl NumbersWriter {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, shard: &str) -> Result<Self> {
-        let columns = table::describe(&schema())?;
+        let columns = table::parquet_schema(&numbers_schema())?;
         let writer = GroupWriter::create(store, &numbers_beside(&sidecar_path(shard)), &columns)?;
         Ok(Self { writer, columns, records: Vec::new(), versions: Vec::new() })
     }
@@ -79,10 +79,10 @@ impl NumbersWriter {
         let rows = self.records.len();
         let chunk = |column, values: &mut Vec<u64>| {
             let array = UInt64Array::from(std::mem::take(values));
-            chunks::encode(&self.columns.column(column), rows, &Values::Packed(&array))
+            chunks::encode_chunk(&self.columns.column(column), rows, &Values::Packed(&array))
         };
         let chunks = vec![chunk(0, &mut self.records)?, chunk(1, &mut self.versions)?];
-        self.writer.append(Group { chunks, rows: rows as u64 })
+        self.writer.append_group(Group { chunks, rows: rows as u64 })
     }
 
     /// Finishes the table, which has no name until it is published.
@@ -111,7 +111,7 @@ pub struct Numbered {
 ///
 /// # Errors
 /// When the numbers of a scattered shard cannot be read.
-pub fn numbered<'a>(
+pub fn numbered_rows<'a>(
     store: &Arc<dyn Store>,
     runs: &[&'a Run],
     table: &RunTable,
@@ -119,12 +119,12 @@ pub fn numbered<'a>(
     if let [run] = runs
         && let Some(scattered) = &run.scattered
     {
-        let (from, records, new) = (run.from, run.records, NewRecords::of(run, scattered));
+        let (from, records, new) = (run.from, run.records, NewRecords::from_run(run, scattered));
         let known = move |row| {
-            let (record, first_version) = new.known(row);
+            let (record, first_version) = new.resolve_row(row);
             Some(Numbered { record, first_version, from })
         };
-        let rows = stream(store, &run.numbers()?)?.map(move |row| row.map(known));
+        let rows = stream_rows(store, &run.numbers_table()?)?.map(move |row| row.map(known));
         return Ok(Box::new(Counted { rows, left: records }));
     }
     let known: Vec<(&Run, Version)> =
@@ -153,12 +153,12 @@ struct NewRecords {
 }
 
 impl NewRecords {
-    fn of(run: &Run, scattered: &Scattered) -> Self {
+    fn from_run(run: &Run, scattered: &Scattered) -> Self {
         Self { known: scattered.base.map(|base| (base, run.since.unwrap_or(run.from))) }
     }
 
     /// Returns the record number and first version of a row of the table.
-    fn known(self, (record, version): (u64, Version)) -> (u64, Version) {
+    fn resolve_row(self, (record, version): (u64, Version)) -> (u64, Version) {
         match self.known {
             None => (record, version),
             Some((base, version)) => (record.saturating_add(base), version),
@@ -192,22 +192,22 @@ impl<I: Iterator<Item = Result<Option<Numbered>>>> Iterator for Counted<I> {
 }
 
 /// Streams all rows: record number and first version.
-fn stream(
+fn stream_rows(
     store: &Arc<dyn Store>,
     numbers: &Sealed,
 ) -> Result<impl Iterator<Item = Result<(u64, Version)>> + Send + use<>> {
-    let place = numbers.place(store.as_ref());
-    let damaged = move |e: Error| table::damaged(e, "the record numbers are damaged", place.clone());
-    let builder = table::open(store, numbers)?.with_batch_size(table::BATCH_ROWS);
-    let mut reader = table::guarded(|| builder.build().map_err(table::failed)).map_err(&damaged)?;
+    let place = numbers.display_location(store.as_ref());
+    let damaged = move |e: Error| table::damage_error(e, "the record numbers are damaged", place.clone());
+    let builder = table::open_table(store, numbers)?.with_batch_size(table::BATCH_ROWS);
+    let mut reader = table::catch_panics(|| builder.build().map_err(table::parquet_error)).map_err(&damaged)?;
     let mut failed = false;
     let batches = std::iter::from_fn(move || {
         if failed {
             return None;
         }
-        let rows = table::guarded(|| {
+        let rows = table::catch_panics(|| {
             let Some(batch) = reader.next().transpose()? else { return Ok(None) };
-            let (records, versions) = (column::<UInt64Array>(&batch, "record")?, versions(&batch)?);
+            let (records, versions) = (typed_column::<UInt64Array>(&batch, "record")?, first_versions(&batch)?);
             Ok(Some(records.values().iter().copied().zip(versions).collect::<Vec<_>>()))
         });
         failed = rows.is_err();
@@ -219,8 +219,8 @@ fn stream(
     }))
 }
 
-fn versions(batch: &arrow::array::RecordBatch) -> Result<Vec<Version>> {
-    Ok(column::<UInt64Array>(batch, "first_version")?.values().iter().map(|version| Version(*version)).collect())
+fn first_versions(batch: &arrow::array::RecordBatch) -> Result<Vec<Version>> {
+    Ok(typed_column::<UInt64Array>(batch, "first_version")?.values().iter().map(|version| Version(*version)).collect())
 }
 
 /// Typical bytes of a row and of a footer, and maximum bytes that are read before the footer is known.
@@ -239,41 +239,43 @@ pub(in crate::dataset) fn read_rows(
     ordinals: &[u64],
     known: u64,
 ) -> Result<Vec<(u64, Version)>> {
-    let rows = read_table(store, &run.numbers()?, ordinals, known)?;
+    let rows = read_table(store, &run.numbers_table()?, ordinals, known)?;
     Ok(match &run.scattered {
         None => rows,
         Some(scattered) => {
-            let new = NewRecords::of(run, scattered);
-            rows.into_iter().map(|row| new.known(row)).collect()
+            let new = NewRecords::from_run(run, scattered);
+            rows.into_iter().map(|row| new.resolve_row(row)).collect()
         }
     })
 }
 
 fn read_table(store: &Arc<dyn Store>, numbers: &Sealed, ordinals: &[u64], known: u64) -> Result<Vec<(u64, Version)>> {
-    let place = || numbers.place(store.as_ref());
-    let selection = table::selection(ordinals)?;
+    let place = || numbers.display_location(store.as_ref());
+    let selection = table::select_rows(ordinals)?;
     let whole = known.saturating_mul(ROW_BYTES).saturating_add(FOOTER_BYTES);
     let mut parts = Parts::open(store, numbers, if whole <= MAX_TAIL { whole } else { FOOTER_BYTES }, None)?;
-    let rows = table::guarded(|| {
-        let metadata = parts.metadata(true)?;
-        parts.fetch(&pages_of(metadata.metadata(), ordinals))?;
-        let reader = parts.reader(metadata).with_row_selection(selection).build().map_err(table::failed)?;
+    let rows = table::catch_panics(|| {
+        let metadata = parts.read_metadata(true)?;
+        parts.fetch_ranges(&pages_of(metadata.metadata(), ordinals))?;
+        let reader = parts.into_reader(metadata).with_row_selection(selection).build().map_err(table::parquet_error)?;
         let mut rows = Vec::with_capacity(ordinals.len());
         for batch in reader {
             let batch = batch?;
-            let records: &UInt64Array = column(&batch, "record")?;
-            rows.extend(records.values().iter().copied().zip(versions(&batch)?));
+            let records: &UInt64Array = typed_column(&batch, "record")?;
+            rows.extend(records.values().iter().copied().zip(first_versions(&batch)?));
         }
         Ok(rows)
     })
-    .map_err(|e| table::damaged(e, "the record numbers are damaged", place()))?;
+    .map_err(|e| table::damage_error(e, "the record numbers are damaged", place()))?;
     if rows.len() != ordinals.len() {
-        return Err(Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at(place()));
+        return Err(
+            Error::integrity(format!("expected {} rows, found {}", ordinals.len(), rows.len())).at_location(place())
+        );
     }
     Ok(rows)
 }
 
-fn schema() -> Schema {
+fn numbers_schema() -> Schema {
     let field = |name: &str| Field::new(name, DataType::UInt64, false);
     Schema::new(vec![field("record"), field("first_version")])
 }
@@ -292,7 +294,7 @@ mod tests {
 
     fn run(first: u64, records: u64, ordinal: u64, scattered: Option<Scattered>, table: (&str, Seal)) -> Run {
         let shard = "0123456789ab/000001.parquet";
-        let sidecar = Sealed::new(sidecar_path(shard), Seal::of(&[]));
+        let sidecar = Sealed::new(sidecar_path(shard), Seal::for_bytes(&[]));
         Run {
             first,
             records,
@@ -308,7 +310,7 @@ mod tests {
 
     #[test]
     fn numbers_are_read_back_in_order_and_by_row() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let shard = "0123456789ab/000001.parquet";
         let mut writer = NumbersWriter::create(store.as_ref(), shard).unwrap();
         let expected: Vec<(u64, Version)> =
@@ -317,35 +319,35 @@ mod tests {
         let table = writer.finish().unwrap();
         assert_eq!(table.path, "_shardify/sidecar/0123456789ab/000001.records.table");
         let (path, seal) = (table.path.clone(), table.seal().unwrap());
-        store.publish(vec![table]).unwrap();
+        store.publish_staged(vec![table]).unwrap();
         let scattered = Some(Scattered { span: 150_000, set: "x".into(), shard: 0, base: None });
         let one = run(0, 150_000, 0, scattered.clone(), (&path, seal));
         let table = RunTable::new(vec![one.clone()]);
-        let found: Vec<_> = numbered(&store, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
+        let found: Vec<_> = numbered_rows(&store, &[&one], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
         assert!(found.iter().map(|n| (n.record, n.first_version)).eq(expected.iter().copied()));
         assert!(found.iter().all(|n| n.from == Version(4)));
         for known in [1, 10_000, 150_000, u64::MAX] {
             assert_eq!(read_rows(&store, &one, &[0, 70_000], known).unwrap(), [expected[0], expected[70_000]]);
         }
         let longer = run(0, 150_001, 0, scattered, (&path, seal));
-        assert!(numbered(&store, &[&longer], &table).unwrap().any(|n| n.is_err()));
+        assert!(numbered_rows(&store, &[&longer], &table).unwrap().any(|n| n.is_err()));
     }
 
     /// A table of new records states neither their numbers nor their version; the run does.
     #[test]
     fn numbers_of_new_records_follow_from_their_run() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let mut writer = NumbersWriter::create(store.as_ref(), "0123456789ab/000001.parquet").unwrap();
         [2, 0, 1].into_iter().for_each(|record| writer.push(record, Version(0)).unwrap());
         let table = writer.finish().unwrap();
         let (path, seal) = (table.path.clone(), table.seal().unwrap());
-        store.publish(vec![table]).unwrap();
+        store.publish_staged(vec![table]).unwrap();
         let scattered = Some(Scattered { span: 3, set: "x".into(), shard: 0, base: Some(1000) });
         let one = run(1000, 3, 0, scattered, (&path, seal));
         let restored = Run { from: Version(9), since: Some(Version(4)), ..one.clone() };
         for run in [&one, &restored] {
             let table = RunTable::new(vec![run.clone()]);
-            let found: Vec<_> = numbered(&store, &[run], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
+            let found: Vec<_> = numbered_rows(&store, &[run], &table).unwrap().map(|n| n.unwrap().unwrap()).collect();
             let known = |record| Numbered { record, first_version: Version(4), from: run.from };
             assert_eq!(found, [1002, 1000, 1001].map(known));
             assert_eq!(read_rows(&store, run, &[0, 2], 3).unwrap(), [(1002, Version(4)), (1001, Version(4))]);
@@ -354,11 +356,11 @@ mod tests {
 
     #[test]
     fn rows_between_runs_belong_to_no_record() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let runs =
-            [(10, 2, 0), (50, 1, 3)].map(|(first, records, at)| run(first, records, at, None, ("", Seal::of(&[]))));
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
+        let runs = [(10, 2, 0), (50, 1, 3)]
+            .map(|(first, records, at)| run(first, records, at, None, ("", Seal::for_bytes(&[]))));
         let table = RunTable::new(runs.to_vec());
-        let found: Vec<_> = numbered(&store, &[&runs[0], &runs[1]], &table).unwrap().map(|n| n.unwrap()).collect();
+        let found: Vec<_> = numbered_rows(&store, &[&runs[0], &runs[1]], &table).unwrap().map(|n| n.unwrap()).collect();
         assert_eq!(found.iter().map(|n| n.map(|n| n.record)).collect::<Vec<_>>(), [Some(10), Some(11), None, Some(50)]);
     }
 }

@@ -16,9 +16,10 @@ use parquet::arrow::ArrowWriter;
 
 use crate::{
     dataset::table::{
-        self, column,
+        self,
         paths::parts_beside,
         sealed::{Sealed, SealingSink},
+        typed_column,
     },
     error::Result,
     storage::{Staged, Store},
@@ -58,10 +59,10 @@ impl PartsWriter {
     /// # Errors
     /// When the store fails.
     pub fn create(store: &dyn Store, sidecar: &str) -> Result<Self> {
-        let properties = ["record", "offset"].into_iter().fold(table::properties(), table::delta);
+        let properties = ["record", "offset"].into_iter().fold(table::writer_properties(), table::with_delta_encoding);
         let properties = properties.set_column_dictionary_enabled("name".into(), false).build();
         let sink = SealingSink::in_blocks(store, &parts_beside(sidecar))?;
-        let writer = ArrowWriter::try_new(sink, schema(), Some(properties)).map_err(table::failed)?;
+        let writer = ArrowWriter::try_new(sink, parts_schema(), Some(properties)).map_err(table::parquet_error)?;
         Ok(Self { writer, rows: Vec::new() })
     }
 
@@ -80,7 +81,7 @@ impl PartsWriter {
     /// When the store fails.
     pub fn finish(mut self) -> Result<Staged> {
         self.flush()?;
-        table::finish(self.writer)
+        table::finish_table(self.writer)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -89,7 +90,7 @@ impl PartsWriter {
             |of: fn(&PartRow) -> u64| -> ArrayRef { Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) };
         let names = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.name.as_str())));
         let columns: Vec<ArrayRef> = vec![numbers(|r| r.record), names, numbers(|r| r.offset), numbers(|r| r.size)];
-        self.writer.write(&RecordBatch::try_new(schema(), columns)?).map_err(table::failed)
+        self.writer.write(&RecordBatch::try_new(parts_schema(), columns)?).map_err(table::parquet_error)
     }
 }
 
@@ -100,8 +101,8 @@ impl PartsWriter {
 pub fn read(store: &dyn Store, parts: &Sealed) -> Result<Vec<PartRow>> {
     let mut out = Vec::new();
     for batch in table::read(store, parts)? {
-        let names: &StringArray = column(&batch, "name")?;
-        let number = |name| column::<UInt64Array>(&batch, name);
+        let names: &StringArray = typed_column(&batch, "name")?;
+        let number = |name| typed_column::<UInt64Array>(&batch, name);
         let (records, offsets, sizes) = (number("record")?, number("offset")?, number("size")?);
         out.extend((0..batch.num_rows()).map(|i| PartRow {
             record: records.value(i),
@@ -113,7 +114,7 @@ pub fn read(store: &dyn Store, parts: &Sealed) -> Result<Vec<PartRow>> {
     Ok(out)
 }
 
-fn schema() -> SchemaRef {
+fn parts_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("record", DataType::UInt64, false),
         Field::new("name", DataType::Utf8, false),
@@ -130,15 +131,15 @@ mod tests {
 
     #[test]
     fn members_are_read_back() {
-        let store: &dyn Store = &RemoteStore::memory().unwrap();
+        let store: &dyn Store = &RemoteStore::in_memory().unwrap();
         let mut writer = PartsWriter::create(store, "_shardify/sidecar/0123456789ab/000001.table").unwrap();
         let rows: Vec<PartRow> = (0..20_000)
             .map(|i| PartRow { record: i / 2, name: format!("k{i}.jpg"), offset: i * 1024, size: i })
             .collect();
         rows.iter().for_each(|row| writer.push(row.clone()).unwrap());
         let staged = writer.finish().unwrap();
-        let parts = Sealed::of(&staged).unwrap();
-        store.publish(vec![staged]).unwrap();
+        let parts = Sealed::from_staged(&staged).unwrap();
+        store.publish_staged(vec![staged]).unwrap();
         assert_eq!(parts.path, "_shardify/sidecar/0123456789ab/000001.parts.table");
         assert_eq!(read(store, &parts).unwrap(), rows);
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use parquet::schema::types::SchemaDescriptor;
 
-use super::{GROUP_ROWS, HASHES_KEY, OF_VALUES, SidecarColumns, SidecarGroups, check_columns, schema};
+use super::{GROUP_ROWS, HASHES_KEY, OF_VALUES, SidecarColumns, SidecarGroups, check_columns, sidecar_schema};
 use crate::{
     dataset::{
         sidecar::frames::{FrameTable, METADATA_KEY},
@@ -50,19 +50,19 @@ impl SidecarPart {
     /// # Errors
     /// When it is missing or damaged.
     pub fn open(store: &Arc<dyn Store>, sidecar: &Sealed, records: u64) -> Result<Self> {
-        let place = sidecar.place(store.as_ref());
+        let place = sidecar.display_location(store.as_ref());
         let input = if records <= MAX_WHOLE_ROWS {
-            RangedInput::Bytes(sealed::get(store.as_ref(), sidecar)?)
+            RangedInput::Bytes(sealed::get_sealed(store.as_ref(), sidecar)?)
         } else {
-            RangedInput::Object(sealed::open(store, sidecar)?)
+            RangedInput::Object(sealed::open_sealed(store, sidecar)?)
         };
-        let damaged = |e: Error| table::damaged(e, "the sidecar is damaged", place.clone());
+        let damaged = |e: Error| table::damage_error(e, "the sidecar is damaged", place.clone());
         Ok(Self { source: Arc::new(Source::open(input, &place).map_err(damaged)?) })
     }
 
     /// Number of rows.
-    pub fn rows(&self) -> u64 {
-        self.source.rows()
+    pub fn row_count(&self) -> u64 {
+        self.source.row_count()
     }
 }
 
@@ -82,7 +82,7 @@ pub struct SidecarWriter {
 
 impl std::fmt::Debug for SidecarWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SidecarWriter").field("rows", &self.rows()).finish_non_exhaustive()
+        f.debug_struct("SidecarWriter").field("rows", &self.row_count()).finish_non_exhaustive()
     }
 }
 
@@ -100,7 +100,7 @@ impl SidecarWriter {
     /// # Errors
     /// When the store fails.
     pub fn create_at(store: &dyn Store, path: &str, fingerprints: bool) -> Result<Self> {
-        let columns = table::describe(&schema(fingerprints))?;
+        let columns = table::parquet_schema(&sidecar_schema(fingerprints))?;
         let writer = GroupWriter::create(store, path, &columns)?;
         let (pending, parts) = (Vec::new(), Vec::new());
         Ok(Self { writer, columns, fingerprints, pending, pending_rows: 0, parts, parts_rows: 0 })
@@ -110,8 +110,8 @@ impl SidecarWriter {
     ///
     /// # Errors
     /// When the columns differ in length, or the store fails.
-    pub fn append(&mut self, columns: SidecarColumns) -> Result<()> {
-        columns.check()?;
+    pub fn append_rows(&mut self, columns: SidecarColumns) -> Result<()> {
+        columns.check_lengths()?;
         self.flush_parts()?;
         self.pending_rows += columns.hashes.len();
         self.pending.push(columns);
@@ -150,7 +150,7 @@ impl SidecarWriter {
     }
 
     fn append_decoded(&mut self, part: &GroupPart) -> Result<()> {
-        let batches = part.decode()?;
+        let batches = part.decode_rows()?;
         check_columns(&batches)?;
         batches.iter().try_for_each(|batch| self.append_moved(batch, 0))
     }
@@ -178,12 +178,12 @@ impl SidecarWriter {
             return Ok(());
         }
         self.pending_rows = 0;
-        let columns = SidecarColumns::join(std::mem::take(&mut self.pending))?;
-        self.write_groups(SidecarGroups::encode(&columns, self.fingerprints)?)
+        let columns = SidecarColumns::join_parts(std::mem::take(&mut self.pending))?;
+        self.write_groups(SidecarGroups::encode_columns(&columns, self.fingerprints)?)
     }
 
     fn write_groups(&mut self, groups: SidecarGroups) -> Result<()> {
-        groups.0.into_iter().try_for_each(|group| self.writer.append(group))
+        groups.0.into_iter().try_for_each(|group| self.writer.append_group(group))
     }
 
     /// Appends rows of another sidecar whose records moved by `shift` bytes.
@@ -205,7 +205,7 @@ impl SidecarWriter {
         shift: i128,
         visit: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<()> {
-        let mut columns = SidecarColumns::of_batch(batch)?;
+        let mut columns = SidecarColumns::from_batch(batch)?;
         if let Some((offsets, lengths)) = &mut columns.extents {
             *offsets = offsets
                 .iter()
@@ -216,12 +216,12 @@ impl SidecarWriter {
                 visit(offset, length)?;
             }
         }
-        self.append(columns)
+        self.append_rows(columns)
     }
 
     /// Returns the number of rows so far.
-    pub fn rows(&self) -> u64 {
-        self.writer.rows() + self.pending_rows as u64 + self.parts_rows
+    pub fn row_count(&self) -> u64 {
+        self.writer.row_count() + self.pending_rows as u64 + self.parts_rows
     }
 
     /// Sets the frame table of the shard.
@@ -229,13 +229,13 @@ impl SidecarWriter {
     /// # Errors
     /// When the table cannot be encoded.
     pub fn set_frames(&mut self, table: &FrameTable) -> Result<()> {
-        self.writer.describe(METADATA_KEY, table.encode()?);
+        self.writer.add_metadata(METADATA_KEY, table.to_json()?);
         Ok(())
     }
 
     /// States that the hashes cover the rows as they are in the shard, which is Parquet.
     pub fn set_hashes_cover_values(&mut self) {
-        self.writer.describe(HASHES_KEY, OF_VALUES.to_owned());
+        self.writer.add_metadata(HASHES_KEY, OF_VALUES.to_owned());
     }
 
     /// Finishes the sidecar, which has no name until it is published.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    paths::{self, folder_prefix, index_stem, numbers_beside, parts_beside, stem},
+    paths::{self, folder_prefix, index_stem, numbers_beside, parts_beside, shard_stem},
     sealed::Sealed,
 };
 use crate::{
@@ -92,19 +92,20 @@ impl Beside {
     }
 
     /// Returns the placeholder where there is no shard; nothing has its seal.
-    pub fn nothing() -> Arc<Self> {
-        Arc::new(Self::new(Sealed::new("", Seal::of(&[]))))
+    pub fn placeholder() -> Arc<Self> {
+        Arc::new(Self::new(Sealed::new("", Seal::for_bytes(&[]))))
     }
 
     /// Returns the JSON text that is stored in a list.
-    pub(in crate::dataset) fn encode(&self) -> Result<String> {
+    pub(in crate::dataset) fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
-            .map_err(|e| Error::internal("encoding the list of objects beside a shard failed").cause(e))
+            .map_err(|e| Error::internal("encoding the list of objects beside a shard failed").with_cause(e))
     }
 
-    /// Parses the text made by [`encode`](Self::encode).
-    pub(in crate::dataset) fn decode(text: &str) -> Result<Self> {
-        serde_json::from_str(text).map_err(|e| Error::integrity("expected a list of objects beside a shard").cause(e))
+    /// Parses the text made by [`to_json`](Self::to_json).
+    pub(in crate::dataset) fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text)
+            .map_err(|e| Error::integrity("expected a list of objects beside a shard").with_cause(e))
     }
 
     /// Returns the part that runs of the shard need.
@@ -126,7 +127,7 @@ impl Beside {
         };
         note(PARTS, &parts_beside(&self.at));
         note(NUMBERS, &numbers_beside(&self.at));
-        let (folder, stem) = (folder_prefix(shard), stem(shard));
+        let (folder, stem) = (folder_prefix(shard), shard_stem(shard));
         for name in paths::of_folder() {
             note(name, &format!("{folder}{name}"));
         }
@@ -145,19 +146,21 @@ impl Beside {
     }
 
     /// Returns the table of record numbers of a sorted shard.
-    pub(in crate::dataset) fn numbers(&self) -> Result<Sealed> {
-        self.table(numbers_beside(&self.at), NUMBERS)
+    pub(in crate::dataset) fn numbers_table(&self) -> Result<Sealed> {
+        self.sealed_table(numbers_beside(&self.at), NUMBERS)
     }
 
     /// Returns the table of tar members.
-    pub(in crate::dataset) fn parts(&self) -> Result<Sealed> {
-        self.table(parts_beside(&self.at), PARTS)
+    pub(in crate::dataset) fn parts_table(&self) -> Result<Sealed> {
+        self.sealed_table(parts_beside(&self.at), PARTS)
     }
 
-    fn table(&self, path: String, name: &str) -> Result<Sealed> {
+    fn sealed_table(&self, path: String, name: &str) -> Result<Sealed> {
         match self.seals.get(name) {
             Some(seal) => Ok(Sealed::new(path, *seal)),
-            None => Err(Error::integrity("expected the seal of an object beside a shard, found none").at(path)),
+            None => {
+                Err(Error::integrity("expected the seal of an object beside a shard, found none").at_location(path))
+            }
         }
     }
 
@@ -169,7 +172,7 @@ impl Beside {
 
 /// Returns all sealed objects that belong to a shard, with their paths.
 pub(in crate::dataset) fn all_of(shard: &str, beside: &Beside) -> Vec<Sealed> {
-    let (folder, stem) = (folder_prefix(shard), stem(shard));
+    let (folder, stem) = (folder_prefix(shard), shard_stem(shard));
     let path = |name: &str| match name {
         PARTS => parts_beside(&beside.at),
         NUMBERS => numbers_beside(&beside.at),

@@ -30,7 +30,7 @@ use arrow::{
 };
 use bytes::Bytes;
 
-use super::fault::failed;
+use super::fault::parquet_error;
 use crate::{
     error::{Error, Result},
     format::parquet::{
@@ -64,12 +64,12 @@ impl From<TextChunk> for Chunk {
 
 impl Chunk {
     /// Number of rows.
-    pub(in crate::dataset) fn rows(&self) -> usize {
+    pub(in crate::dataset) fn row_count(&self) -> usize {
         usize::try_from(self.close.rows_written).unwrap_or(usize::MAX)
     }
 
     /// Returns the chunk as one of another column of the same type.
-    pub(in crate::dataset) fn of(&self, column: &ColumnDescPtr) -> Result<Self> {
+    pub(in crate::dataset) fn with_column(&self, column: &ColumnDescPtr) -> Result<Self> {
         let known = &self.close.metadata;
         let mut builder = ColumnChunkMetaData::builder(std::sync::Arc::clone(column))
             .set_compression(known.compression())
@@ -82,7 +82,7 @@ impl Chunk {
         if let Some(statistics) = known.statistics() {
             builder = builder.set_statistics(statistics.clone());
         }
-        let close = ColumnCloseResult { metadata: builder.build().map_err(failed)?, ..self.close.clone() };
+        let close = ColumnCloseResult { metadata: builder.build().map_err(parquet_error)?, ..self.close.clone() };
         Ok(Self { bytes: self.bytes.clone(), close })
     }
 }
@@ -116,30 +116,30 @@ pub(in crate::dataset) enum Values<'a> {
 ///
 /// # Errors
 /// When a page is larger than Parquet allows.
-pub(in crate::dataset) fn encode(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Result<Chunk> {
+pub(in crate::dataset) fn encode_chunk(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Result<Chunk> {
     let mut pages = Pages::new(column.max_def_level() > 0, values)?;
     match values {
         Values::Keyed { dictionary, .. } => {
             put_texts(&dictionary.iter().map(|text| text.as_bytes()).collect::<Vec<_>>(), &mut pages.page);
-            pages.dictionary(dictionary.len())?;
+            pages.end_dictionary(dictionary.len())?;
         }
         Values::Repeated { dictionary, .. } | Values::Ascending { dictionary, .. } => {
             pages.page.extend(dictionary.iter().flat_map(|number| number.to_le_bytes()));
-            pages.dictionary(dictionary.len())?;
+            pages.end_dictionary(dictionary.len())?;
         }
         _ => {}
     }
     let mut start = 0;
     while start < rows {
         let end = rows.min(start + PAGE_ROWS);
-        pages.data(values, start..end)?;
+        pages.push_data_page(values, start..end)?;
         start = end;
     }
-    pages.finish(column, rows, statistics(column, rows, values))
+    pages.finish(column, rows, chunk_statistics(column, rows, values))
 }
 
 /// Returns the column statistics: minimum, maximum and null count.
-fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
+fn chunk_statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Option<Statistics> {
     let texts = |bounds: Option<(&str, &str)>, nulls: usize| text_statistics(bounds, nulls as u64);
     match values {
         Values::Noise(_) | Values::Repeated { .. } | Values::Fixed(_) => None,
@@ -151,8 +151,10 @@ fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Optio
         }
         Values::Counted(progressions) => {
             let least = progressions.iter().map(|progression| progression.first).min()?;
-            let greatest =
-                progressions.iter().map(|progression| progression.at(progression.count.saturating_sub(1))).max()?;
+            let greatest = progressions
+                .iter()
+                .map(|progression| progression.number_at(progression.count.saturating_sub(1)))
+                .max()?;
             Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(0), false))
         }
         Values::Growing(numbers) | Values::Packed(numbers) => {
@@ -161,15 +163,15 @@ fn statistics(column: &ColumnDescPtr, rows: usize, values: &Values<'_>) -> Optio
             // UINT64 is stored as INT64 but ordered as unsigned.
             Some(Statistics::int64(Some(least.cast_signed()), Some(greatest.cast_signed()), None, Some(nulls), false))
         }
-        Values::Texts(array) => texts(bounds(array.iter().flatten()), array.null_count()),
+        Values::Texts(array) => texts(text_bounds(array.iter().flatten()), array.null_count()),
         Values::Keyed { dictionary, valid, .. } => {
-            texts(bounds(dictionary.iter().copied()), valid.map_or(0, NullBuffer::null_count))
+            texts(text_bounds(dictionary.iter().copied()), valid.map_or(0, NullBuffer::null_count))
         }
     }
 }
 
 /// Returns the minimum and maximum of some texts.
-fn bounds<'a>(texts: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)> {
+fn text_bounds<'a>(texts: impl Iterator<Item = &'a str>) -> Option<(&'a str, &'a str)> {
     texts.fold(None, |bounds, text| match bounds {
         None => Some((text, text)),
         Some((least, greatest)) if text > greatest => Some((least, text)),
@@ -186,14 +188,14 @@ fn text_statistics(bounds: Option<(&str, &str)>, nulls: u64) -> Option<Statistic
     let begin = |text: &str| text[..text.floor_char_boundary(BOUND_BYTES)].to_owned();
     let (short, cut) = (begin(least), greatest.len() > BOUND_BYTES);
     let exact = short.len() == least.len();
-    let long = if cut { after(&begin(greatest))? } else { greatest.to_owned() };
+    let long = if cut { text_after(&begin(greatest))? } else { greatest.to_owned() };
     let [least, greatest] = [short, long].map(|text| Some(ByteArray::from(text.into_bytes())));
     let known = ValueStatistics::new(least, greatest, None, Some(nulls), false);
     Some(Statistics::ByteArray(known.with_min_is_exact(exact).with_max_is_exact(!cut)))
 }
 
 /// Returns a text greater than every text with this prefix; `None` if no text of that length is.
-fn after(begin: &str) -> Option<String> {
+fn text_after(begin: &str) -> Option<String> {
     let next = |c: char| char::from_u32(c as u32 + 1).or_else(|| (c == '\u{d7ff}').then_some('\u{e000}'));
     let mut chars: Vec<char> = begin.chars().collect();
     while let Some(last) = chars.pop() {
@@ -239,16 +241,16 @@ impl Pages {
     }
 
     /// Ends the dictionary page, whose entries are in `page`.
-    fn dictionary(&mut self, entries: usize) -> Result<()> {
-        self.push(entries, true)?;
+    fn end_dictionary(&mut self, entries: usize) -> Result<()> {
+        self.push_page(entries, true)?;
         self.dictionary_end = Some(self.out.len());
         Ok(())
     }
 
-    fn data(&mut self, values: &Values<'_>, rows: Range<usize>) -> Result<()> {
+    fn push_data_page(&mut self, values: &Values<'_>, rows: Range<usize>) -> Result<()> {
         self.page.clear();
         if self.optional {
-            levels(values, &rows, &mut self.page)?;
+            put_definition_levels(values, &rows, &mut self.page)?;
         }
         match values {
             Values::Nulls => {}
@@ -296,14 +298,14 @@ impl Pages {
             }
         }
         let start = self.out.len();
-        self.push(rows.len(), false)?;
-        self.offsets.append_offset_and_size(offset(start)?, size(self.out.len() - start)?);
-        self.offsets.append_row_count(offset(rows.len())?);
+        self.push_page(rows.len(), false)?;
+        self.offsets.append_offset_and_size(chunk_offset(start)?, page_size(self.out.len() - start)?);
+        self.offsets.append_row_count(chunk_offset(rows.len())?);
         Ok(())
     }
 
     /// Appends the page, preceded by its header.
-    fn push(&mut self, values: usize, dictionary: bool) -> Result<()> {
+    fn push_page(&mut self, values: usize, dictionary: bool) -> Result<()> {
         let packed = self.zstd.as_mut().map(|zstd| zstd.compress(&self.page)).transpose()?;
         let packed = if std::mem::take(&mut self.undecided) {
             let packed = packed.filter(|packed| packed.len() * 10 < self.page.len() * 9);
@@ -318,8 +320,8 @@ impl Pages {
             false => (PageType::DATA_PAGE, self.encoding),
         };
         let start = self.out.len();
-        let sizes = [size(self.page.len())?, size(stored.len())?, crc32fast::hash(stored).cast_signed()];
-        put_header(&mut self.out, kind, sizes, [size(values)?, encoding as i32]);
+        let sizes = [page_size(self.page.len())?, page_size(stored.len())?, crc32fast::hash(stored).cast_signed()];
+        put_header(&mut self.out, kind, sizes, [page_size(values)?, encoding as i32]);
         self.raw_bytes += self.out.len() - start + self.page.len();
         self.out.extend_from_slice(stored);
         Ok(())
@@ -333,10 +335,10 @@ impl Pages {
         let mut encodings = vec![Encoding::RLE, self.encoding];
         let mut builder = ColumnChunkMetaData::builder(std::sync::Arc::clone(column))
             .set_compression(compression)
-            .set_total_compressed_size(offset(self.out.len())?)
-            .set_total_uncompressed_size(offset(self.raw_bytes)?)
-            .set_num_values(offset(rows)?)
-            .set_data_page_offset(offset(self.dictionary_end.unwrap_or(0))?);
+            .set_total_compressed_size(chunk_offset(self.out.len())?)
+            .set_total_uncompressed_size(chunk_offset(self.raw_bytes)?)
+            .set_num_values(chunk_offset(rows)?)
+            .set_data_page_offset(chunk_offset(self.dictionary_end.unwrap_or(0))?);
         if self.dictionary_end.is_some() {
             encodings.push(Encoding::PLAIN);
             builder = builder.set_dictionary_page_offset(Some(0));
@@ -344,7 +346,7 @@ impl Pages {
         if let Some(statistics) = statistics {
             builder = builder.set_statistics(statistics);
         }
-        let metadata = builder.set_encodings(encodings).build().map_err(failed)?;
+        let metadata = builder.set_encodings(encodings).build().map_err(parquet_error)?;
         let close = ColumnCloseResult {
             bytes_written: self.out.len() as u64,
             rows_written: rows as u64,
@@ -357,11 +359,11 @@ impl Pages {
     }
 }
 
-fn size(bytes: usize) -> Result<i32> {
+fn page_size(bytes: usize) -> Result<i32> {
     i32::try_from(bytes).map_err(|_| Error::internal("a page of a table is too large"))
 }
 
-fn offset(at: usize) -> Result<i64> {
+fn chunk_offset(at: usize) -> Result<i64> {
     i64::try_from(at).map_err(|_| Error::internal("a chunk of a table is too large"))
 }
 
@@ -379,7 +381,7 @@ fn put_counted(progressions: &[Progression], rows: &Range<usize>, out: &mut Vec<
 }
 
 /// Appends the definition levels: one run if all rows agree, else their bits.
-fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
+fn put_definition_levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result<()> {
     let valid = match values {
         Values::Nulls | Values::Noise(_) | Values::Repeated { .. } | Values::Ascending { .. } | Values::Counted(_) => {
             None
@@ -397,7 +399,7 @@ fn levels(values: &Values<'_>, rows: &Range<usize>, out: &mut Vec<u8>) -> Result
             put_same_levels(out, rows.len(), u32::from(all));
         }
     });
-    size(bytes).map(|_| ())
+    page_size(bytes).map(|_| ())
 }
 
 /// Whether neighbouring texts share a large part of their prefixes.
@@ -432,16 +434,16 @@ mod tests {
     /// Returns what the parquet crate reads from two equal row groups.
     fn read_back(data_type: &DataType, nullable: bool, rows: usize, values: &Values<'_>) -> Vec<ArrayRef> {
         let schema = Schema::new(vec![Field::new("c", data_type.clone(), nullable)]);
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        let columns = table::describe(&schema).unwrap();
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
+        let columns = table::parquet_schema(&schema).unwrap();
         let mut writer = GroupWriter::create(store.as_ref(), "t", &columns).unwrap();
         for _ in 0..2 {
-            let chunk = encode(&columns.column(0), rows, values).unwrap();
-            writer.append(Group { chunks: vec![chunk], rows: rows as u64 }).unwrap();
+            let chunk = encode_chunk(&columns.column(0), rows, values).unwrap();
+            writer.append_group(Group { chunks: vec![chunk], rows: rows as u64 }).unwrap();
         }
         let staged = writer.finish().unwrap();
-        let written = Sealed::of(&staged).unwrap();
-        store.publish(vec![staged]).unwrap();
+        let written = Sealed::from_staged(&staged).unwrap();
+        store.publish_staged(vec![staged]).unwrap();
         let batches: Vec<RecordBatch> = table::read(store.as_ref(), &written).unwrap();
         let all = arrow::compute::concat_batches(&Arc::new(schema), &batches).unwrap();
         (0..2).map(|group| all.column(0).slice(group * rows, rows)).collect()
@@ -498,7 +500,7 @@ mod tests {
         let long = "é".repeat(4_000);
         let highest = "\u{10ffff}".repeat(100);
         for texts in [vec!["b", "a", "c"], vec![&*long, "a"], vec!["", &*long], vec![&*highest], vec!["\u{d7ff}"]] {
-            let Some(Statistics::ByteArray(known)) = text_statistics(bounds(texts.iter().copied()), 1) else {
+            let Some(Statistics::ByteArray(known)) = text_statistics(text_bounds(texts.iter().copied()), 1) else {
                 assert_eq!(texts, [highest.as_str()], "only what nothing comes after has none");
                 continue;
             };
@@ -508,8 +510,8 @@ mod tests {
             assert_eq!(known.max_is_exact(), texts.iter().max().unwrap().len() <= BOUND_BYTES);
             assert!(std::str::from_utf8(greatest).is_ok());
         }
-        assert_eq!(after("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
-        assert_eq!(after("a\u{10ffff}").as_deref(), Some("b"));
+        assert_eq!(text_after("a\u{d7ff}").as_deref(), Some("a\u{e000}"));
+        assert_eq!(text_after("a\u{10ffff}").as_deref(), Some("b"));
     }
 
     proptest! {

@@ -25,11 +25,11 @@ use crate::{
 ///
 /// # Errors
 /// When it is no JSON object with fields.
-pub fn encode<T: Serialize>(object: &T, what: &str) -> Result<Vec<u8>> {
+pub fn encode_json<T: Serialize>(object: &T, what: &str) -> Result<Vec<u8>> {
     let failed = || Error::internal(format!("encoding {what} failed"));
     let mut json = Vec::new();
     let mut writer = serde_json::Serializer::with_formatter(&mut json, Lines::default());
-    object.serialize(&mut writer).map_err(|e| failed().cause(e))?;
+    object.serialize(&mut writer).map_err(|e| failed().with_cause(e))?;
     close_json(json).ok_or_else(failed)
 }
 
@@ -75,11 +75,11 @@ impl serde_json::ser::Formatter for Lines {
     }
 }
 
-/// Decodes an object made by [`encode`]; `what` names it in errors.
+/// Decodes an object made by [`encode_json`]; `what` names it in errors.
 ///
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it is damaged.
-pub(in crate::dataset) fn decode<T: for<'de> Deserialize<'de>>(
+pub(in crate::dataset) fn decode_json<T: for<'de> Deserialize<'de>>(
     store: &dyn Store,
     path: &str,
     bytes: &[u8],
@@ -88,9 +88,10 @@ pub(in crate::dataset) fn decode<T: for<'de> Deserialize<'de>>(
     let place = || store.location().join(path).to_string();
     if json_is_whole(bytes) != Some(true) {
         return Err(Error::integrity(format!("{what} is damaged: its checksum does not match its bytes"))
-            .at(place())
-            .hint(RESTORE_HINT));
+            .at_location(place())
+            .with_hint(RESTORE_HINT));
     }
-    serde_json::from_slice(bytes)
-        .map_err(|e| Error::integrity(format!("{what} is damaged")).at(place()).line(e.line() as u64).cause(e))
+    serde_json::from_slice(bytes).map_err(|e| {
+        Error::integrity(format!("{what} is damaged")).at_location(place()).at_line(e.line() as u64).with_cause(e)
+    })
 }

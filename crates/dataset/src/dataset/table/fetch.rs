@@ -27,11 +27,11 @@ use parquet::{
 };
 
 use super::{
-    fault::failed,
+    fault::parquet_error,
     sealed::{Sealed, checked_tail},
 };
 use crate::{
-    codec::seal::{BLOCK_BYTES, Blocks, Seal},
+    codec::seal::{BLOCK_BYTES, BlockHashes, Seal},
     error::{Error, Result},
     storage::{BLOCK_MISMATCH, Object, RESTORE_HINT, Store},
 };
@@ -48,7 +48,7 @@ const MAX_CONCURRENT_REQUESTS: usize = 16;
 pub(in crate::dataset) struct Parts {
     store: Arc<dyn Store>,
     object: Object,
-    blocks: Blocks,
+    blocks: BlockHashes,
     held: Vec<(u64, Bytes)>,
 }
 
@@ -69,52 +69,53 @@ impl Parts {
         let (tail, guess) = in_blocks(seal, tail, guess);
         let guessed = |range: Range<u64>| Some((range.start, store.get_range(path, range).ok()?));
         let (tail, guessed) = match guess {
-            None => (store.tail(path, tail), None),
+            None => (store.read_tail(path, tail), None),
             Some(guess) => std::thread::scope(|scope| {
                 let guessed = scope.spawn(|| guessed(guess));
-                let tail = store.tail(path, tail);
+                let tail = store.read_tail(path, tail);
                 (tail, guessed.join().ok().flatten())
             }),
         };
         let (end, bytes) = tail?.ok_or_else(|| {
-            Error::integrity("expected an object that the log refers to, found none").at(object.place(store.as_ref()))
+            Error::integrity("expected an object that the log refers to, found none")
+                .at_location(object.display_location(store.as_ref()))
         })?;
         let opened = Object::new(Arc::clone(store), path, bytes);
         let start = bytes.saturating_sub(end.len() as u64);
-        let before = usize::try_from(seal.body().saturating_sub(start)).unwrap_or(usize::MAX).min(end.len());
+        let before = usize::try_from(seal.body_bytes().saturating_sub(start)).unwrap_or(usize::MAX).min(end.len());
         let blocks = checked_tail(store.as_ref(), object, seal, bytes, &end.slice(before..))?;
         let mut parts = Self {
             store: Arc::clone(store),
-            object: opened.checked(blocks.clone(), end.slice(before..)),
+            object: opened.with_checks(blocks.clone(), end.slice(before..)),
             blocks,
             held: Vec::new(),
         };
-        parts.check(start, &end[..before])?;
+        parts.check_blocks(start, &end[..before])?;
         parts.held.push((start, end));
         if let Some((start, bytes)) = guessed {
-            parts.hold(start, bytes)?;
+            parts.hold_range(start, bytes)?;
         }
         Ok(parts)
     }
 
     /// Checks fetched whole blocks against the seal.
-    fn check(&self, start: u64, bytes: &[u8]) -> Result<()> {
-        match self.blocks.damage(start, bytes) {
+    fn check_blocks(&self, start: u64, bytes: &[u8]) -> Result<()> {
+        match self.blocks.find_damage(start, bytes) {
             Some(at) => Err(Error::integrity(BLOCK_MISMATCH)
-                .at(self.store.location().join(self.object.path()).to_string())
-                .byte(at)
-                .hint(RESTORE_HINT)),
+                .at_location(self.store.location().join(self.object.path()).to_string())
+                .at_byte(at)
+                .with_hint(RESTORE_HINT)),
             None => Ok(()),
         }
     }
 
-    fn hold(&mut self, start: u64, bytes: Bytes) -> Result<()> {
-        self.check(start, &bytes)?;
+    fn hold_range(&mut self, start: u64, bytes: Bytes) -> Result<()> {
+        self.check_blocks(start, &bytes)?;
         self.held.push((start, bytes));
         Ok(())
     }
 
-    fn held(&self, range: &Range<u64>) -> Option<Bytes> {
+    fn held_range(&self, range: &Range<u64>) -> Option<Bytes> {
         self.held.iter().find_map(|(start, bytes)| {
             let at = |offset: u64| usize::try_from(offset.checked_sub(*start)?).ok();
             let (from, to) = (at(range.start)?, at(range.end)?);
@@ -127,10 +128,10 @@ impl Parts {
     ///
     /// # Errors
     /// If the store fails, or the fetched bytes do not match the seal.
-    pub(in crate::dataset) fn fetch(&mut self, parts: &[Range<u64>]) -> Result<()> {
+    pub(in crate::dataset) fn fetch_ranges(&mut self, parts: &[Range<u64>]) -> Result<()> {
         let mut missing: Vec<Range<u64>> = Vec::new();
-        for part in parts.iter().filter(|part| self.held(part).is_none()) {
-            let part = self.blocks.around(part);
+        for part in parts.iter().filter(|part| self.held_range(part).is_none()) {
+            let part = self.blocks.covering_range(part);
             match missing.last_mut() {
                 Some(last) if part.start <= last.end.saturating_add(GAP as u64) => last.end = last.end.max(part.end),
                 _ => missing.push(part),
@@ -157,7 +158,7 @@ impl Parts {
         let (store, path) = (&self.store, self.object.path());
         let fetched = in_parallel(&missing, &|range: &Range<u64>| store.get_range(path, range.clone()));
         for (range, bytes) in missing.into_iter().zip(fetched) {
-            self.hold(range.start, bytes?)?;
+            self.hold_range(range.start, bytes?)?;
         }
         Ok(())
     }
@@ -166,14 +167,17 @@ impl Parts {
     ///
     /// # Errors
     /// If the footer is damaged.
-    pub(in crate::dataset) fn metadata(&self, pages: bool) -> Result<ArrowReaderMetadata> {
+    pub(in crate::dataset) fn read_metadata(&self, pages: bool) -> Result<ArrowReaderMetadata> {
         let policy = if pages { PageIndexPolicy::Optional } else { PageIndexPolicy::Skip };
         let options = ArrowReaderOptions::new().with_page_index_policy(policy);
-        ArrowReaderMetadata::load(self, options).map_err(failed)
+        ArrowReaderMetadata::load(self, options).map_err(parquet_error)
     }
 
     /// Returns a reader of the fetched parts.
-    pub(in crate::dataset) fn reader(self, metadata: ArrowReaderMetadata) -> ParquetRecordBatchReaderBuilder<Self> {
+    pub(in crate::dataset) fn into_reader(
+        self,
+        metadata: ArrowReaderMetadata,
+    ) -> ParquetRecordBatchReaderBuilder<Self> {
         ParquetRecordBatchReaderBuilder::new_with_metadata(self, metadata)
     }
 }
@@ -184,7 +188,7 @@ fn in_blocks(seal: &Seal, tail: u64, guess: Option<Range<u64>>) -> (u64, Option<
     let wanted = seal.bytes.saturating_sub(tail.max(seal.tail));
     let start = wanted / BLOCK_BYTES * BLOCK_BYTES;
     let around = |range: Range<u64>| {
-        let end = range.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).min(seal.body());
+        let end = range.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).min(seal.body_bytes());
         range.start / BLOCK_BYTES * BLOCK_BYTES..end
     };
     (seal.bytes - start, guess.map(around).filter(|range| range.start < range.end.min(start)))
@@ -275,7 +279,7 @@ impl ChunkReader for Parts {
         if range.end > self.len() {
             return Err(ParquetError::EOF("the table ends too early".to_owned()));
         }
-        match self.held(&range) {
+        match self.held_range(&range) {
             Some(bytes) => Ok(bytes),
             None => self.object.get_bytes(start, length),
         }

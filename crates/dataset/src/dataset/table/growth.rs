@@ -22,13 +22,13 @@ pub(in crate::dataset) fn take_crowd(lists: &mut Vec<ListRef>, added: u64, least
     if added > 0 {
         sizes.insert(place, added);
     }
-    let crowd = crowd(&sizes, least, most);
+    let crowd = crowd_size(&sizes, least, most);
     lists.drain(..crowd - usize::from(added > 0 && place < crowd)).collect()
 }
 
 /// Returns how many of some tables, whose sizes are given in ascending order, become one: the smallest ones, up to
 /// `most` in total. Tables of up to `least` never stay beside smaller ones.
-pub(in crate::dataset) fn crowd(sizes: &[u64], least: u64, most: u64) -> usize {
+pub(in crate::dataset) fn crowd_size(sizes: &[u64], least: u64, most: u64) -> usize {
     let (mut below, mut crowd) = (0_u64, 0);
     for (smaller, size) in sizes.iter().enumerate() {
         let total = below.saturating_add(*size);
@@ -49,14 +49,18 @@ mod tests {
 
     #[test]
     fn the_smallest_become_one_until_the_next_is_much_larger_than_all_of_them() {
-        assert_eq!(crowd(&[], 32, 10_000), 0);
-        assert_eq!(crowd(&[10], 32, 10_000), 0);
-        assert_eq!(crowd(&[5, 33], 32, 10_000), 0);
-        assert_eq!(crowd(&[5, 32], 32, 10_000), 2);
-        assert_eq!(crowd(&[5, 15, 40, 200, 1100], 0, 10_000), 4);
-        assert_eq!(crowd(&[50, 201, 900, 6_000], 0, 10_000), 3, "201 is much more than 50, but 900 is not than both");
-        assert_eq!(crowd(&[600, 600], 32, 1000), 0, "together they are too many");
-        assert_eq!(crowd(&[1, 1, u64::MAX, u64::MAX], 32, u64::MAX), 4);
+        assert_eq!(crowd_size(&[], 32, 10_000), 0);
+        assert_eq!(crowd_size(&[10], 32, 10_000), 0);
+        assert_eq!(crowd_size(&[5, 33], 32, 10_000), 0);
+        assert_eq!(crowd_size(&[5, 32], 32, 10_000), 2);
+        assert_eq!(crowd_size(&[5, 15, 40, 200, 1100], 0, 10_000), 4);
+        assert_eq!(
+            crowd_size(&[50, 201, 900, 6_000], 0, 10_000),
+            3,
+            "201 is much more than 50, but 900 is not than both"
+        );
+        assert_eq!(crowd_size(&[600, 600], 32, 1000), 0, "together they are too many");
+        assert_eq!(crowd_size(&[1, 1, u64::MAX, u64::MAX], 32, u64::MAX), 4);
     }
 
     #[test]
@@ -68,7 +72,7 @@ mod tests {
                 total += rows;
                 let place = sizes.partition_point(|size| *size < rows);
                 sizes.insert(place, rows);
-                let merged: u64 = sizes.drain(..crowd(&sizes, 16, u64::MAX)).sum();
+                let merged: u64 = sizes.drain(..crowd_size(&sizes, 16, u64::MAX)).sum();
                 written += merged.max(rows);
                 if merged > 0 {
                     sizes.insert(0, merged);

@@ -22,7 +22,7 @@ pub struct ListRef {
 
 impl ListRef {
     /// Returns the list as a sealed object.
-    pub fn sealed(&self) -> Sealed {
+    pub fn as_sealed(&self) -> Sealed {
         Sealed::new(self.path.as_str(), self.seal)
     }
 }

@@ -81,7 +81,7 @@ pub fn receipt_path(transaction: &TransactionId) -> String {
 pub fn is_shard_name(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let Some((file, folders)) = parts.split_last() else { return false };
-    let stem = stem(file);
+    let stem = shard_stem(file);
     let folders_fit = folders.iter().skip(1).all(|part| part.contains('='));
     is_own_folder(path)
         && stem.len() < file.len()
@@ -102,14 +102,14 @@ pub(in crate::dataset) fn is_own_folder(path: &str) -> bool {
 }
 
 /// Returns a shard's path without its compression and format extensions: `t/000017` for `t/000017.tar.gz`.
-pub(in crate::dataset) fn stem(path: &str) -> &str {
+pub(in crate::dataset) fn shard_stem(path: &str) -> &str {
     let plain = [".gz", ".zst"].iter().find_map(|e| path.strip_suffix(e)).unwrap_or(path);
     [".parquet", ".tar", ".tfrecord", ".tfrecords"].iter().find_map(|e| plain.strip_suffix(e)).unwrap_or(path)
 }
 
 /// Returns the stem of the shard that the file would be an index of; `None` for other files.
 pub(in crate::dataset) fn index_stem(path: &str) -> Option<&str> {
-    index::strip_beside(path).map(stem)
+    index::strip_beside(path).map(shard_stem)
 }
 
 /// Whether an object describes a folder of shards.

@@ -5,9 +5,9 @@
 //!                                 '- list of shards, run table: seals of the objects beside a shard
 //! ```
 //!
-//! [`SealingSink`] computes a seal while an object is written. [`get`] reads and checks a whole object, [`open`]
-//! returns an object whose ranges are checked as they are read, and [`Parts`](super::fetch::Parts) does so for lookups.
-//! Every reference has a seal.
+//! [`SealingSink`] computes a seal while an object is written. [`get_sealed`] reads and checks a whole object,
+//! [`open_sealed`] returns an object whose ranges are checked as they are read, and [`Parts`](super::fetch::Parts) does
+//! so for lookups. Every reference has a seal.
 
 use std::{
     io::{self, Read, Write},
@@ -18,9 +18,9 @@ use bytes::Bytes;
 use parquet::file::metadata::{FooterTail, ParquetMetaDataReader};
 use serde::{Deserialize, Serialize};
 
-use super::fault::{damaged, failed, guarded};
+use super::fault::{catch_panics, damage_error, parquet_error};
 use crate::{
-    codec::seal::{Blocks, Seal, Sealer},
+    codec::seal::{BlockHashes, Seal, Sealer},
     error::{Error, Result},
     storage::{BLOCK_MISMATCH, Object, RESTORE_HINT, Sink, Staged, Store},
 };
@@ -53,28 +53,30 @@ impl Sealed {
     ///
     /// # Errors
     /// [`Kind::Internal`](crate::error::Kind::Internal) if it was written without a seal.
-    pub fn of(staged: &Staged) -> Result<Self> {
+    pub fn from_staged(staged: &Staged) -> Result<Self> {
         Ok(Self::new(staged.path.as_str(), seal_of(staged)?))
     }
 
     /// Returns the object's location, for messages.
-    pub fn place(&self, store: &dyn Store) -> String {
+    pub fn display_location(&self, store: &dyn Store) -> String {
         store.location().join(&self.path).to_string()
     }
 
     /// Returns the error for an object that is not there.
-    pub(in crate::dataset) fn missing(&self, store: &dyn Store) -> Error {
+    pub(in crate::dataset) fn missing_error(&self, store: &dyn Store) -> Error {
         Error::integrity("expected an object that the log refers to, found none")
-            .at(self.place(store))
-            .hint(RESTORE_HINT)
+            .at_location(self.display_location(store))
+            .with_hint(RESTORE_HINT)
     }
 
-    fn damaged(&self, store: &dyn Store, byte: u64) -> Error {
-        Error::integrity(BLOCK_MISMATCH).at(self.place(store)).byte(byte).hint(RESTORE_HINT)
+    fn damage_error(&self, store: &dyn Store, byte: u64) -> Error {
+        Error::integrity(BLOCK_MISMATCH).at_location(self.display_location(store)).at_byte(byte).with_hint(RESTORE_HINT)
     }
 
     fn wrong_size(&self, store: &dyn Store, expected: u64, found: u64) -> Error {
-        Error::integrity(format!("expected {expected} bytes, found {found}")).at(self.place(store)).hint(RESTORE_HINT)
+        Error::integrity(format!("expected {expected} bytes, found {found}"))
+            .at_location(self.display_location(store))
+            .with_hint(RESTORE_HINT)
     }
 }
 
@@ -90,20 +92,20 @@ pub(in crate::dataset) fn seal_of(staged: &Staged) -> Result<Seal> {
 ///
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it is missing or does not match its seal; if the store fails.
-pub fn get(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
-    checked(store, object, store.get(&object.path)?.ok_or_else(|| object.missing(store))?)
+pub fn get_sealed(store: &dyn Store, object: &Sealed) -> Result<Bytes> {
+    checked_bytes(store, object, store.get(&object.path)?.ok_or_else(|| object.missing_error(store))?)
 }
 
 /// Checks a whole object that was read.
 ///
 /// # Errors
-/// Like [`get`].
-pub(in crate::dataset) fn checked(store: &dyn Store, object: &Sealed, bytes: Bytes) -> Result<Bytes> {
+/// Like [`get_sealed`].
+pub(in crate::dataset) fn checked_bytes(store: &dyn Store, object: &Sealed, bytes: Bytes) -> Result<Bytes> {
     let seal = &object.seal;
-    let body = usize::try_from(seal.body()).unwrap_or(usize::MAX);
+    let body = usize::try_from(seal.body_bytes()).unwrap_or(usize::MAX);
     let blocks = checked_tail(store, object, seal, bytes.len() as u64, &bytes.slice(body.min(bytes.len())..))?;
-    match blocks.damage(0, &bytes[..body]) {
-        Some(at) => Err(object.damaged(store, at)),
+    match blocks.find_damage(0, &bytes[..body]) {
+        Some(at) => Err(object.damage_error(store, at)),
         None => Ok(bytes),
     }
 }
@@ -111,38 +113,39 @@ pub(in crate::dataset) fn checked(store: &dyn Store, object: &Sealed, bytes: Byt
 /// Opens an object whose ranges are checked as they are read.
 ///
 /// # Errors
-/// Like [`get`], for the object's tail.
-pub(in crate::dataset) fn open(store: &Arc<dyn Store>, object: &Sealed) -> Result<Object> {
+/// Like [`get_sealed`], for the object's tail.
+pub(in crate::dataset) fn open_sealed(store: &Arc<dyn Store>, object: &Sealed) -> Result<Object> {
     let opened = |bytes| Object::new(Arc::clone(store), object.path.as_str(), bytes);
     let seal = &object.seal;
-    let (tail, bytes) = store.tail(&object.path, seal.tail)?.ok_or_else(|| object.missing(store.as_ref()))?;
+    let (tail, bytes) =
+        store.read_tail(&object.path, seal.tail)?.ok_or_else(|| object.missing_error(store.as_ref()))?;
     let blocks = checked_tail(store.as_ref(), object, seal, bytes, &tail)?;
-    Ok(opened(bytes).checked(blocks, tail))
+    Ok(opened(bytes).with_checks(blocks, tail))
 }
 
 /// Reads and checks a whole object in bounded memory.
 ///
 /// # Errors
-/// Like [`get`].
-pub fn check(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
+/// Like [`get_sealed`].
+pub fn check_sealed(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
     let seal = &object.seal;
     if (1..=SMALL_BYTES).contains(&seal.bytes) {
         // One request, which also tells the size.
-        let found = store.tail(&object.path, seal.bytes)?;
-        let (bytes, size) = found.ok_or_else(|| object.missing(store.as_ref()))?;
+        let found = store.read_tail(&object.path, seal.bytes)?;
+        let (bytes, size) = found.ok_or_else(|| object.missing_error(store.as_ref()))?;
         if size != seal.bytes {
             return Err(object.wrong_size(store.as_ref(), seal.bytes, size));
         }
-        return checked(store.as_ref(), object, bytes).map(drop);
+        return checked_bytes(store.as_ref(), object, bytes).map(drop);
     }
     if seal.is_whole() {
         return check_whole(store.as_ref(), object, seal);
     }
-    let opened = open(store, object)?;
+    let opened = open_sealed(store, object)?;
     let mut at = 0;
-    while at < seal.body() {
-        let end = (at + PIECE).min(seal.body());
-        opened.range(at..end)?;
+    while at < seal.body_bytes() {
+        let end = (at + PIECE).min(seal.body_bytes());
+        opened.get_range(at..end)?;
         at = end;
     }
     Ok(())
@@ -152,18 +155,18 @@ pub fn check(store: &Arc<dyn Store>, object: &Sealed) -> Result<()> {
 /// their number. Nothing that was passed is to be relied on before this returns.
 ///
 /// # Errors
-/// Like [`get`], and those of `write`.
-pub fn copy(store: &Arc<dyn Store>, object: &Sealed, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+/// Like [`get_sealed`], and those of `write`.
+pub fn copy_sealed(store: &Arc<dyn Store>, object: &Sealed, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
     let seal = object.seal;
     if seal.is_whole() {
         return copy_whole(store.as_ref(), object, write);
     }
-    let opened = open(store, object)?;
+    let opened = open_sealed(store, object)?;
     let mut at = 0;
     while at < seal.bytes {
-        let boundary = if at < seal.body() { seal.body() } else { seal.bytes };
+        let boundary = if at < seal.body_bytes() { seal.body_bytes() } else { seal.bytes };
         let end = (at + PIECE).min(boundary);
-        write(&opened.range(at..end)?)?;
+        write(&opened.get_range(at..end)?)?;
         at = end;
     }
     Ok(seal.bytes)
@@ -172,7 +175,7 @@ pub fn copy(store: &Arc<dyn Store>, object: &Sealed, write: &mut dyn FnMut(&[u8]
 fn copy_whole(store: &dyn Store, object: &Sealed, write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
     let opened = store.read(&object.path);
     let mut input = match opened {
-        Err(e) if store.head(&object.path)?.is_none() => return Err(object.missing(store).cause(e)),
+        Err(e) if store.head(&object.path)?.is_none() => return Err(object.missing_error(store).with_cause(e)),
         opened => opened?,
     };
     let (mut hasher, mut buffer, mut bytes) = (blake3::Hasher::new(), vec![0; 1 << 20], 0);
@@ -180,7 +183,7 @@ fn copy_whole(store: &dyn Store, object: &Sealed, write: &mut dyn FnMut(&[u8]) -
     loop {
         let n = match input.read(&mut buffer) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            read => read.map_err(|e| Error::from(e).at(object.place(store)))?,
+            read => read.map_err(|e| Error::from(e).at_location(object.display_location(store)))?,
         };
         if n == 0 {
             break;
@@ -195,11 +198,11 @@ fn copy_whole(store: &dyn Store, object: &Sealed, write: &mut dyn FnMut(&[u8]) -
     if bytes != seal.bytes {
         return Err(object.wrong_size(store, seal.bytes, bytes));
     }
-    if *hasher.finalize().as_bytes() == seal.hash { Ok(bytes) } else { Err(object.damaged(store, 0)) }
+    if *hasher.finalize().as_bytes() == seal.hash { Ok(bytes) } else { Err(object.damage_error(store, 0)) }
 }
 
 fn check_whole(store: &dyn Store, object: &Sealed, seal: &Seal) -> Result<()> {
-    let facts = store.head(&object.path)?.ok_or_else(|| object.missing(store))?;
+    let facts = store.head(&object.path)?.ok_or_else(|| object.missing_error(store))?;
     if facts.bytes != seal.bytes {
         return Err(object.wrong_size(store, seal.bytes, facts.bytes));
     }
@@ -211,7 +214,7 @@ fn check_whole(store: &dyn Store, object: &Sealed, seal: &Seal) -> Result<()> {
             n => hasher.update(&buffer[..n]),
         };
     }
-    if *hasher.finalize().as_bytes() == seal.hash { Ok(()) } else { Err(object.damaged(store, 0)) }
+    if *hasher.finalize().as_bytes() == seal.hash { Ok(()) } else { Err(object.damage_error(store, 0)) }
 }
 
 /// Checks the tail of an object of the given size and returns the hashes of the blocks before it.
@@ -221,30 +224,30 @@ pub(in crate::dataset) fn checked_tail(
     seal: &Seal,
     bytes: u64,
     tail: &[u8],
-) -> Result<Blocks> {
+) -> Result<BlockHashes> {
     if bytes != seal.bytes {
         return Err(object.wrong_size(store, seal.bytes, bytes));
     }
     if !seal.is_tail(tail) {
-        return Err(object.damaged(store, seal.body()));
+        return Err(object.damage_error(store, seal.body_bytes()));
     }
     if seal.is_whole() {
-        return Ok(Blocks::none());
+        return Ok(BlockHashes::without_body());
     }
-    guarded(|| {
+    catch_panics(|| {
         let size = tail.len().checked_sub(8);
         let last = size.and_then(|at| tail[at..].first_chunk::<8>());
-        let footer = last.map(FooterTail::try_new).transpose().map_err(failed)?;
+        let footer = last.map(FooterTail::try_new).transpose().map_err(parquet_error)?;
         let length = footer.map_or(0, |footer| footer.metadata_length());
         let start = size.and_then(|end| end.checked_sub(length));
         let footer = start.zip(size).and_then(|(start, end)| tail.get(start..end)).unwrap_or_default();
-        let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(failed)?;
+        let metadata = ParquetMetaDataReader::decode_metadata(footer).map_err(parquet_error)?;
         let pairs = metadata.file_metadata().key_value_metadata();
         let text = pairs.into_iter().flatten().find(|pair| pair.key == KEY).and_then(|pair| pair.value.as_deref());
-        text.and_then(|text| Blocks::parse(text, seal.body()))
+        text.and_then(|text| BlockHashes::parse(text, seal.body_bytes()))
             .ok_or_else(|| Error::integrity("expected hashes of the blocks of the table in its footer, found none"))
     })
-    .map_err(|e| damaged(e, "the table is damaged", object.place(store)))
+    .map_err(|e| damage_error(e, "the table is damaged", object.display_location(store)))
 }
 
 /// Computes the seal of an object while it is written.
@@ -265,12 +268,12 @@ impl SealingSink {
     /// # Errors
     /// If the store fails.
     pub fn whole(store: &dyn Store, path: &str) -> Result<Self> {
-        Ok(Self { inner: store.create(path)?, sealer: Sealer::whole() })
+        Ok(Self { inner: store.create_sink(path)?, sealer: Sealer::for_object() })
     }
 
     /// Starts a table whose blocks can be checked separately.
     pub(in crate::dataset) fn in_blocks(store: &dyn Store, path: &str) -> Result<Self> {
-        Ok(Self { inner: store.create(path)?, sealer: Sealer::in_blocks() })
+        Ok(Self { inner: store.create_sink(path)?, sealer: Sealer::in_blocks() })
     }
 
     /// Ends the part before the tail and returns the value that the tail must store under [`KEY`].
@@ -283,7 +286,7 @@ impl SealingSink {
     /// # Errors
     /// If the store fails.
     pub fn finish(self) -> Result<Staged> {
-        Ok(self.inner.finish()?.sealed(self.sealer.finish()))
+        Ok(self.inner.finish()?.with_seal(self.sealer.finish()))
     }
 }
 
@@ -303,7 +306,7 @@ impl Write for SealingSink {
 ///
 /// # Errors
 /// If the store fails.
-pub fn stage(store: &dyn Store, path: &str, content: &[u8]) -> Result<Staged> {
+pub fn stage_small(store: &dyn Store, path: &str, content: &[u8]) -> Result<Staged> {
     let mut sink = SealingSink::whole(store, path)?;
     sink.write_all(content)?;
     sink.finish()

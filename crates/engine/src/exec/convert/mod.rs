@@ -86,11 +86,11 @@ impl PipelineInput<'_> {
     /// Returns the failure of a store of sources, if there was one.
     fn fault(&self) -> Option<Error> {
         match self {
-            Self::Records { sources, .. } => sources.iter().find_map(|source| source.file.fault()),
+            Self::Records { sources, .. } => sources.iter().find_map(|source| source.file.store_fault()),
             Self::Samples { files, .. } => {
                 // There may be millions of files, and few stores.
                 let mut of_other_stores = files.chunk_by(SourceFile::shares_store).filter_map(<[_]>::first);
-                of_other_stores.find_map(SourceFile::fault)
+                of_other_stores.find_map(SourceFile::store_fault)
             }
         }
     }
@@ -102,15 +102,15 @@ impl PipelineInput<'_> {
                 // Of compressed and of recoded text, only the decoded bytes are counted as they are read.
                 let recoded = sources.iter().filter(|source| source.packed || source.encoding.is_some());
                 InputSize {
-                    bytes: sources.iter().map(RecordSource::bytes).sum(),
+                    bytes: sources.iter().map(RecordSource::input_bytes).sum(),
                     error: recoded.map(|source| source.file.bytes()).max().unwrap_or(0),
                 }
             }
             Self::Samples { files, samples, rejected, .. } => {
                 let bytes_of = |sample: SampleFiles<'_, SourceFile>| -> u64 {
-                    sample.sizes().map(|bytes| counted_size(framing, bytes)).sum()
+                    sample.part_sizes().map(|bytes| counted_size(framing, bytes)).sum()
                 };
-                let all: u64 = samples.range(0..samples.len(), files).map(bytes_of).sum();
+                let all: u64 = samples.iter_range(0..samples.len(), files).map(bytes_of).sum();
                 let out: u64 = rejected.keys().map(|i| bytes_of(samples.get(*i, files))).sum();
                 InputSize { bytes: all.saturating_sub(out), error: 0 }
             }
@@ -186,13 +186,13 @@ impl Pipeline<'_> {
     fn check_counts(&self, counts: &[u64]) -> Result<()> {
         let Some(ShardEnds::Even(shards)) = self.ends else { return Ok(()) };
         let Some((side, count)) = (0..).zip(counts).find(|(_, count)| **count < shards) else { return Ok(()) };
-        let of = self.sides.map_or_else(String::new, |sides| format!(" in {}", sides.folder(side)));
+        let of = self.sides.map_or_else(String::new, |sides| format!(" in {}", sides.side_folder(side)));
         Err(too_few(*count, shards, &of))
     }
 
     /// Returns the number of sides: one if the dataset is not divided.
     fn side_count(&self) -> Side {
-        self.sides.map_or(1, |sides| Side::try_from(sides.count()).unwrap_or(Side::MAX))
+        self.sides.map_or(1, |sides| Side::try_from(sides.side_count()).unwrap_or(Side::MAX))
     }
 
     /// Whether content hashes of the rows of a source are stored, or some gate needs them.
@@ -205,7 +205,7 @@ impl Pipeline<'_> {
     /// Passes a parsed block through the gates.
     fn gated(&self, source: usize, offset: u64, block: RecordBlock) -> Result<ReadOutcome> {
         let facts = self.facts.get(source).ok_or_else(|| Error::internal("a block has no source"))?;
-        let mut gated = self.gates.pass(block, facts)?;
+        let mut gated = self.gates.pass_through(block, facts)?;
         Ok(match gated.effects.mismatch.take() {
             Some(mismatch) => ReadOutcome::Mismatch { source, mismatch },
             None => ReadOutcome::Parsed { source, offset, gated },
@@ -224,7 +224,7 @@ impl Pipeline<'_> {
             observer: self.observer,
             cancel: self.cancel,
         };
-        Some((Shuffler::new(setup, encoder.layout(self.naming.fingerprints)), ids))
+        Some((Shuffler::new(setup, encoder.prepared_layout(self.naming.fingerprints)), ids))
     }
 }
 
@@ -252,12 +252,12 @@ pub fn run(
                 append(pipeline, size, encoded, (tally, None))
             }
             Some((shuffler, ids)) => {
-                let (spilled, segments) = ids.spill(scope, shuffler, gathered)?;
+                let (spilled, segments) = ids.spill_with_ids(scope, shuffler, gathered)?;
                 // All records are known by now, so their part of the input is exact.
                 let size = InputSize { error: 0, ..size };
-                let counts = spilled.records().to_vec();
+                let counts = spilled.side_records().to_vec();
                 pipeline.check_counts(&counts)?;
-                let shuffled = shuffler.merge(scope, spilled, size)?;
+                let shuffled = shuffler.merge_runs(scope, spilled, size)?;
                 let encoded = encoded(scope, pipeline, (size, counts), (shuffled, &feedback));
                 append(pipeline, size, encoded, (tally, Some((shuffler, segments))))
             }
@@ -300,7 +300,7 @@ fn gathered<'scope>(
     {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.sources = vec![SourceTally::default(); pipeline.facts.len()];
-        let divided = pipeline.sides.map_or(0, Sides::count);
+        let divided = pipeline.sides.map_or(0, Sides::side_count);
         tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
     }
     let outcomes = match input {
@@ -341,7 +341,7 @@ fn encoded<'scope>(
         is_framed: pipeline.shuffle.is_some(),
         cancel: pipeline.cancel,
     };
-    encoding.encoded(scope, gathered, feedback)
+    encoding.encode_units(scope, gathered, feedback)
 }
 
 /// Results of reading the sources, in order.
@@ -363,7 +363,7 @@ fn append(
     let appender = |side: Side| {
         let naming = match pipeline.sides {
             None => pipeline.naming.clone(),
-            Some(sides) => pipeline.naming.within(&format!("/{}/", sides.folder(side))),
+            Some(sides) => pipeline.naming.in_partition(&format!("/{}/", sides.side_folder(side))),
         };
         let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
         let scatter = |(shuffler, _): &(&Shuffler<'_>, Vec<Segments>)| {
@@ -374,14 +374,14 @@ fn append(
         Appender::new(store, pipeline.encoder, naming, spread, pipeline.writer, pipeline.observer)
             .ending_with_units(pipeline.ends.is_some())
             .writing_behind(pipeline.memory.write_window)
-            .scattering(scatter)
+            .with_scatter(scatter)
             .of_side(side, pipeline.sides)
     };
     let mut appenders: Vec<Appender<'_>> = (0..pipeline.side_count()).map(appender).collect();
     for unit in encoded {
         let unit = unit?;
         let appender = appenders.get_mut(usize::from(unit.side));
-        appender.ok_or_else(|| Error::internal("a unit has no side"))?.append(unit)?;
+        appender.ok_or_else(|| Error::internal("a unit has no side"))?.append_unit(unit)?;
         release_freed_memory(pipeline.memory.bytes / 4 * 3);
     }
     let mut all = Converted::default();
@@ -392,12 +392,12 @@ fn append(
         let segments = indexed.as_mut().and_then(Iterator::next).unwrap_or(segments);
         let base = all.records;
         for (place, staged) in places {
-            all.places.push(place.moved(base));
+            all.places.push(place.shifted_by(base));
             all.staged.push(staged);
         }
-        let moved = |finished: FinishedShard| FinishedShard { shard: finished.shard.moved(base), ..finished };
+        let moved = |finished: FinishedShard| FinishedShard { shard: finished.shard.shifted_by(base), ..finished };
         all.shards.extend(shards.into_iter().map(moved));
-        all.segments.append(segments, base);
+        all.segments.append_shifted(segments, base);
         all.records += records;
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.firsts.get_mut(side).into_iter().flatten().flatten().for_each(|first| *first += base);

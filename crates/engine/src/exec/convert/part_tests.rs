@@ -27,8 +27,8 @@ use crate::{
     exec::{gates::IdColumns, source::SourceName},
     format::{OutputFormat, parquet::schema_of_samples},
     plan::memory::MemoryPlan,
-    record::{PartSizes, Payload, Sample, SourcePart, coded::plain},
-    scan::{self, Input, ScanOptions, Scouted, SniffOptions, classify, scout},
+    record::{PartSizes, Payload, Sample, SourcePart, coded::plain_batch},
+    scan::{self, Input, ScanOptions, Scouted, SniffOptions, classify_inputs, scout_parts},
     schema::{force_text, schema_of, unite_lists},
     storage::{LocalStore, StoreSettings},
 };
@@ -83,9 +83,9 @@ fn memory(split_bytes: u64) -> MemoryPlan {
 /// The source in a file, if it holds records that can be read.
 fn open(path: &Path) -> Option<RecordSource> {
     let text = [path.to_str()?.to_owned()];
-    let found = scan::scan(&text, Path::new("/"), &StoreSettings::default(), &ScanOptions::default()).ok()?;
+    let found = scan::scan_sources(&text, Path::new("/"), &StoreSettings::default(), &ScanOptions::default()).ok()?;
     let options = SniffOptions { keep_going: true, sources: 1, ..SniffOptions::default() };
-    match classify(found.files, &options).ok()? {
+    match classify_inputs(found.files, &options).ok()? {
         Input::Records(mut sources) if sources.len() == 1 => sources.pop(),
         _ => None,
     }
@@ -96,13 +96,13 @@ fn facts(source: &RecordSource) -> SourceFacts {
     SourceFacts {
         name: Arc::new(SourceName { key: name.clone(), name, columns: None, subject: None }),
         file: source.file.clone(),
-        bytes: source.bytes(),
+        bytes: source.input_bytes(),
         hashes_bytes: source.format.is_text(),
         stores_hashes: true,
         by_row: source.format.is_typed(),
         blank_lines: source.reader.facts().blank_lines_before,
         lines_skipped: source.reader.facts().lines_skipped,
-        note: source.reader.facts().note(),
+        note: source.reader.facts().joined_notes(),
     }
 }
 
@@ -163,13 +163,13 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         (Err(_), Some((_, mismatch))) => return Err(mismatch.column),
         (Err(error), None) => panic!("{error}"),
     };
-    store.publish(vec![rejects.finish().unwrap()]).unwrap();
+    store.publish_staged(vec![rejects.finish().unwrap()]).unwrap();
     let (mut rows, mut hashes, mut batches, mut samples) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for found in gathered {
         rows.extend(found.records.rows.iter());
         hashes.extend(found.records.hashes.iter());
         match found.records.payload {
-            Payload::Rows(batch) => batches.push(plain(&batch).unwrap()),
+            Payload::Rows(batch) => batches.push(plain_batch(&batch).unwrap()),
             Payload::Samples(more) => samples.extend(more),
         }
     }
@@ -228,7 +228,7 @@ fn check(path: &Path) -> usize {
             split_bytes: usize::try_from(split_bytes).unwrap(),
             max_record_bytes: 1 << 20,
         };
-        let Some(Scouted { parts, hash }) = scout(&open(path).unwrap(), &sizes).unwrap() else { continue };
+        let Some(Scouted { parts, hash }) = scout_parts(&open(path).unwrap(), &sizes).unwrap() else { continue };
         most = most.max(parts.len());
         check_parts_of(path, &parts, split_bytes, hash);
     }
@@ -315,7 +315,7 @@ fn parts_of_parquet_end_between_row_groups() {
     let path = folder.path().join("x.parquet");
     let table = table(10_000);
     let encoder = crate::format::parquet::ParquetEncoder::new(&table.schema(), Codec::None, &[]).unwrap();
-    let mut shard = encoder.start(Vec::new()).unwrap();
+    let mut shard = encoder.start_shard(Vec::new()).unwrap();
     for (start, rows) in [(0, 1000), (1000, 3000), (4000, 1), (4001, 2999), (7000, 3000)] {
         shard.append(encoder.encode(&[table.slice(start, rows)]).unwrap()).unwrap();
     }

@@ -18,7 +18,7 @@ use crate::{
         gates::GatedBlock,
         gather::{OnError, ReadOutcome},
         given,
-        ordered::ordered,
+        ordered::run_ordered,
     },
     format::Parsed,
     plan::memory::MemoryPlan,
@@ -37,13 +37,13 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
     let memory = &pipeline.memory;
     let limits = Limits {
         bytes: memory.split_bytes * memory.parse_window as u64,
-        jobs: workers(sources, pipeline),
+        jobs: worker_count(sources, pipeline),
         window: memory.parse_window * usize::try_from(SMALL_REQUESTS_PER_SPLIT).unwrap_or(1),
     };
-    let (reading, min_bytes) = (parser.reading(), memory.split_bytes / SMALL_REQUESTS_PER_SPLIT);
-    let bytes_of = move |request: &ReadRequest| request.bytes(reading).max(min_bytes);
-    let parse = move |request| parser.parse(request);
-    let read = ordered_within(scope, reading.requests(), bytes_of, limits, pipeline.cancel, parse);
+    let (reading, min_bytes) = (parser.to_reading(), memory.split_bytes / SMALL_REQUESTS_PER_SPLIT);
+    let bytes_of = move |request: &ReadRequest| request.budget_bytes(reading).max(min_bytes);
+    let parse = move |request| parser.parse_request(request);
+    let read = ordered_within(scope, reading.into_requests(), bytes_of, limits, pipeline.cancel, parse);
     Box::new(read.flat_map(|reads| match reads {
         Ok(reads) => reads.into_iter().map(Ok).collect::<Vec<_>>(),
         Err(e) => vec![Err(e)],
@@ -78,7 +78,7 @@ struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     /// Requests for all sources, one source after the other.
-    fn requests(self) -> impl Iterator<Item = Result<ReadRequest>> + Send + 'a {
+    fn into_requests(self) -> impl Iterator<Item = Result<ReadRequest>> + Send + 'a {
         self.sources.iter().enumerate().flat_map(move |(i, source)| -> Requests<'_> {
             if is_small(source) {
                 return Box::new(std::iter::once(Ok(ReadRequest::Whole(i))));
@@ -119,7 +119,7 @@ impl<'a> Reading<'a> {
         };
         let splits = source.splits(input, bytes(split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
             split.map(|split| ReadRequest::Split(i, split)).map_err(|e| match e.place().source {
-                None => e.at(source.file.uri()),
+                None => e.at_location(source.file.uri()),
                 Some(_) => e,
             })
         });
@@ -138,7 +138,7 @@ impl<'a> Reading<'a> {
 
 /// Returns the failure of the source's store if there was one, else `error`.
 fn store_fault_or(file: &SourceFile, error: Error) -> Error {
-    file.fault().unwrap_or(error)
+    file.store_fault().unwrap_or(error)
 }
 
 /// Ends the requests of a source at its first error. The error becomes a request itself if the run continues without
@@ -177,11 +177,11 @@ const SMALL_REQUESTS_PER_SPLIT: u64 = 32;
 
 impl ReadRequest {
     /// Returns the bytes that count against the budget.
-    fn bytes(&self, reading: Reading<'_>) -> u64 {
+    fn budget_bytes(&self, reading: Reading<'_>) -> u64 {
         match self {
             Self::Split(source, split @ Split { content: Content::Bytes(bytes), .. }) => {
                 let of_own_columns = reading.sources[*source].reader.facts().columns.is_none();
-                let times = if of_own_columns { sparse::growth(reading.columns, bytes) } else { 1 };
+                let times = if of_own_columns { sparse::growth_factor(reading.columns, bytes) } else { 1 };
                 times * bytes.len() as u64 + split.linked_bytes()
             }
             // Parsed content may be many times larger than its split.
@@ -193,7 +193,7 @@ impl ReadRequest {
 }
 
 /// Returns the number of workers that read.
-fn workers(sources: &[RecordSource], pipeline: &Pipeline<'_>) -> usize {
+fn worker_count(sources: &[RecordSource], pipeline: &Pipeline<'_>) -> usize {
     // Many requests fit the budget if all sources are small; splits of large sources would not.
     let remote = sources.iter().all(is_small) && sources.iter().any(|source| source.file.is_remote());
     if remote { REMOTE_REQUESTS } else { pipeline.jobs }
@@ -209,48 +209,49 @@ pub(super) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn reading(self) -> Reading<'a> {
+    fn to_reading(self) -> Reading<'a> {
         let Pipeline { memory, on_error, .. } = *self.pipeline;
         Reading { sources: self.sources, memory, on_error, columns: self.schema.fields().len() }
     }
 
-    fn parse(&self, request: ReadRequest) -> Result<Vec<ReadOutcome>> {
+    fn parse_request(&self, request: ReadRequest) -> Result<Vec<ReadOutcome>> {
         Ok(vec![match request {
             ReadRequest::Enter(source, part) => ReadOutcome::Entered { source, part },
             ReadRequest::End(source, hash) => ReadOutcome::End { source, hash },
             ReadRequest::Broken(source, error) => ReadOutcome::Broken { source, error, records: 1 },
             ReadRequest::Split(source, split) => {
-                self.split(source, &Split { hashed: self.pipeline.needs_hashes(source), ..split })?
+                self.parse_split(source, &Split { hashed: self.pipeline.needs_hashes(source), ..split })?
             }
-            ReadRequest::Whole(source) => return self.whole(source),
+            ReadRequest::Whole(source) => return self.parse_source(source),
         }])
     }
 
-    fn whole(&self, source: usize) -> Result<Vec<ReadOutcome>> {
-        let requests = self.reading().requests_of(source);
-        let reads: Vec<Vec<ReadOutcome>> = requests.map(|request| self.parse(request?)).collect::<Result<_>>()?;
+    fn parse_source(&self, source: usize) -> Result<Vec<ReadOutcome>> {
+        let requests = self.to_reading().requests_of(source);
+        let reads: Vec<Vec<ReadOutcome>> =
+            requests.map(|request| self.parse_request(request?)).collect::<Result<_>>()?;
         Ok(reads.into_iter().flatten().collect())
     }
 
-    fn split(&self, source: usize, split: &Split) -> Result<ReadOutcome> {
+    fn parse_split(&self, source: usize, split: &Split) -> Result<ReadOutcome> {
         let file = &self.sources[source].file;
         let reader = self.sources[source].reader.as_ref();
         let (gates, offset) = (self.pipeline.gates, split.offset);
-        if let Some(block) = gates.list.first().and_then(|gate| gate.prune(reader, split)) {
+        if let Some(block) = gates.list.first().and_then(|gate| gate.prune_split(reader, split)) {
             let mut gated = GatedBlock::new(block, Arc::clone(gates.ids));
-            gated.effects.filtered = split.rows().unwrap_or_default().saturating_sub(gated.block.deleted);
+            gated.effects.filtered = split.row_count().unwrap_or_default().saturating_sub(gated.block.deleted);
             return Ok(ReadOutcome::Parsed { source, offset, gated });
         }
         let result = match self.pipeline.given {
             given if !given.is_empty() && !self.sources[source].format.is_text() => {
-                given::parse(reader, split, self.schema, given)
+                given::parse_given(reader, split, self.schema, given)
             }
             _ => reader.parse(split, self.schema),
         };
-        let named = |e: Error| if e.place().source.is_none() { e.at(file.uri()) } else { e };
+        let named = |e: Error| if e.place().source.is_none() { e.at_location(file.uri()) } else { e };
         let block = match result.map_err(|e| named(store_fault_or(file, e))) {
             Err(error) if can_skip(&error, self.pipeline.on_error) => {
-                return Ok(ReadOutcome::Broken { source, error, records: split.rows().unwrap_or(1) });
+                return Ok(ReadOutcome::Broken { source, error, records: split.row_count().unwrap_or(1) });
             }
             parsed => match parsed? {
                 Parsed::Block(block) => block,
@@ -276,7 +277,7 @@ pub fn infer_all(
     // An unreadable source says nothing about types; the conversion itself handles it.
     let reading = &Reading { sources, memory, on_error: OnError::Skip, columns: 0 };
     std::thread::scope(|scope| {
-        let results = ordered(scope, reading.requests(), jobs, memory.parse_window, cancel, move |request| {
+        let results = run_ordered(scope, reading.into_requests(), jobs, memory.parse_window, cancel, move |request| {
             let source = match request {
                 ReadRequest::Enter(..) | ReadRequest::End(..) | ReadRequest::Broken(..) => return Ok(None),
                 ReadRequest::Split(source, split) => {
@@ -296,7 +297,7 @@ pub fn infer_all(
             if let Some((source, seen, bytes)) = result? {
                 fields[source] = unite_lists(&fields[source], &seen);
                 if fields[source].len() > sparse::MOST_COLUMNS {
-                    return Err(sparse::too_sparse(fields[source].len()).at(sources[source].file.uri()));
+                    return Err(sparse::too_sparse(fields[source].len()).at_location(sources[source].file.uri()));
                 }
                 observer.event(Event::Read { bytes, records: 0 });
             }

@@ -102,7 +102,7 @@ pub(super) struct SampleReader<'a> {
 
 impl SampleReader<'_> {
     fn bytes_of(&self, range: &Range<usize>) -> u64 {
-        self.samples.range(range.clone(), self.files).map(SampleFiles::bytes).sum()
+        self.samples.iter_range(range.clone(), self.files).map(SampleFiles::total_bytes).sum()
     }
 
     fn read(&self, range: &Range<usize>, pool: &BufferPool) -> Result<ReadOutcome> {
@@ -113,7 +113,7 @@ impl SampleReader<'_> {
         let hashed = self.pipeline.framing().is_none();
         let mut block = read_range(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, pool)?;
         annotate_samples(&mut block, self.subjects, self.hashes, |row| sample(wanted[row as usize]));
-        renumber(&mut block, &wanted, range.start);
+        renumber_rows(&mut block, &wanted, range.start);
         let mut outcome = self.pipeline.gated(0, 0, block)?;
         if let ReadOutcome::Parsed { gated, .. } = &mut outcome {
             gated.effects.rejected.extend(rejects);
@@ -155,8 +155,8 @@ fn annotate_samples<'a>(
     for (sample, row) in samples.iter_mut().zip(&block.rows) {
         let files = files_of(*row);
         sample.subject = resolver.and_then(|resolver| resolver.of_sample(files));
-        let given = |part: &&Part| files.given().any(|(extension, _)| extension == part.extension);
-        for (number, part) in files.numbers().zip(sample.parts.iter().filter(|part| !given(part))) {
+        let given = |part: &&Part| files.given_contents().any(|(extension, _)| extension == part.extension);
+        for (number, part) in files.file_indexes().zip(sample.parts.iter().filter(|part| !given(part))) {
             if let Some(place) = hashes.get(number) {
                 place.store(xxh3_64(&part.bytes), Ordering::Relaxed);
             }
@@ -178,7 +178,7 @@ fn rejects_of(rejected: &BTreeMap<usize, String>, range: &Range<usize>) -> Vec<R
 }
 
 /// Maps rows of a block, read from some samples of a range, to rows of the range.
-fn renumber(block: &mut RecordBlock, wanted: &[usize], start: usize) {
+fn renumber_rows(block: &mut RecordBlock, wanted: &[usize], start: usize) {
     let in_range = |row: u32| wanted.get(row as usize).map_or(row, |sample| row_in(start, *sample));
     block.rows.iter_mut().for_each(|row| *row = in_range(*row));
     block.rejects.iter_mut().for_each(|reject| reject.row = in_range(reject.row));
@@ -201,7 +201,7 @@ fn read_range<'a>(
 fn read_file(file: &SourceFile, into: &mut Vec<u8>) -> Result<()> {
     let gone = "it was deleted after it was listed, or is a broken link; skip it with --exclude";
     let read = file.read_whole(into);
-    read.map_err(|e| if is_missing(&e) { e.hint(gone) } else { e })
+    read.map_err(|e| if is_missing(&e) { e.with_hint(gone) } else { e })
 }
 
 /// Reads samples one by one; unreadable samples become rejects.

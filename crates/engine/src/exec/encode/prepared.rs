@@ -28,10 +28,10 @@ use crate::{
     dataset::{IdHashes, IdKind, SidecarColumns, SidecarGroups, sidecar_schema},
     error::{Error, Result},
     exec::source::SourceName,
-    format::{Framing, parquet::batch_of_samples, tar::places::Members},
+    format::{Framing, parquet::batch_of_samples, tar::places::MemberPlaces},
     record::{
         Payload,
-        coded::plain,
+        coded::plain_batch,
         numbers::Numbers,
         shuffle::{RowRanks, rank_of_sample},
         side::Side,
@@ -99,12 +99,12 @@ impl Layout {
 
     /// Returns the columns that the order follows from, most significant first; that of record numbers is the last of
     /// all.
-    pub fn keys(&self) -> [usize; KEYS] {
+    pub fn key_columns(&self) -> [usize; KEYS] {
         [0, 1, 2]
     }
 
     /// Returns the column of record numbers.
-    pub fn record(&self) -> usize {
+    pub fn number_column(&self) -> usize {
         self.all.fields().len() - 1
     }
 
@@ -112,7 +112,7 @@ impl Layout {
     ///
     /// # Errors
     /// If the columns do not fit together.
-    pub fn numbered(&self, prepared: &Prepared, first: u64) -> Result<RecordBatch> {
+    pub fn with_numbers(&self, prepared: &PreparedRecords, first: u64) -> Result<RecordBatch> {
         let rows = prepared.sidecar.num_rows();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.all.fields().len());
         columns.push(Arc::new(UInt8Array::from_value(prepared.side, rows)));
@@ -128,7 +128,7 @@ impl Layout {
     ///
     /// # Errors
     /// If the columns do not fit together.
-    pub fn stored(
+    pub fn stored_batch(
         &self,
         seed: u64,
         data: &RecordBatch,
@@ -137,7 +137,7 @@ impl Layout {
     ) -> Result<RecordBatch> {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.all.fields().len());
         columns.push(Arc::new(UInt8Array::from_value(0, numbers.len())));
-        columns.extend(ranks(seed, sidecar).map(|half| Arc::new(half) as ArrayRef));
+        columns.extend(rank_halves(seed, sidecar).map(|half| Arc::new(half) as ArrayRef));
         columns.extend_from_slice(data.columns());
         for field in self.sidecar.fields() {
             columns.push(match sidecar.column_by_name(field.name()) {
@@ -151,7 +151,7 @@ impl Layout {
     }
 
     /// Returns the columns of the data.
-    pub fn data(&self) -> &SchemaRef {
+    pub fn data_schema(&self) -> &SchemaRef {
         &self.data
     }
 
@@ -159,13 +159,13 @@ impl Layout {
     ///
     /// # Errors
     /// If the columns do not fit together.
-    pub fn records(&self, batch: &RecordBatch) -> Result<SourceBatch> {
+    pub fn to_source_batch(&self, batch: &RecordBatch) -> Result<SourceBatch> {
         let end = self.data.fields().len();
         let columns = |range: std::ops::Range<usize>| batch.columns()[range].to_vec();
         let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let data = RecordBatch::try_new_with_options(Arc::clone(&self.data), columns(0..end), &rows)?;
-        let sidecar = RecordBatch::try_new(Arc::clone(&self.sidecar), columns(end..self.record() - KEYS))?;
-        let numbers = batch.column(self.record() - KEYS).as_primitive::<UInt64Type>().values().to_vec();
+        let sidecar = RecordBatch::try_new(Arc::clone(&self.sidecar), columns(end..self.number_column() - KEYS))?;
+        let numbers = batch.column(self.number_column() - KEYS).as_primitive::<UInt64Type>().values().to_vec();
         Ok(SourceBatch {
             lacking: Arc::default(),
             payload: Payload::Rows(data),
@@ -180,7 +180,7 @@ impl Layout {
 
 /// Consecutive records of the input, with everything that they need to be encoded in another order.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedRecords {
     /// Side of the dataset that they belong to.
     side: Side,
     /// Upper and lower half of each rank.
@@ -193,21 +193,21 @@ pub struct Prepared {
     pub subject_hashes: IdHashes,
 }
 
-impl Prepared {
+impl PreparedRecords {
     /// Returns the side of the dataset that the records belong to.
     pub fn side(&self) -> Side {
         self.side
     }
 
     /// Returns the number of records.
-    pub fn records(&self) -> usize {
+    pub fn record_count(&self) -> usize {
         self.sidecar.num_rows()
     }
 }
 
 impl Encoder {
     /// Returns the columns of prepared records, with or without their fingerprints.
-    pub fn layout(&self, fingerprints: bool) -> Layout {
+    pub fn prepared_layout(&self, fingerprints: bool) -> Layout {
         let data = match &self.output {
             Output::Parquet(encoder) => Arc::clone(encoder.schema()),
             Output::Stream(_) => Arc::new(Schema::new(vec![
@@ -222,30 +222,30 @@ impl Encoder {
     ///
     /// # Errors
     /// Fails if a record cannot be expressed in the format.
-    pub fn prepare(&self, layout: &Layout, seed: u64, mut unit: EncodeUnit) -> Result<Prepared> {
+    pub fn prepare_unit(&self, layout: &Layout, seed: u64, mut unit: EncodeUnit) -> Result<PreparedRecords> {
         for piece in &mut unit.batches {
             if let Payload::Rows(batch) = &mut piece.payload {
-                *batch = plain(batch)?;
+                *batch = plain_batch(batch)?;
             }
         }
         let side = unit.side;
         let texts: IdTexts = self.id_texts(&unit)?;
-        let names: Names = texts.join(KnownColumns::default())?;
+        let names: Names = texts.join_ids(KnownColumns::default())?;
         self.keep_stored(&mut unit)?;
         let (data, hashes) = match &self.output {
-            Output::Parquet(_) => self.columns(layout, &mut unit)?,
-            Output::Stream(framing) => self.frames(layout, framing.as_ref(), &unit, &names)?,
+            Output::Parquet(_) => self.prepare_columns(layout, &mut unit)?,
+            Output::Stream(framing) => self.prepare_frames(layout, framing.as_ref(), &unit, &names)?,
         };
-        let names = names.pseudonymized(self.pseudonymizer.as_ref())?;
-        let record_hashes = self.hashes.ids(IdKind::Record, names.record_ids.as_ref()).packed()?;
-        let subject_hashes = self.hashes.ids(IdKind::Subject, names.subject_ids.as_ref()).packed()?;
+        let names = names.with_pseudonyms(self.pseudonymizer.as_ref())?;
+        let record_hashes = self.hashes.ids_for_index(IdKind::Record, names.record_ids.as_ref()).into_encoded()?;
+        let subject_hashes = self.hashes.ids_for_index(IdKind::Subject, names.subject_ids.as_ref()).into_encoded()?;
         let sidecar =
-            sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref()).batch(layout.has_fingerprints())?;
-        Ok(Prepared { side, ranks: ranks(seed, &sidecar), data, sidecar, record_hashes, subject_hashes })
+            sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref()).to_batch(layout.has_fingerprints())?;
+        Ok(PreparedRecords { side, ranks: rank_halves(seed, &sidecar), data, sidecar, record_hashes, subject_hashes })
     }
 
     /// Returns the columns of rows as the shard has them, and the content hashes.
-    fn columns(&self, layout: &Layout, unit: &mut EncodeUnit) -> Result<(RecordBatch, Numbers)> {
+    fn prepare_columns(&self, layout: &Layout, unit: &mut EncodeUnit) -> Result<(RecordBatch, Numbers)> {
         if layout.data.fields().is_empty() {
             return Err(no_columns(unit));
         }
@@ -263,7 +263,7 @@ impl Encoder {
     }
 
     /// Returns framed records with their keys, and the hashes of the frames.
-    fn frames(
+    fn prepare_frames(
         &self,
         layout: &Layout,
         framing: &dyn Framing,
@@ -271,7 +271,7 @@ impl Encoder {
         names: &Names,
     ) -> Result<(RecordBatch, Numbers)> {
         let mut keys: Vec<String> = Vec::new();
-        let (framed, hashes) = self.frame(framing, (unit, names), None, &mut |of_piece| {
+        let (framed, hashes) = self.frame_unit(framing, (unit, names), None, &mut |of_piece| {
             if framing.has_keys() {
                 keys.extend_from_slice(of_piece);
             }
@@ -305,8 +305,8 @@ impl Encoder {
         }
         // Only when the data is no longer needed: together they would take twice the memory.
         let mut rows = move || -> Result<SidecarColumns> {
-            let columns = sidecars.drain(..).map(|own| SidecarColumns::of_batch(&whole_sidecar(&own)?));
-            SidecarColumns::join(columns.collect::<Result<_>>()?)
+            let columns = sidecars.drain(..).map(|own| SidecarColumns::from_batch(&whole_sidecar(&own)?));
+            SidecarColumns::join_parts(columns.collect::<Result<_>>()?)
         };
         let (body, end_keys) = match &self.output {
             Output::Parquet(encoder) => {
@@ -314,11 +314,11 @@ impl Encoder {
                 drop(data);
                 report(group.encoded_bytes);
                 let rows = rows()?;
-                (Body::RowGroup(group, SidecarGroups::encode(&rows, rows.fingerprints.is_some())?), None)
+                (Body::RowGroup(group, SidecarGroups::encode_columns(&rows, rows.fingerprints.is_some())?), None)
             }
             Output::Stream(framing) => {
                 let end_keys = end_keys(&data)?.filter(|_| framing.has_keys());
-                let (mut bytes, mut lengths) = (self.pool.take(0), Vec::new());
+                let (mut bytes, mut lengths) = (self.pool.take_buffer(0), Vec::new());
                 for batch in &data {
                     let frames = batch.column(0).as_binary::<i64>();
                     let (Some(first), Some(last)) = (frames.value_offsets().first(), frames.value_offsets().last())
@@ -330,9 +330,9 @@ impl Encoder {
                     lengths.extend(frames.value_offsets().windows(2).map(|pair| (pair[1] - pair[0]).cast_unsigned()));
                 }
                 drop(data);
-                let members = self.notes_members.then(|| Members::scan(&bytes)).transpose()?;
+                let members = self.notes_members.then(|| MemberPlaces::from_records(&bytes)).transpose()?;
                 let unit = self.codec.compress_unit(bytes)?;
-                (Body::Stream(Box::new(self.piece(unit, lengths, rows()?, members))), end_keys)
+                (Body::Stream(Box::new(self.build_piece(unit, lengths, rows()?, members))), end_keys)
             }
         };
         let (record_hashes, subject_hashes) = (IdHashes::default(), IdHashes::default());
@@ -354,7 +354,7 @@ fn end_keys(batches: &[RecordBatch]) -> Result<Option<(String, String)>> {
 }
 
 /// Returns the halves of the ranks of sidecar rows. Samples made of files have no row, and are named by their keys.
-fn ranks(seed: u64, sidecar: &RecordBatch) -> [UInt64Array; 2] {
+fn rank_halves(seed: u64, sidecar: &RecordBatch) -> [UInt64Array; 2] {
     let (names, rows) = (sidecar.column(4).as_string::<i32>(), sidecar.column(5).as_primitive::<UInt64Type>());
     let keys = sidecar.column(0).as_string::<i32>();
     let (mut high, mut low) = (Vec::with_capacity(names.len()), Vec::with_capacity(names.len()));
@@ -366,7 +366,7 @@ fn ranks(seed: u64, sidecar: &RecordBatch) -> [UInt64Array; 2] {
         }
         let rank = match row {
             None if keys.is_valid(number) => rank_of_sample(seed, keys.value(number)),
-            row => of.as_mut().map_or(0, |(_, ranks)| ranks.of(row.unwrap_or_default())),
+            row => of.as_mut().map_or(0, |(_, ranks)| ranks.rank_of_row(row.unwrap_or_default())),
         };
         high.push(u64::try_from(rank >> 64).unwrap_or_default());
         low.push(u64::try_from(rank & u128::from(u64::MAX)).unwrap_or_default());

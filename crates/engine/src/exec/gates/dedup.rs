@@ -14,9 +14,9 @@ use arrow::{
     compute::take,
 };
 
-use super::{Gate, GatedBlock, IdColumns, Place};
+use super::{BlockPlace, Gate, GatedBlock, IdColumns};
 use crate::{
-    dataset::{DuplicateRow, DuplicatesWriter, First, IdKind, Pseudonymizer, token_of},
+    dataset::{DuplicateRow, DuplicatesWriter, FirstOccurrence, IdKind, Pseudonymizer, token_of},
     error::{Error, Result},
     exec::{seen::Seen, source::SourceFacts},
     format::files::Samples,
@@ -55,9 +55,9 @@ pub struct DedupGate<'a> {
 
 impl Gate for DedupGate<'_> {
     /// Adds the fingerprints of its records to a block.
-    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+    fn pass_block(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
         let fingerprints = match (self.by, &gated.block.payload) {
-            (DedupBy::Id, _) => match gated.ids(IdKind::Record)? {
+            (DedupBy::Id, _) => match gated.ids_of_kind(IdKind::Record)? {
                 None if !gated.block.payload.is_empty() => {
                     return Err(Error::internal("record ids have no columns"));
                 }
@@ -75,11 +75,13 @@ impl Gate for DedupGate<'_> {
     }
 
     /// Takes out the duplicates, counts them and puts them on record.
-    fn pass_in_order(&self, gated: &mut GatedBlock, place: &Place<'_>) -> Result<()> {
-        let Some(firsts) = self.duplicates(gated.blocks(), place.before + place.base)? else { return Ok(()) };
+    fn pass_in_order(&self, gated: &mut GatedBlock, place: &BlockPlace<'_>) -> Result<()> {
+        let Some(firsts) = self.find_duplicates(gated.record_blocks(), place.before + place.base)? else {
+            return Ok(());
+        };
         let (mut count, columns) = (0, Arc::clone(&gated.columns));
         for (records, firsts) in gated.blocks_mut().zip(&firsts) {
-            self.record(records, firsts, &columns, place)?;
+            self.record_duplicates(records, firsts, &columns, place)?;
             let keep: BooleanArray = firsts.iter().map(|first| Some(first.is_none())).collect();
             count += records.retain(&keep)?;
         }
@@ -92,7 +94,7 @@ impl DedupGate<'_> {
     fn of_columns(&self, rows: &RecordBatch, names: &[String]) -> Result<Vec<Option<Fingerprint>>> {
         let column = |name: &String| -> Result<(String, ArrayRef)> {
             let column = column_at(rows, name)?.ok_or_else(|| {
-                Error::input("expected the column that duplicates are found by, found none").column(name.clone())
+                Error::input("expected the column that duplicates are found by, found none").in_column(name.clone())
             })?;
             Ok((name.clone(), column))
         };
@@ -119,13 +121,13 @@ impl DedupGate<'_> {
 
     fn of_id(&self, id: &str) -> Result<Fingerprint> {
         let Some(_) = self.pseudonymizer else { return Ok(self.fingerprinter.of_id(id)) };
-        Ok(self.fingerprinter.of_id(token_of(&self.stored(id)?)))
+        Ok(self.fingerprinter.of_id(token_of(&self.stored_id(id)?)))
     }
 
     /// Returns what records of some blocks are duplicates of, block by block: positions in the run, or numbers of
     /// records marked with [`EARLIER`]. The records of the blocks are considered together, in the order of their rows;
     /// `base` is the position of row 0 in the run. `None` if no record is a duplicate.
-    fn duplicates<'b>(
+    fn find_duplicates<'b>(
         &self,
         blocks: impl Iterator<Item = &'b RecordBlock>,
         base: u64,
@@ -143,19 +145,19 @@ impl DedupGate<'_> {
         let mut any = false;
         for (row, number, at) in order {
             let Some(Some(fingerprint)) = blocks[number].fingerprints.get(at) else { continue };
-            firsts[number][at] = seen.first(fingerprint, base + u64::from(row))?;
+            firsts[number][at] = seen.find_or_insert(fingerprint, base + u64::from(row))?;
             any |= firsts[number][at].is_some();
         }
         Ok(any.then_some(firsts))
     }
 
     /// Puts the duplicates of a block on record.
-    fn record(
+    fn record_duplicates(
         &self,
         block: &RecordBlock,
         firsts: &[Option<u64>],
         columns: &IdColumns,
-        place: &Place<'_>,
+        place: &BlockPlace<'_>,
     ) -> Result<()> {
         let Some(table) = self.table.as_ref().filter(|_| firsts.iter().any(Option::is_some)) else { return Ok(()) };
         let rows: Vec<usize> = (0..firsts.len()).filter(|at| firsts[*at].is_some()).collect();
@@ -168,44 +170,48 @@ impl DedupGate<'_> {
                 Payload::Samples(samples) => samples[at].origin.as_str(),
                 Payload::Rows(_) => "",
             };
-            let name =
-                if origin.is_empty() { place.facts().map_or("", |facts| facts.name.name.as_str()) } else { origin };
+            let name = if origin.is_empty() {
+                place.source_facts().map_or("", |facts| facts.name.name.as_str())
+            } else {
+                origin
+            };
             table.push(DuplicateRow {
-                record_id: record_id.map(|id| self.stored(&id)).transpose()?,
-                subject_id: subject_id.map(|id| self.stored(&id)).transpose()?,
+                record_id: record_id.map(|id| self.stored_id(&id)).transpose()?,
+                subject_id: subject_id.map(|id| self.stored_id(&id)).transpose()?,
                 source: self.stored_source(name),
                 row: origin.is_empty().then_some(place.base + row + 1),
-                first: self.first(first, place)?,
+                first: self.first_occurrence(first, place)?,
             })?;
         }
         Ok(())
     }
 
     /// Returns how a table states the record that others repeat.
-    fn first(&self, first: u64, place: &Place<'_>) -> Result<First> {
+    fn first_occurrence(&self, first: u64, place: &BlockPlace<'_>) -> Result<FirstOccurrence> {
         if first & EARLIER > 0 {
-            return Ok(First::Record(first & !EARLIER));
+            return Ok(FirstOccurrence::Record(first & !EARLIER));
         }
         if let Some((samples, files)) = self.samples {
             let number = usize::try_from(first).ok().filter(|number| *number < samples.len());
             let number = number.ok_or_else(|| Error::internal("a sample that others repeat does not exist"))?;
-            return Ok(First::Id(self.stored(samples.get(number, files).key())?));
+            return Ok(FirstOccurrence::Id(self.stored_id(samples.get(number, files).key())?));
         }
         let source = place.starts.partition_point(|(start, _)| *start <= first).checked_sub(1);
         let (start, source) = source.and_then(|at| place.starts.get(at)).copied().unwrap_or_default();
         let name = place.sources.get(source).map_or("", |facts| facts.name.name.as_str());
-        Ok(First::Origin(self.stored_source(name), first - start + 1))
+        Ok(FirstOccurrence::Origin(self.stored_source(name), first - start + 1))
     }
 
-    fn stored(&self, id: &str) -> Result<String> {
+    fn stored_id(&self, id: &str) -> Result<String> {
         let Some(pseudonymizer) = self.pseudonymizer else { return Ok(id.to_owned()) };
         let mut stored = String::new();
-        pseudonymizer.id(id, &mut stored)?;
+        pseudonymizer.encode_id(id, &mut stored)?;
         Ok(stored)
     }
 
     fn stored_source(&self, name: &str) -> String {
-        self.pseudonymizer.map_or_else(|| name.to_owned(), |pseudonymizer| pseudonymizer.source(name).into_owned())
+        self.pseudonymizer
+            .map_or_else(|| name.to_owned(), |pseudonymizer| pseudonymizer.stored_source(name).into_owned())
     }
 }
 
@@ -214,24 +220,26 @@ fn ids_of(
     block: &RecordBlock,
     rows: &[usize],
     columns: &IdColumns,
-    place: &Place<'_>,
+    place: &BlockPlace<'_>,
 ) -> Result<Vec<(Option<String>, Option<String>)>> {
-    let of_source = || place.facts().and_then(|facts| facts.name.subject.clone());
+    let of_source = || place.source_facts().and_then(|facts| facts.name.subject.clone());
     match &block.payload {
         Payload::Samples(samples) => {
             let subject = |sample: &Sample| sample.subject.clone().or_else(of_source);
             Ok(rows.iter().map(|row| (Some(samples[*row].key.clone()), subject(&samples[*row]))).collect())
         }
         Payload::Rows(batch) => {
-            let (records, subjects) =
-                (texts(batch, rows, columns.of(IdKind::Record))?, texts(batch, rows, columns.of(IdKind::Subject))?);
+            let (records, subjects) = (
+                id_texts(batch, rows, columns.columns_of_kind(IdKind::Record))?,
+                id_texts(batch, rows, columns.columns_of_kind(IdKind::Subject))?,
+            );
             Ok(records.into_iter().zip(subjects).map(|(id, subject)| (id, subject.or_else(of_source))).collect())
         }
     }
 }
 
 /// Returns the texts of ids of some rows, given their columns; `None` for all if there are no columns.
-fn texts(batch: &RecordBatch, rows: &[usize], columns: &[String]) -> Result<Vec<Option<String>>> {
+fn id_texts(batch: &RecordBatch, rows: &[usize], columns: &[String]) -> Result<Vec<Option<String>>> {
     let at = UInt64Array::from_iter_values(rows.iter().map(|row| *row as u64));
     let mut taken: Vec<(&str, ArrayRef)> = Vec::with_capacity(columns.len());
     for name in columns {

@@ -18,7 +18,7 @@ pub struct FitGate {
 }
 
 impl Gate for FitGate {
-    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+    fn pass_block(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
         let Payload::Samples(samples) = &gated.block.payload else { return Ok(()) };
         let unfit = |part: &Part| match self.columns.fields().find(&part.extension).map(|(_, field)| field.data_type())
         {

@@ -39,7 +39,7 @@ pub trait Gate: Send + Sync {
     ///
     /// # Errors
     /// When the run cannot go on because of a record.
-    fn pass(&self, _gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+    fn pass_block(&self, _gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
         Ok(())
     }
 
@@ -47,13 +47,13 @@ pub trait Gate: Send + Sync {
     ///
     /// # Errors
     /// When the run cannot go on because of a record, or a store fails.
-    fn pass_in_order(&self, _gated: &mut GatedBlock, _place: &Place<'_>) -> Result<()> {
+    fn pass_in_order(&self, _gated: &mut GatedBlock, _place: &BlockPlace<'_>) -> Result<()> {
         Ok(())
     }
 
     /// Returns an empty block in place of a split of which the gate would let no record through; `None` if the split
     /// has to be read. Only the first gate of a run is asked.
-    fn prune(&self, _reader: &dyn RecordReader, _split: &Split) -> Option<RecordBlock> {
+    fn prune_split(&self, _reader: &dyn RecordReader, _split: &Split) -> Option<RecordBlock> {
         None
     }
 
@@ -76,11 +76,11 @@ impl Gates<'_> {
     /// Passes a block through all gates; the last effect may be a value that does not fit its column.
     ///
     /// # Errors
-    /// As [`Gate::pass`].
-    pub fn pass(&self, block: RecordBlock, source: &SourceFacts) -> Result<GatedBlock> {
+    /// As [`Gate::pass_block`].
+    pub fn pass_through(&self, block: RecordBlock, source: &SourceFacts) -> Result<GatedBlock> {
         let mut gated = GatedBlock::new(block, Arc::clone(self.ids));
         for gate in self.list {
-            gate.pass(&mut gated, source).map_err(|error| source.place(error))?;
+            gate.pass_block(&mut gated, source).map_err(|error| source.locate_error(error))?;
             if gated.effects.mismatch.is_some() {
                 break;
             }
@@ -100,7 +100,7 @@ pub struct IdColumns {
 
 impl IdColumns {
     /// Returns the columns that make an id.
-    pub fn of(&self, kind: IdKind) -> &[String] {
+    pub fn columns_of_kind(&self, kind: IdKind) -> &[String] {
         match kind {
             IdKind::Record => &self.record,
             IdKind::Subject => self.subject.as_slice(),
@@ -157,7 +157,7 @@ impl GatedBlock {
     ///
     /// # Errors
     /// When the rows lack a column.
-    pub fn ids(&mut self, kind: IdKind) -> Result<Option<StringArray>> {
+    pub fn ids_of_kind(&mut self, kind: IdKind) -> Result<Option<StringArray>> {
         let known = &mut self.ids[usize::from(kind == IdKind::Subject)];
         if let Some(ids) = known {
             return Ok(Some(ids.clone()));
@@ -169,8 +169,10 @@ impl GatedBlock {
             (Payload::Samples(samples), IdKind::Subject) => {
                 samples.iter().map(|sample| sample.subject.as_deref()).collect()
             }
-            (Payload::Rows(rows), _) if self.columns.of(kind).is_empty() || rows.num_rows() == 0 => return Ok(None),
-            (Payload::Rows(rows), _) => id_column(rows, self.columns.of(kind))?,
+            (Payload::Rows(rows), _) if self.columns.columns_of_kind(kind).is_empty() || rows.num_rows() == 0 => {
+                return Ok(None);
+            }
+            (Payload::Rows(rows), _) => id_column(rows, self.columns.columns_of_kind(kind))?,
         };
         *known = Some(ids.clone());
         Ok(Some(ids))
@@ -180,7 +182,7 @@ impl GatedBlock {
     ///
     /// # Errors
     /// When the rows cannot be removed.
-    pub fn retain(&mut self, keep: &BooleanArray) -> Result<u64> {
+    pub fn retain_records(&mut self, keep: &BooleanArray) -> Result<u64> {
         let removed = self.block.retain(keep)?;
         if removed > 0 {
             for ids in self.ids.iter_mut().flatten() {
@@ -193,18 +195,18 @@ impl GatedBlock {
     /// Rejects the records that have a reason.
     ///
     /// # Errors
-    /// As [`retain`](Self::retain).
-    pub fn reject(&mut self, reasons: Vec<Option<String>>) -> Result<()> {
+    /// As [`retain_records`](Self::retain_records).
+    pub fn reject_records(&mut self, reasons: Vec<Option<String>>) -> Result<()> {
         let keep: BooleanArray = reasons.iter().map(|reason| Some(reason.is_none())).collect();
         if keep.true_count() == keep.len() {
             return Ok(());
         }
-        self.block.expand();
+        self.block.expand_numbers();
         let reject = |(row, reason): (&u32, Option<String>)| {
             Some(Reject { row: *row, line: 0, byte: 0, column: None, reason: reason?, raw: Bytes::new() })
         };
         self.effects.rejected.extend(self.block.rows.iter().zip(reasons).filter_map(reject));
-        self.retain(&keep).map(drop)
+        self.retain_records(&keep).map(drop)
     }
 
     /// Returns the number of records of the split, whatever became of them.
@@ -215,7 +217,7 @@ impl GatedBlock {
     }
 
     /// Returns the blocks that hold records: the block itself, and those of sides.
-    pub fn blocks(&self) -> impl Iterator<Item = &RecordBlock> {
+    pub fn record_blocks(&self) -> impl Iterator<Item = &RecordBlock> {
         std::iter::once(&self.block).chain(self.sides.iter().map(|part| &part.records))
     }
 
@@ -227,7 +229,7 @@ impl GatedBlock {
 
 /// Where the records of a block are in the run.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct BlockPlace<'a> {
     /// All sources.
     pub sources: &'a [SourceFacts],
     /// Position in the run of the first record of each source so far, and the source.
@@ -240,9 +242,9 @@ pub struct Place<'a> {
     pub before: u64,
 }
 
-impl Place<'_> {
+impl BlockPlace<'_> {
     /// Returns the source of the block.
-    pub fn facts(&self) -> Option<&SourceFacts> {
+    pub fn source_facts(&self) -> Option<&SourceFacts> {
         self.sources.get(self.source)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     dataset::IdKind,
     error::{Error, Result},
     exec::source::SourceFacts,
-    indexes::names::{Name, Rule},
+    indexes::names::{MemberName, Rule},
     plan::names::NameRules,
     record::{Payload, Sample, key::escape_key},
 };
@@ -26,22 +26,22 @@ pub struct NameGate {
 }
 
 impl Gate for NameGate {
-    fn pass(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
-        let broken = self.broken(gated, &source.name.key)?;
+    fn pass_block(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
+        let broken = self.broken_rules(gated, &source.name.key)?;
         let found: Vec<(&str, &Rule)> = broken.iter().flatten().map(|(name, rule)| (name.as_str(), *rule)).collect();
         if !found.is_empty() && !self.skip {
-            return Err(refusal(found.len(), found.into_iter()));
+            return Err(refused_names_error(found.len(), found.into_iter()));
         }
-        gated.reject(broken.iter().map(|b| b.as_ref().map(|(name, rule)| reason(name, rule))).collect())
+        gated.reject_records(broken.iter().map(|b| b.as_ref().map(|(name, rule)| reject_reason(name, rule))).collect())
     }
 }
 
 impl NameGate {
     /// Returns for each record the name that breaks a rule, if any. `source_key` is the prefix of the names of rows
     /// without an id.
-    fn broken(&self, gated: &mut GatedBlock, source_key: &str) -> Result<Vec<Option<(String, &'static Rule)>>> {
+    fn broken_rules(&self, gated: &mut GatedBlock, source_key: &str) -> Result<Vec<Option<(String, &'static Rule)>>> {
         let row = |key: &str| {
-            let rule = self.rules.broken(Name { key, extension: "json" })?;
+            let rule = self.rules.broken_rule(MemberName { key, extension: "json" })?;
             Some((format!("{key}.json"), rule))
         };
         // Names of rows have nine digits.
@@ -49,7 +49,7 @@ impl NameGate {
         if let Payload::Samples(samples) = &gated.block.payload {
             return Ok(samples.iter().map(|sample| self.broken_sample(sample)).collect());
         }
-        Ok(match gated.ids(IdKind::Record)? {
+        Ok(match gated.ids_of_kind(IdKind::Record)? {
             None => vec![unnamed(); gated.block.payload.len()],
             Some(ids) => ids.iter().map(|id| id.map_or_else(unnamed, |id| row(&escape_key(id)))).collect(),
         })
@@ -57,7 +57,7 @@ impl NameGate {
 
     fn broken_sample(&self, sample: &Sample) -> Option<(String, &'static Rule)> {
         sample.parts.iter().find_map(|part| {
-            let rule = self.rules.broken(Name { key: &sample.key, extension: &part.extension })?;
+            let rule = self.rules.broken_rule(MemberName { key: &sample.key, extension: &part.extension })?;
             Some((format!("{}.{}", sample.key, part.extension), rule))
         })
     }
@@ -73,18 +73,18 @@ pub struct PartsGate {
 }
 
 impl Gate for PartsGate {
-    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+    fn pass_block(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
         let Payload::Samples(samples) = &gated.block.payload else { return Ok(()) };
-        let reasons: Vec<Option<String>> = samples.iter().map(|sample| self.lacking(sample)).collect();
+        let reasons: Vec<Option<String>> = samples.iter().map(|sample| self.lacking_parts(sample)).collect();
         match reasons.iter().flatten().next() {
-            Some(first) if !self.skip => Err(incomplete(first.clone())),
-            _ => gated.reject(reasons),
+            Some(first) if !self.skip => Err(incomplete_error(first.clone())),
+            _ => gated.reject_records(reasons),
         }
     }
 }
 
 impl PartsGate {
-    fn lacking(&self, sample: &Sample) -> Option<String> {
+    fn lacking_parts(&self, sample: &Sample) -> Option<String> {
         let has = |extension: &String| sample.parts.iter().any(|part| part.extension == *extension);
         let lacking: Vec<&str> = self.all.iter().filter(|e| !has(e)).map(String::as_str).collect();
         (!lacking.is_empty()).then(|| format!("{}: {}", sample.key, missing_parts(&self.all, &lacking)))
@@ -97,19 +97,19 @@ pub fn missing_parts(all: &[String], lacking: &[&str]) -> String {
 }
 
 /// Returns the error that stops a run because of a sample that lacks parts.
-pub fn incomplete(problem: String) -> Error {
-    Error::input(problem).hint(
+pub fn incomplete_error(problem: String) -> Error {
+    Error::input(problem).with_hint(
         "skip such samples with --missing skip, keep them with --missing keep, or skip kinds of files with --exclude",
     )
 }
 
 /// Returns the reason for which a record is rejected because of its name.
-pub fn reason(name: &str, rule: &Rule) -> String {
+pub fn reject_reason(name: &str, rule: &Rule) -> String {
     format!("{} cannot accept the name `{name}`: {}", rule.reader, rule.fault)
 }
 
 /// Returns the error that stops a run because of record names.
-pub fn refusal<'a>(count: usize, names: impl Iterator<Item = (&'a str, &'a Rule)>) -> Error {
+pub fn refused_names_error<'a>(count: usize, names: impl Iterator<Item = (&'a str, &'a Rule)>) -> Error {
     let first: Vec<(&str, &Rule)> = names.take(EXAMPLES).collect();
     let examples: Vec<String> =
         first.iter().map(|(name, rule)| format!("`{name}` ({}: {})", rule.reader, rule.fault)).collect();
@@ -119,9 +119,9 @@ pub fn refusal<'a>(count: usize, names: impl Iterator<Item = (&'a str, &'a Rule)
          {}{more}",
         examples.join(", ")
     ))
-    .hint("escape them with --on-name rename, or skip these records with --on-name skip");
+    .with_hint("escape them with --on-name rename, or skip these records with --on-name skip");
     match first.iter().find_map(|(_, rule)| rule.index) {
-        Some(kind) => error.hint(format!("or omit {kind} from --index")),
+        Some(kind) => error.with_hint(format!("or omit {kind} from --index")),
         None => error,
     }
 }

@@ -31,19 +31,20 @@ pub struct SelectGate {
 }
 
 impl Gate for SelectGate {
-    fn prune(&self, reader: &dyn RecordReader, split: &Split) -> Option<RecordBlock> {
+    fn prune_split(&self, reader: &dyn RecordReader, split: &Split) -> Option<RecordBlock> {
         let filter = self.filter.as_ref().filter(|_| self.prunes)?;
-        let bounds = reader.bounds(split).filter(|bounds| split.rows().is_some() && !filter.may_match_some(bounds))?;
+        let bounds =
+            reader.bounds(split).filter(|bounds| split.row_count().is_some() && !filter.may_match_some(bounds))?;
         let payload = Payload::Rows(RecordBatch::new_empty(Arc::clone(&self.carried)));
         Some(RecordBlock { payload, bytes_in: split.bytes_in(), deleted: bounds.deleted, ..RecordBlock::empty() })
     }
 
-    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+    fn pass_block(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
         let Payload::Rows(rows) = &gated.block.payload else { return Ok(()) };
-        let kept = self.filter.as_ref().map(|filter| filter.matches(rows)).transpose()?;
+        let kept = self.filter.as_ref().map(|filter| filter.matching_rows(rows)).transpose()?;
         gated.block.payload = Payload::Rows(first_columns(rows, self.carried.fields().len())?);
         if let Some(kept) = kept {
-            gated.effects.filtered += gated.retain(&kept)?;
+            gated.effects.filtered += gated.retain_records(&kept)?;
         }
         Ok(())
     }

@@ -56,13 +56,13 @@ pub struct Groups {
 
 impl Groups {
     /// Returns the number of groups; `None` if they are more than are counted.
-    pub fn count(&self) -> Option<usize> {
+    pub fn group_count(&self) -> Option<usize> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).len();
         (!self.are_many.load(Ordering::Relaxed)).then_some(known)
     }
 
     /// Adds the groups of a block, given the hash of each record's.
-    fn add(&self, hashes: impl Iterator<Item = u64>) {
+    fn add_hashes(&self, hashes: impl Iterator<Item = u64>) {
         if self.are_many.load(Ordering::Relaxed) {
             return;
         }
@@ -89,11 +89,11 @@ impl Groups {
 
 impl Gate for SideGate<'_> {
     /// Takes the records out of a block, and puts those of each side that has some beside it.
-    fn pass(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
-        gated.block.expand();
+    fn pass_block(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
+        gated.block.expand_numbers();
         let sides = self.sides_of(gated, source.name.subject.as_deref())?;
         let block = &mut gated.block;
-        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.sides.count()];
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.sides.side_count()];
         for (row, side) in (0..).zip(&sides) {
             if let Some(rows) = rows_of.get_mut(usize::from(*side)) {
                 rows.push(row);
@@ -102,7 +102,7 @@ impl Gate for SideGate<'_> {
         let whole = std::mem::replace(&mut block.payload, Payload::Samples(Vec::new()));
         let (rows, hashes) = (std::mem::take(&mut block.rows), std::mem::take(&mut block.hashes));
         let fingerprints = std::mem::take(&mut block.fingerprints);
-        let payloads = divided(whole, &sides, &rows_of)?;
+        let payloads = divide_payload(whole, &sides, &rows_of)?;
         let of_side = |(side, (payload, order)): (Side, (Payload, &Vec<u32>))| {
             let at = |row: &u32| *row as usize;
             let records = RecordBlock {
@@ -130,12 +130,12 @@ impl SideGate<'_> {
     fn sides_of(&self, gated: &mut GatedBlock, subject: Option<&str>) -> Result<Vec<Side>> {
         let groups = match (&gated.block.payload, &self.sides.by) {
             (Payload::Samples(_), _) | (_, SideBy::Content) => None,
-            (_, SideBy::Subject) => gated.ids(IdKind::Subject)?,
-            (_, SideBy::Id) => gated.ids(IdKind::Record)?,
+            (_, SideBy::Subject) => gated.ids_of_kind(IdKind::Subject)?,
+            (_, SideBy::Id) => gated.ids_of_kind(IdKind::Record)?,
             (Payload::Rows(rows), SideBy::Column(name)) => {
                 if field_at(rows.schema_ref().fields(), name).is_none() {
                     return Err(Error::input(format!("expected the column `{name}` to split by, found none"))
-                        .hint("choose another column with --split-by"));
+                        .with_hint("choose another column with --split-by"));
                 }
                 Some(id_column(rows, std::slice::from_ref(name))?)
             }
@@ -146,15 +146,15 @@ impl SideGate<'_> {
             (Payload::Samples(samples), SideBy::Subject) => {
                 let side = |(row, subject): (usize, Option<&str>)| match subject {
                     Some(subject) => self.of_id(subject),
-                    None => Ok(self.sides.of(&samples[row].key)),
+                    None => Ok(self.sides.side_of_group(&samples[row].key)),
                 };
                 let subjects = samples.iter().map(|sample| sample.subject.as_deref().or(subject));
                 let groups = subjects.clone().zip(samples).map(|(subject, sample)| subject.unwrap_or(&sample.key));
-                self.groups.add(groups.map(|group| xxh3_64(group.as_bytes())));
+                self.groups.add_hashes(groups.map(|group| xxh3_64(group.as_bytes())));
                 subjects.enumerate().map(side).collect::<Result<_>>()?
             }
             (Payload::Samples(samples), _) => {
-                self.groups.add(samples.iter().map(|sample| xxh3_64(sample.key.as_bytes())));
+                self.groups.add_hashes(samples.iter().map(|sample| xxh3_64(sample.key.as_bytes())));
                 samples.iter().map(|sample| self.of_id(&sample.key)).collect::<Result<_>>()?
             }
             (Payload::Rows(batch), by) => {
@@ -166,10 +166,10 @@ impl SideGate<'_> {
                         let group = |(row, group): (usize, Option<&str>)| {
                             group.map_or(hash(row), |group| xxh3_64(group.as_bytes()))
                         };
-                        self.groups.add(groups.iter().enumerate().map(group));
+                        self.groups.add_hashes(groups.iter().enumerate().map(group));
                     }
-                    (None, Some(subject)) => self.groups.add(std::iter::once(xxh3_64(subject.as_bytes()))),
-                    (None, None) => self.groups.add((0..batch.num_rows()).map(hash)),
+                    (None, Some(subject)) => self.groups.add_hashes(std::iter::once(xxh3_64(subject.as_bytes()))),
+                    (None, None) => self.groups.add_hashes((0..batch.num_rows()).map(hash)),
                 }
                 match (groups, whole) {
                     (Some(groups), _) => self.of_groups(&groups, is_id, contents)?,
@@ -189,7 +189,7 @@ impl SideGate<'_> {
                 (None, _) => of_content(row),
                 (Some(group), Some((known, side))) if known == group => side,
                 (Some(group), _) => {
-                    let side = if are_ids { self.of_id(group)? } else { self.sides.of(group) };
+                    let side = if are_ids { self.of_id(group)? } else { self.sides.side_of_group(group) };
                     last = Some((group, side));
                     side
                 }
@@ -199,15 +199,15 @@ impl SideGate<'_> {
     }
 
     fn of_id(&self, id: &str) -> Result<Side> {
-        let Some(pseudonymizer) = self.pseudonymizer else { return Ok(self.sides.of(id)) };
+        let Some(pseudonymizer) = self.pseudonymizer else { return Ok(self.sides.side_of_group(id)) };
         let mut stored = String::new();
-        pseudonymizer.id(id, &mut stored)?;
-        Ok(self.sides.of(token_of(&stored)))
+        pseudonymizer.encode_id(id, &mut stored)?;
+        Ok(self.sides.side_of_group(token_of(&stored)))
     }
 }
 
 /// Divides records: those of each side, in their order.
-fn divided(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<Payload>> {
+fn divide_payload(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<Payload>> {
     match whole {
         Payload::Rows(batch) => {
             let take = |rows: &Vec<u32>| -> Result<Payload> {

@@ -28,7 +28,7 @@ impl SubjectResolver {
     pub fn of_file<T>(&self, file: &SourceFile, look: impl FnOnce(Option<SubjectMatch<'_>>) -> T) -> T {
         let (uri, name) = (file.uri(), file.name());
         let path = if uri.ends_with(name) { uri.as_str() } else { name };
-        look(self.subjects.of(path, name.len()))
+        look(self.subjects.find_subject(path, name.len()))
     }
 
     /// Returns the subject id of a source.
@@ -45,19 +45,19 @@ impl SubjectResolver {
     fn of_member(&self, sample: &Sample) -> Option<String> {
         let extension = sample.parts.first().map_or("", |part| part.extension.as_str());
         let member = format!("{}.{extension}", sample.key);
-        let matched = self.subjects.of(&member, member.len()).filter(|matched| matched.partial_key.is_none());
+        let matched = self.subjects.find_subject(&member, member.len()).filter(|matched| matched.partial_key.is_none());
         matched.map(|matched| matched.subject.to_owned())
     }
 }
 
 impl Gate for SubjectResolver {
     /// Assigns subject ids to the samples of an archive: that of the archive, else the match of each member's name.
-    fn pass(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
+    fn pass_block(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
         let Payload::Samples(samples) = &mut gated.block.payload else { return Ok(()) };
         for sample in samples {
             sample.subject = source.name.subject.clone().or_else(|| self.of_member(sample));
             if self.required && sample.subject.is_none() {
-                return Err(missing(&format!("the sample `{}`", sample.key)));
+                return Err(missing_subject_error(&format!("the sample `{}`", sample.key)));
             }
         }
         Ok(())
@@ -71,8 +71,8 @@ pub fn is_erased(list: &SuppressList, kind: IdKind, id: &str, normalize: bool) -
 }
 
 /// Returns the error for a sample or source without a subject id.
-pub fn missing(what: &str) -> Error {
+pub fn missing_subject_error(what: &str) -> Error {
     Error::input(format!("expected a subject of {what}, found none"))
-        .hint("correct the pattern or the table, or skip the file with --exclude")
-        .hint("convert it without a subject id with --accept subjects; lookups by subject will not find it")
+        .with_hint("correct the pattern or the table, or skip the file with --exclude")
+        .with_hint("convert it without a subject id with --accept subjects; lookups by subject will not find it")
 }

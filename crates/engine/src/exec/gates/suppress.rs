@@ -11,7 +11,7 @@ use std::{
 
 use arrow::array::{BooleanArray, StringArray};
 
-use super::{Gate, GatedBlock, Place};
+use super::{BlockPlace, Gate, GatedBlock};
 use crate::{
     dataset::{IdKind, SuppressList},
     error::Result,
@@ -30,28 +30,28 @@ pub struct SuppressGate<'a> {
 }
 
 impl Gate for SuppressGate<'_> {
-    fn pass(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
+    fn pass_block(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {
         let records = gated.block.payload.len();
         let (mut erased, mut similar) = (vec![false; records], vec![false; records]);
         for kind in [IdKind::Record, IdKind::Subject] {
-            if let Some(ids) = gated.ids(kind)? {
-                self.mark(kind, &ids, &mut erased, &mut similar);
+            if let Some(ids) = gated.ids_of_kind(kind)? {
+                self.mark_erased(kind, &ids, &mut erased, &mut similar);
             }
         }
-        self.count(&mut erased, &similar);
-        gated.effects.erased += gated.retain(&erased.iter().map(|erased| Some(!erased)).collect())?;
+        self.count_similar(&mut erased, &similar);
+        gated.effects.erased += gated.retain_records(&erased.iter().map(|erased| Some(!erased)).collect())?;
         Ok(())
     }
 
     /// Records without ids are known by their origins, which follow from their numbers in the source.
-    fn pass_in_order(&self, gated: &mut GatedBlock, place: &Place<'_>) -> Result<()> {
-        let Some(SourceFacts { name, hashes_bytes, .. }) = place.facts() else { return Ok(()) };
+    fn pass_in_order(&self, gated: &mut GatedBlock, place: &BlockPlace<'_>) -> Result<()> {
+        let Some(SourceFacts { name, hashes_bytes, .. }) = place.source_facts() else { return Ok(()) };
         if !self.list.has_origins_in(&name.name) {
             return Ok(());
         }
         let mut erased = 0;
         for block in gated.blocks_mut() {
-            block.expand();
+            block.expand_numbers();
             let is_kept = |(at, row): (usize, &u32)| {
                 let content = block.hashes.get(at).copied().filter(|_| *hashes_bytes).and_then(NonZeroU64::new);
                 Some(!self.list.has_origin(&format!("{}#{}", name.name, place.base + u64::from(*row) + 1), content))
@@ -70,7 +70,7 @@ impl Gate for SuppressGate<'_> {
 
 impl SuppressGate<'_> {
     /// Counts records whose ids are other spellings of erased ones, or marks them as erased.
-    fn count(&self, erased: &mut [bool], similar: &[bool]) {
+    fn count_similar(&self, erased: &mut [bool], similar: &[bool]) {
         let similar = similar.iter().zip(erased.iter_mut()).filter(|(similar, erased)| **similar && !**erased);
         if self.normalize {
             similar.for_each(|(_, erased)| *erased = true);
@@ -79,7 +79,7 @@ impl SuppressGate<'_> {
         }
     }
 
-    fn mark(&self, kind: IdKind, ids: &StringArray, erased: &mut [bool], similar: &mut [bool]) {
+    fn mark_erased(&self, kind: IdKind, ids: &StringArray, erased: &mut [bool], similar: &mut [bool]) {
         // Neighbouring records often have the same subject.
         let mut last: Option<(&str, (bool, bool))> = None;
         for ((id, erased), similar) in ids.iter().zip(erased).zip(similar) {

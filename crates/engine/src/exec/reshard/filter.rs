@@ -27,7 +27,7 @@ impl Condition {
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if it does not suit them; when a shard cannot be read.
-    pub fn bind<'s>(
+    pub fn bind_to_shards<'s>(
         rewriter: &Rewriter<'_>,
         filter: &Filter,
         shards: impl Iterator<Item = &'s ShardMeta>,
@@ -48,17 +48,17 @@ impl Condition {
     ///
     /// # Errors
     /// When the shard is damaged or cannot be read.
-    pub fn matches(&self, rewriter: &Rewriter<'_>, shard: &ShardMeta) -> Result<BooleanBuffer> {
+    pub fn matching_rows(&self, rewriter: &Rewriter<'_>, shard: &ShardMeta) -> Result<BooleanBuffer> {
         let names: Vec<&str> = self.schema.fields().iter().map(|field| field.name().as_str()).collect();
         let mut matching = arrow::array::BooleanBufferBuilder::new(usize::try_from(shard.records).unwrap_or(0));
-        for batch in rewriter.open(shard)?.with_columns(&names).batches(BATCH_ROWS) {
+        for batch in rewriter.open_shard(shard)?.with_columns(&names).into_batches(BATCH_ROWS) {
             rewriter.cancel.check()?;
-            matching.append_buffer(self.filter.matches(&cast_to(&batch?, &self.schema)?)?.values());
+            matching.append_buffer(self.filter.matching_rows(&cast_to(&batch?, &self.schema)?)?.values());
         }
         if matching.len() as u64 == shard.records {
             return Ok(matching.finish());
         }
         Err(Error::integrity(format!("expected {} records, found {}", shard.records, matching.len()))
-            .at(rewriter.place(shard)))
+            .at_location(rewriter.location_of(shard)))
     }
 }

@@ -15,10 +15,10 @@ use arrow::{
 };
 use rayon::prelude::*;
 
-use super::{CutShard, Resharder, Stock, is_framed, unnumbered};
+use super::{CutShard, Resharder, Stock, is_framed, unnumbered_error};
 use crate::{
     codec::stream,
-    dataset::{Numbered, RecordExtents, Run, numbered, sidecar_batches, token_of},
+    dataset::{Numbered, RecordExtents, Run, numbered_rows, sidecar_batches, token_of},
     error::{Error, Result},
     exec::{
         cut::{Closing, Encoding, Feedback, ShardSize},
@@ -69,7 +69,7 @@ impl Resharder<'_> {
     ///
     /// # Errors
     /// When a shard of the parent is damaged, or a store or the disk fails.
-    pub fn shuffle(&self, mixed: &Mixed<'_>, order: &Order<'_>) -> Result<Vec<CutShard>> {
+    pub fn shuffle_records(&self, mixed: &Mixed<'_>, order: &Order<'_>) -> Result<Vec<CutShard>> {
         mixed.members.par_iter().try_for_each(|stock| self.verify_once(stock))?;
         let schema = match mixed.members.iter().all(|stock| is_framed(stock)) {
             true => Arc::new(Schema::empty()),
@@ -81,12 +81,12 @@ impl Resharder<'_> {
         let setup = ShuffleSetup {
             store: self.child.store(),
             sides: 1,
-            memory: order.memory.shuffled(),
+            memory: order.memory.for_shuffle(),
             jobs: order.jobs,
             observer: self.rewriter.observer,
             cancel: self.rewriter.cancel,
         };
-        let shuffler = Shuffler::new(setup, encoder.layout(naming.fingerprints));
+        let shuffler = Shuffler::new(setup, encoder.prepared_layout(naming.fingerprints));
         let bytes = mixed.members.iter().map(|stock| stock.share.bytes).sum();
         let input = InputSize { bytes, error: 0 };
         let feedback: Arc<[Feedback]> = Arc::new([Feedback::default()]);
@@ -95,10 +95,10 @@ impl Resharder<'_> {
             let has_keys = matches!(encoder.output(), Output::Stream(framing) if framing.has_keys());
             let source =
                 Source { resharder: self, layout: shuffler.layout(), seed: order.seed, first: mixed.first, has_keys };
-            let batches = mixed.members.iter().flat_map(move |stock| source.batches(stock));
-            let spilled = shuffler.spill(scope, batches)?;
-            let counts = spilled.records().to_vec();
-            let shuffled = shuffler.merge(scope, spilled, input)?;
+            let batches = mixed.members.iter().flat_map(move |stock| source.read_batches(stock));
+            let spilled = shuffler.spill_batches(scope, batches)?;
+            let counts = spilled.side_records().to_vec();
+            let shuffled = shuffler.merge_runs(scope, spilled, input)?;
             let encoding = Encoding {
                 encoder: &encoder,
                 memory: setup.memory,
@@ -109,17 +109,17 @@ impl Resharder<'_> {
                 is_framed: true,
                 cancel: self.rewriter.cancel,
             };
-            let encoded = encoding.encoded(scope, shuffled, &feedback);
-            let mut appender = self.appender(mixed, order, &encoder, (input, shuffler.fan_in()));
+            let encoded = encoding.encode_units(scope, shuffled, &feedback);
+            let mut appender = self.create_appender(mixed, order, &encoder, (input, shuffler.fan_in()));
             for unit in encoded {
-                appender.append(unit?)?;
+                appender.append_unit(unit?)?;
             }
             appender.finish()
         })?;
-        self.finished(mixed, appended)
+        self.finish_shards(mixed, appended)
     }
 
-    fn appender<'s>(
+    fn create_appender<'s>(
         &'s self,
         mixed: &Mixed<'_>,
         order: &Order<'_>,
@@ -133,10 +133,10 @@ impl Resharder<'_> {
         Appender::new(Arc::clone(store), encoder, naming, spread, order.writer, self.rewriter.observer)
             .ending_with_units(mixed.size.ends.is_some())
             .writing_behind(order.memory.write_window)
-            .scattering(Some(scatter))
+            .with_scatter(Some(scatter))
     }
 
-    fn finished(&self, mixed: &Mixed<'_>, appended: Appended) -> Result<Vec<CutShard>> {
+    fn finish_shards(&self, mixed: &Mixed<'_>, appended: Appended) -> Result<Vec<CutShard>> {
         let expected: u64 = mixed.members.iter().map(|stock| stock.share.records).sum();
         let found: u64 = appended.shards.iter().map(|finished| finished.shard.meta.records).sum();
         if expected != found {
@@ -144,14 +144,14 @@ impl Resharder<'_> {
         }
         let mut out: Vec<CutShard> = Vec::with_capacity(appended.shards.len());
         for mut finished in appended.shards {
-            finished.shard = finished.shard.moved(mixed.first);
+            finished.shard = finished.shard.shifted_by(mixed.first);
             finished.shard.meta.compacted_for = self.settled_for;
             let tally = Tally { reencoded: finished.shard.meta.bytes, ..Tally::default() };
             out.push(CutShard { finished, tally, places: Vec::new() });
         }
         if let Some(shard) = out.first_mut() {
             let (places, staged): (Vec<_>, Vec<_>) = appended.places.into_iter().unzip();
-            shard.places = places.into_iter().map(|place| place.moved(mixed.first)).collect();
+            shard.places = places.into_iter().map(|place| place.shifted_by(mixed.first)).collect();
             // Tables of places come before the shards that they lead to.
             shard.finished.staged.splice(0..0, staged);
         }
@@ -171,47 +171,47 @@ struct Source<'a> {
 }
 
 /// Batches of records with everything that they are shuffled with.
-type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>;
+type ShuffleBatches<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + Send + 'a>;
 
 impl<'a> Source<'a> {
-    fn batches(self, stock: &'a Stock) -> Batches<'a> {
-        let batches = if is_framed(stock) { self.frames(stock) } else { self.rows(stock) };
+    fn read_batches(self, stock: &'a Stock) -> ShuffleBatches<'a> {
+        let batches = if is_framed(stock) { self.read_frames(stock) } else { self.read_rows(stock) };
         match batches {
             Ok(batches) => {
-                Box::new(batches.map(move |batch| batch.map_err(|e| self.resharder.placed(e, &stock.shard))))
+                Box::new(batches.map(move |batch| batch.map_err(|e| self.resharder.locate_error(e, &stock.shard))))
             }
-            Err(error) => Box::new(std::iter::once(Err(self.resharder.placed(error, &stock.shard)))),
+            Err(error) => Box::new(std::iter::once(Err(self.resharder.locate_error(error, &stock.shard)))),
         }
     }
 
-    fn rows(self, stock: &'a Stock) -> Result<Batches<'a>> {
+    fn read_rows(self, stock: &'a Stock) -> Result<ShuffleBatches<'a>> {
         let shard = &stock.shard;
         let together = batch_rows(shard.raw_bytes.max(shard.bytes), shard.records, READ_TOGETHER);
-        let mut beside = Beside::open(self, stock)?;
-        let schema: &SchemaRef = self.layout.data();
-        let batches = self.resharder.rewriter.open(shard)?.batches(together).map(move |batch| {
+        let mut beside = NumberedSidecar::open(self, stock)?;
+        let schema: &SchemaRef = self.layout.data_schema();
+        let batches = self.resharder.rewriter.open_shard(shard)?.into_batches(together).map(move |batch| {
             let batch = cast_to(&batch?, schema)?;
-            let (sidecar, numbers, kept) = beside.take(batch.num_rows())?;
+            let (sidecar, numbers, kept) = beside.take_rows(batch.num_rows())?;
             let batch = filter_record_batch(&batch, &kept)?;
-            self.layout.stored(self.seed, &batch, &sidecar, numbers)
+            self.layout.stored_batch(self.seed, &batch, &sidecar, numbers)
         });
         Ok(Box::new(batches))
     }
 
-    fn frames(self, stock: &'a Stock) -> Result<Batches<'a>> {
+    fn read_frames(self, stock: &'a Stock) -> Result<ShuffleBatches<'a>> {
         let shard = &stock.shard;
         let store = self.resharder.rewriter.dataset.store();
-        let mut raw = Frames { source: stream::decoder(shard.codec, store.read(&shard.path)?)?, at: 0 };
-        let mut beside = Beside::open(self, stock)?;
+        let mut raw = Frames { source: stream::open_shard_decoder(shard.codec, store.read(&shard.path)?)?, at: 0 };
+        let mut beside = NumberedSidecar::open(self, stock)?;
         let together = batch_rows(shard.raw_bytes.max(shard.bytes), shard.records, READ_TOGETHER);
         let mut left = usize::try_from(shard.records).unwrap_or(usize::MAX);
         Ok(Box::new(std::iter::from_fn(move || {
             let rows = together.min(left);
             left -= rows;
             (rows > 0).then(|| {
-                let (sidecar, numbers, _) = beside.take(rows)?;
-                let data = raw.batch(&sidecar, self.has_keys, self.layout.data())?;
-                self.layout.stored(self.seed, &data, &sidecar, numbers)
+                let (sidecar, numbers, _) = beside.take_rows(rows)?;
+                let data = raw.read_batch(&sidecar, self.has_keys, self.layout.data_schema())?;
+                self.layout.stored_batch(self.seed, &data, &sidecar, numbers)
             })
         })))
     }
@@ -225,21 +225,21 @@ struct Frames {
 
 impl Frames {
     /// Reads the records of sidecar rows, which follow those before.
-    fn batch(&mut self, sidecar: &RecordBatch, has_keys: bool, schema: &SchemaRef) -> Result<RecordBatch> {
-        let extents = RecordExtents::of_batch(sidecar)?;
+    fn read_batch(&mut self, sidecar: &RecordBatch, has_keys: bool, schema: &SchemaRef) -> Result<RecordBatch> {
+        let extents = RecordExtents::from_batch(sidecar)?;
         let mut frames = LargeBinaryBuilder::new();
         let mut frame = Vec::new();
         for (offset, length) in extents.offsets.values().iter().zip(extents.lengths.values()) {
             let gap = offset.checked_sub(self.at).ok_or_else(|| {
                 Error::integrity(format!("expected a record after byte {}, found one at another offset", self.at))
-                    .byte(*offset)
-                    .hint("the sidecar is damaged; convert the sources again into a new dataset")
+                    .at_byte(*offset)
+                    .with_hint("the sidecar is damaged; convert the sources again into a new dataset")
             })?;
             std::io::copy(&mut self.source.by_ref().take(gap), &mut std::io::sink())?;
             frame.clear();
             let found = self.source.by_ref().take(*length).read_to_end(&mut frame)? as u64;
             if found < *length {
-                return Err(super::stream::ended(length - found));
+                return Err(super::stream::unexpected_end(length - found));
             }
             frames.append_value(&frame);
             self.at = offset + length;
@@ -254,38 +254,38 @@ impl Frames {
 }
 
 /// Sidecar rows and numbers of the records of a shard.
-struct Beside<'a> {
+struct NumberedSidecar<'a> {
     source: Source<'a>,
     stock: &'a Stock,
-    sidecar: Batches<'a>,
+    sidecar: ShuffleBatches<'a>,
     rest: Option<RecordBatch>,
     numbers: Box<dyn Iterator<Item = Result<Option<Numbered>>> + Send + 'a>,
     at: usize,
 }
 
-impl<'a> Beside<'a> {
+impl<'a> NumberedSidecar<'a> {
     fn open(source: Source<'a>, stock: &'a Stock) -> Result<Self> {
         let store = source.resharder.rewriter.dataset.store();
         let sidecar = Box::new(sidecar_batches(store, &stock.shard.sidecar(), BATCH_ROWS)?);
         let runs: Vec<&Run> = stock.runs.iter().collect();
-        let numbers = numbered(store, &runs, source.resharder.runs)?;
+        let numbers = numbered_rows(store, &runs, source.resharder.runs)?;
         Ok(Self { source, stock, sidecar, rest: None, numbers, at: 0 })
     }
 
     /// Returns which of the next rows are kept, with the sidecar rows and the numbers of those.
-    fn take(&mut self, rows: usize) -> Result<(RecordBatch, Vec<u64>, BooleanArray)> {
+    fn take_rows(&mut self, rows: usize) -> Result<(RecordBatch, Vec<u64>, BooleanArray)> {
         self.source.resharder.rewriter.cancel.check()?;
         let kept: BooleanArray = match &self.stock.kept {
             None => vec![true; rows].into(),
             Some(kept) => (self.at..self.at + rows).map(|row| Some(row < kept.len() && kept.value(row))).collect(),
         };
-        let sidecar = filter_record_batch(&self.sidecar(rows)?, &kept)?;
+        let sidecar = filter_record_batch(&self.sidecar_rows(rows)?, &kept)?;
         let mut numbers = Vec::with_capacity(sidecar.num_rows());
         for row in 0..rows {
-            let unknown = || unnumbered(self.stock, (self.at + row) as u64);
+            let unknown = || unnumbered_error(self.stock, (self.at + row) as u64);
             let known = self.numbers.next().transpose()?.flatten();
             if kept.value(row) {
-                let number = self.source.resharder.numbering.number(known.ok_or_else(unknown)?.record);
+                let number = self.source.resharder.numbering.new_number(known.ok_or_else(unknown)?.record);
                 let number = number.and_then(|number| number.checked_sub(self.source.first));
                 numbers.push(number.ok_or_else(unknown)?);
             }
@@ -294,7 +294,7 @@ impl<'a> Beside<'a> {
         Ok((sidecar, numbers, kept))
     }
 
-    fn sidecar(&mut self, rows: usize) -> Result<RecordBatch> {
+    fn sidecar_rows(&mut self, rows: usize) -> Result<RecordBatch> {
         let (mut parts, mut found): (Vec<RecordBatch>, usize) = (Vec::new(), 0);
         while found < rows {
             let batch = match self.rest.take() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, StringArray, UInt64Array};
 
-use super::{NewCut, Part, Resharder};
+use super::{NewCut, Resharder, StockPart};
 use crate::{
     codec::{Codec, stream},
     dataset::{FrameTable, RecordExtents, ShardMeta, read_frames, token_of},
@@ -40,42 +40,42 @@ const READ_BYTES: usize = 256 << 10;
 type Ranges = Vec<(u64, u64)>;
 
 impl Resharder<'_> {
-    pub(super) fn stream(&self, new: &NewCut<'_>, framing: &dyn Framing) -> Result<(FinishedShard, Tally)> {
+    pub(super) fn write_stream(&self, new: &NewCut<'_>, framing: &dyn Framing) -> Result<(FinishedShard, Tally)> {
         let mut out = StreamShardWriter::create(self.child.store().as_ref(), framing, &new.naming, new.number)?;
         let mut seams = framing.has_keys().then(Seams::default);
         let mut tally = Tally::default();
         for part in &new.parts {
             let copied = self.copy_part(part, &mut out, seams.as_mut());
-            tally += copied.map_err(|e| self.placed(e, &part.stock.shard))?;
+            tally += copied.map_err(|e| self.locate_error(e, &part.stock.shard))?;
         }
         Ok((out.finish(&self.new_runs(new)?)?, tally))
     }
 
-    fn copy_part(&self, part: &Part<'_>, out: &mut StreamShardWriter, seams: Option<&mut Seams>) -> Result<Tally> {
+    fn copy_part(&self, part: &StockPart<'_>, out: &mut StreamShardWriter, seams: Option<&mut Seams>) -> Result<Tally> {
         let (stock, shard) = (part.stock, &part.stock.shard);
-        let sidecar = self.sidecar_rows(stock, &stock.rows(&part.kept))?;
+        let sidecar = self.sidecar_rows(stock, &stock.row_ranges(&part.kept))?;
         if let Some(seams) = seams {
-            sidecar.iter().try_for_each(|batch| seams.check(batch))?;
+            sidecar.iter().try_for_each(|batch| seams.check_batch(batch))?;
         }
         let base = out.append_bytes(&[])?;
-        let (ranges, extents, moved) = moved(&sidecar, shard, base)?;
+        let (ranges, extents, moved) = move_records(&sidecar, shard, base)?;
         let body = ranges.iter().map(|(start, end)| end - start).sum();
         let proof = Records::new(extents, body, false, self.hashes.clone())?;
         if !proof.contiguous {
             // Some records have no known hash.
             self.verify_once(stock)?;
         }
-        let mut copying = Copying { resharder: self, shard, out, proof, pending: Vec::new(), tally: Tally::default() };
+        let mut copying = PartCopy { resharder: self, shard, out, proof, pending: Vec::new(), tally: Tally::default() };
         if shard.codec == Codec::None {
-            copying.plain(&ranges)?;
+            copying.copy_uncompressed(&ranges)?;
             copying.out.end_bytes(body, 0, &stream::Frames::default());
         } else {
             match read_frames(self.rewriter.dataset.store(), &shard.sidecar())? {
-                Some(frames) => copying.units(&ranges, &frames)?,
-                None => copying.whole(&ranges)?,
+                Some(frames) => copying.copy_units(&ranges, &frames)?,
+                None => copying.copy_recompressed(&ranges)?,
             }
         }
-        let Copying { proof, tally, .. } = copying;
+        let PartCopy { proof, tally, .. } = copying;
         proof.finish()?;
         moved.iter().try_for_each(|batch| out.append_sidecar(batch, 0))?;
         Ok(tally)
@@ -89,7 +89,7 @@ struct Seams {
 }
 
 impl Seams {
-    fn check(&mut self, batch: &RecordBatch) -> Result<()> {
+    fn check_batch(&mut self, batch: &RecordBatch) -> Result<()> {
         let Some(ids) = batch.column_by_name("record_id").and_then(|ids| ids.as_any().downcast_ref::<StringArray>())
         else {
             return Err(Error::integrity("expected record ids in a sidecar, found none"));
@@ -97,7 +97,7 @@ impl Seams {
         let mut last = self.last.as_deref();
         for id in ids {
             if id.is_some() && id == last {
-                return Err(twice_in_a_row(token_of(id.unwrap_or_default())).hint(
+                return Err(twice_in_a_row(token_of(id.unwrap_or_default())).with_hint(
                     "leave one of them out with --where or --ids, or convert the sources again with a unique --id",
                 ));
             }
@@ -110,7 +110,7 @@ impl Seams {
 
 /// Returns the raw bytes of some records in their shard, their extents counted from 0, and their sidecar rows with
 /// offsets counted from `base`.
-fn moved(
+fn move_records(
     sidecar: &[RecordBatch],
     shard: &ShardMeta,
     base: u64,
@@ -119,7 +119,7 @@ fn moved(
     let mut at = 0;
     let most = if shard.codec == Codec::None { shard.bytes } else { shard.raw_bytes };
     for batch in sidecar {
-        let known = RecordExtents::of_batch(batch)?;
+        let known = RecordExtents::from_batch(batch)?;
         let mut offsets = Vec::with_capacity(batch.num_rows());
         for (offset, length) in known.offsets.values().iter().zip(known.lengths.values()) {
             let end = offset.checked_add(*length).filter(|end| *end <= most && *length > 0);
@@ -128,8 +128,8 @@ fn moved(
                 return Err(Error::integrity(format!(
                     "expected a record after byte {last}, found one at another offset"
                 ))
-                .byte(*offset)
-                .hint("the sidecar is damaged; convert the sources again into a new dataset"));
+                .at_byte(*offset)
+                .with_hint("the sidecar is damaged; convert the sources again into a new dataset"));
             }
             match ranges.last_mut().filter(|(_, last)| last == offset) {
                 Some((_, last)) => *last = end,
@@ -148,7 +148,7 @@ fn moved(
 }
 
 /// State of copying a part.
-struct Copying<'a> {
+struct PartCopy<'a> {
     resharder: &'a Resharder<'a>,
     shard: &'a ShardMeta,
     out: &'a mut StreamShardWriter,
@@ -158,9 +158,9 @@ struct Copying<'a> {
     tally: Tally,
 }
 
-impl Copying<'_> {
+impl PartCopy<'_> {
     /// Copies ranges of an uncompressed shard.
-    fn plain(&mut self, ranges: &[(u64, u64)]) -> Result<()> {
+    fn copy_uncompressed(&mut self, ranges: &[(u64, u64)]) -> Result<()> {
         let store = self.resharder.rewriter.dataset.store();
         let gap = if store.location().local_path().is_some() { LOCAL_GAP } else { REMOTE_GAP };
         let last = ranges.last().map_or(0, |(_, end)| *end);
@@ -172,12 +172,12 @@ impl Copying<'_> {
                     std::io::copy(&mut source.by_ref().take(start - at), &mut std::io::sink())?;
                     source
                 }
-                None => store.open(&self.shard.path, Reading::Range(*start..last, &Pin::default()))?,
+                None => store.open_reader(&self.shard.path, Reading::Range(*start..last, &Pin::default()))?,
             };
             let proof = &mut self.proof;
             let taken = self.out.append_from(&mut source, end - start, &mut |piece| proof.update(piece))?;
             if taken < end - start {
-                return Err(ended(end - start - taken));
+                return Err(unexpected_end(end - start - taken));
             }
             self.tally.copied += taken;
             open = Some((source, *end));
@@ -186,10 +186,10 @@ impl Copying<'_> {
     }
 
     /// Copies records of a compressed shard whose units are known.
-    fn units(&mut self, mut ranges: &[(u64, u64)], frames: &FrameTable) -> Result<()> {
+    fn copy_units(&mut self, mut ranges: &[(u64, u64)], frames: &FrameTable) -> Result<()> {
         let store = self.resharder.rewriter.dataset.store();
-        let (mut stored_at, mut raw_at) = (frames.stored().0, 0);
-        for (stored_bytes, raw_bytes) in frames.frames().units().unwrap_or_default() {
+        let (mut stored_at, mut raw_at) = (frames.stored_range().0, 0);
+        for (stored_bytes, raw_bytes) in frames.to_frames().units().unwrap_or_default() {
             let (unit, end) = (raw_at, raw_at + u64::from(*raw_bytes));
             let stored = stored_at..stored_at + u64::from(*stored_bytes);
             (stored_at, raw_at) = (stored.end, end);
@@ -226,9 +226,9 @@ impl Copying<'_> {
     }
 
     /// Copies records of a shard that another program compressed as one stream.
-    fn whole(&mut self, ranges: &[(u64, u64)]) -> Result<()> {
+    fn copy_recompressed(&mut self, ranges: &[(u64, u64)]) -> Result<()> {
         let store = self.resharder.rewriter.dataset.store();
-        let mut source = stream::decoder(self.shard.codec, store.read(&self.shard.path)?)?;
+        let mut source = stream::open_shard_decoder(self.shard.codec, store.read(&self.shard.path)?)?;
         let mut at = 0;
         for (start, end) in ranges {
             self.resharder.rewriter.cancel.check()?;
@@ -238,7 +238,7 @@ impl Copying<'_> {
                 let from = self.pending.len();
                 let taken = source.by_ref().take(left.min(READ_BYTES as u64)).read_to_end(&mut self.pending)? as u64;
                 if taken == 0 {
-                    return Err(ended(left));
+                    return Err(unexpected_end(left));
                 }
                 self.proof.update(&self.pending[from..])?;
                 left -= taken;
@@ -258,6 +258,6 @@ impl Copying<'_> {
     }
 }
 
-pub(super) fn ended(left: u64) -> Error {
+pub(super) fn unexpected_end(left: u64) -> Error {
     Error::integrity(format!("expected {left} more bytes, found the end of the shard"))
 }

@@ -24,7 +24,7 @@ pub struct ShardNaming {
 
 impl ShardNaming {
     /// Returns how the shards of a dataset are made, in a folder.
-    pub fn of(settings: &Settings, folder: impl Into<String>) -> Self {
+    pub fn for_dataset(settings: &Settings, folder: impl Into<String>) -> Self {
         Self {
             tag: folder.into(),
             format: settings.shard_format,
@@ -35,13 +35,13 @@ impl ShardNaming {
     }
 
     /// Returns the naming for a folder below: `partition` follows the tag, `/` or `/key=value/`.
-    pub fn within(&self, partition: &str) -> Self {
+    pub fn in_partition(&self, partition: &str) -> Self {
         let tag = format!("{}{partition}", self.tag);
         Self { tag: tag.trim_end_matches('/').to_owned(), ..self.clone() }
     }
 
     /// Returns the path of the shard with this number: `<tag>/000017.tar.gz`.
-    pub fn path(&self, number: usize) -> String {
+    pub fn shard_path(&self, number: usize) -> String {
         let packed = if self.format == OutputFormat::Parquet { "" } else { self.codec.stream_extension() };
         format!("{}/{number:06}.{}{packed}", self.tag, self.format.name())
     }

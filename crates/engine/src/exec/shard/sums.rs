@@ -51,9 +51,9 @@ pub(super) struct Hashed {
 
 impl HashingSink {
     pub(super) fn create(store: &dyn Store, path: &str, naming: &ShardNaming) -> Result<Self> {
-        let md5 = indexes::any(&naming.indexes, |about| about.needs_md5).then(Md5::new);
+        let md5 = indexes::any_kind(&naming.indexes, |about| about.needs_md5).then(Md5::new);
         let sums = Sums { blake3: Box::new(blake3::Hasher::new()), md5 };
-        Ok(Self { inner: store.create(path)?, sums, bytes: 0 })
+        Ok(Self { inner: store.create_sink(path)?, sums, bytes: 0 })
     }
 
     pub(super) fn append_from(
@@ -72,7 +72,7 @@ impl HashingSink {
     }
 
     pub(super) fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
-        self.inner.follow()
+        self.inner.read_following()
     }
 
     pub(super) fn finish(self) -> Result<Hashed> {

@@ -45,7 +45,7 @@ impl ShardThread {
     /// # Errors
     /// Fails if no thread can be started.
     pub(super) fn start(mut writer: StreamShardWriter, waiting: usize) -> Result<Self> {
-        let bytes = writer.bytes();
+        let bytes = writer.bytes_written();
         let (give, steps) = bounded::<Step>(waiting);
         let write = move || {
             for step in steps {
@@ -54,20 +54,20 @@ impl ShardThread {
                     Step::End(first) => return writer.finish(&[(first, None)]),
                 }
             }
-            Err(ended())
+            Err(ended_error())
         };
         let thread = std::thread::Builder::new().name("shard".to_owned()).spawn(write);
-        let thread = thread.map_err(|e| Error::internal("starting a thread failed").cause(e))?;
+        let thread = thread.map_err(|e| Error::internal("starting a thread failed").with_cause(e))?;
         Ok(Self { bytes, records: 0, steps: Some(give), thread: Some(thread) })
     }
 
     /// Returns the bytes of the shard, those that are still to be written included.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn total_bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns the number of its records.
-    pub(super) fn records(&self) -> u64 {
+    pub(super) fn record_count(&self) -> u64 {
         self.records
     }
 
@@ -78,35 +78,35 @@ impl ShardThread {
     pub(super) fn append(&mut self, piece: Box<Piece>) -> Result<()> {
         self.bytes += piece.bytes.len() as u64;
         self.records += piece.lengths.len() as u64;
-        self.tell(Step::Append(piece))
+        self.send_step(Step::Append(piece))
     }
 
     /// Ends the shard, whose first record has the number `first`; it is finished now or soon.
     ///
     /// # Errors
     /// Fails if earlier records could not be written.
-    pub(super) fn end(&mut self, first: u64) -> Result<()> {
-        self.tell(Step::End(first))
+    pub(super) fn end_shard(&mut self, first: u64) -> Result<()> {
+        self.send_step(Step::End(first))
     }
 
-    /// Waits for the shard after its [end](Self::end).
+    /// Waits for the shard after its [end](Self::end_shard).
     ///
     /// # Errors
     /// Fails if the store fails.
-    pub(super) fn finished(mut self) -> Result<FinishedShard> {
-        self.join()
+    pub(super) fn wait_finished(mut self) -> Result<FinishedShard> {
+        self.join_thread()
     }
 
-    fn tell(&mut self, step: Step) -> Result<()> {
+    fn send_step(&mut self, step: Step) -> Result<()> {
         match self.steps.as_ref().map(|steps| steps.send(step)) {
             Some(Ok(())) => Ok(()),
-            _ => Err(self.join().err().unwrap_or_else(ended)),
+            _ => Err(self.join_thread().err().unwrap_or_else(ended_error)),
         }
     }
 
-    fn join(&mut self) -> Result<FinishedShard> {
+    fn join_thread(&mut self) -> Result<FinishedShard> {
         self.steps = None;
-        let thread = self.thread.take().ok_or_else(ended)?;
+        let thread = self.thread.take().ok_or_else(ended_error)?;
         thread.join().unwrap_or_else(|panic| Err(Error::of_panic(panic.as_ref())))
     }
 }
@@ -121,7 +121,7 @@ impl Drop for ShardThread {
     }
 }
 
-fn ended() -> Error {
+fn ended_error() -> Error {
     Error::internal("the thread of a shard ended before its work")
 }
 
@@ -138,7 +138,7 @@ mod tests {
         format::{
             Framed, Framing as _, Keyed, OutputFormat,
             index::IndexKind,
-            tar::{TarFraming, places::Members},
+            tar::{TarFraming, places::MemberPlaces},
         },
         record::{Part, Payload, Sample},
         storage::{LocalStore, Store},
@@ -160,7 +160,7 @@ mod tests {
         let part = Part { extension: "txt".into(), bytes: b"text".to_vec().into() };
         let sample = Sample { key: key.into(), origin: String::new(), subject: None, parts: vec![part] };
         let (payload, keys) = (Payload::Samples(vec![sample]), [key.to_owned()]);
-        let mut framed = Framed { members: noted.then(Members::default), ..Framed::default() };
+        let mut framed = Framed { members: noted.then(MemberPlaces::default), ..Framed::default() };
         TarFraming.frame(Keyed::new(&payload, &keys), &mut framed).unwrap();
         let mut sources = SourceRuns::default();
         sources.push(&Arc::from("source"), 1);
@@ -189,12 +189,12 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut shard = start(folder.path(), 1);
             ["a", "b"].into_iter().zip(noted).for_each(|(key, noted)| shard.append(piece(key, noted)).unwrap());
-            assert_eq!((shard.bytes(), shard.records()), (2048, 2));
-            shard.end(5).unwrap();
-            let finished = shard.finished().unwrap();
+            assert_eq!((shard.total_bytes(), shard.record_count()), (2048, 2));
+            shard.end_shard(5).unwrap();
+            let finished = shard.wait_finished().unwrap();
             assert_eq!((finished.meta().records, finished.meta().first_record), (2, 5));
             let store: &dyn Store = &LocalStore::new(folder.path().to_owned());
-            store.publish(finished.staged).unwrap();
+            store.publish_staged(finished.staged).unwrap();
             let index = std::fs::read_to_string(folder.path().join("x/000000.idx")).unwrap();
             assert_eq!(index, "v1.2 2\ntxt 512 4 a.txt\ntxt 1536 4 b.txt\n", "{noted:?}");
         }
@@ -205,8 +205,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let failed = |(given, waiting): (usize, usize)| {
             let mut shard = start(folder.path(), waiting);
-            let appended = (0..given).try_for_each(|_| shard.append(piece("a b", true))).and_then(|()| shard.end(0));
-            let error = appended.err().unwrap_or_else(|| shard.finished().unwrap_err());
+            let appended =
+                (0..given).try_for_each(|_| shard.append(piece("a b", true))).and_then(|()| shard.end_shard(0));
+            let error = appended.err().unwrap_or_else(|| shard.wait_finished().unwrap_err());
             assert!(error.message().contains("the index of DALI cannot hold the name `a b.txt`"), "{error}");
         };
         // So many that one is given after the thread has ended.

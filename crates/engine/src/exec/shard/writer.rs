@@ -33,14 +33,14 @@ use crate::{
 };
 
 /// Sidecar and indexes of an open shard.
-struct Beside {
+struct SidecarAndIndexes {
     path: String,
     codec: Codec,
     sidecar: SidecarWriter,
     indexes: Option<ShardIndexes>,
 }
 
-impl Beside {
+impl SidecarAndIndexes {
     fn create(store: &dyn Store, path: String, codec: Codec, naming: &ShardNaming) -> Result<Self> {
         let sidecar = SidecarWriter::create(store, &path, naming.fingerprints)?;
         let indexes = if naming.indexes.is_empty() {
@@ -54,17 +54,17 @@ impl Beside {
 
     fn append_sidecar(&mut self, batch: &RecordBatch, shift: i128) -> Result<()> {
         let Some(indexes) = &mut self.indexes else { return self.sidecar.append_moved(batch, shift) };
-        self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.record(offset, length))
+        self.sidecar.append_moved_with(batch, shift, &mut |offset, length| indexes.add_record(offset, length))
     }
 
     /// Finishes the sidecar and the indexes of a shard whose bytes are complete.
     fn finish(mut self, ended: Ended, runs: &[(u64, Option<u64>)]) -> Result<FinishedShard> {
-        let records = self.sidecar.rows();
+        let records = self.sidecar.row_count();
         if let Some(frames) = &ended.frames {
             self.sidecar.set_frames(frames)?;
         }
         let sidecar = self.sidecar.finish()?;
-        let beside = Arc::new(crate::dataset::Beside::new(Sealed::of(&sidecar)?));
+        let beside = Arc::new(crate::dataset::Beside::new(Sealed::from_staged(&sidecar)?));
         let mut staged = vec![sidecar];
         if let Some(indexes) = self.indexes {
             staged.extend(indexes.finish(records, ended.body_offset + ended.body_bytes)?);
@@ -80,8 +80,8 @@ impl Beside {
         if ordinal != records {
             // The numbers of records that are written again are those that the log has.
             return Err(Error::integrity(format!("expected numbers of {records} records in the log, found {ordinal}"))
-                .at(self.path)
-                .hint("`shardify verify` names what is damaged"));
+                .at_location(self.path)
+                .with_hint("`shardify verify` names what is damaged"));
         }
         let meta = ShardMeta {
             path: self.path,
@@ -117,7 +117,7 @@ struct Ended {
 
 /// A Parquet shard that is being written.
 pub struct ParquetShardWriter {
-    beside: Beside,
+    beside: SidecarAndIndexes,
     shard: Box<ParquetShard<HashingSink>>,
     raw_bytes: u64,
 }
@@ -128,14 +128,14 @@ impl ParquetShardWriter {
     /// # Errors
     /// Fails if the store fails.
     pub fn create(store: &dyn Store, parquet: &ParquetEncoder, naming: &ShardNaming, number: usize) -> Result<Self> {
-        let path = naming.path(number);
-        let shard = Box::new(parquet.start(HashingSink::create(store, &path, naming)?)?);
-        let beside = Beside::create(store, path, parquet.codec(), naming)?;
+        let path = naming.shard_path(number);
+        let shard = Box::new(parquet.start_shard(HashingSink::create(store, &path, naming)?)?);
+        let beside = SidecarAndIndexes::create(store, path, parquet.codec(), naming)?;
         Ok(Self { beside, shard, raw_bytes: 0 })
     }
 
     /// Returns the bytes written so far.
-    pub fn bytes(&self) -> u64 {
+    pub fn bytes_written(&self) -> u64 {
         self.shard.bytes_written()
     }
 
@@ -158,7 +158,7 @@ impl ParquetShardWriter {
         self.shard.append(group)
     }
 
-    /// Opens the unfinished shard, if that is possible; see [`Sink::follow`](crate::storage::Sink::follow).
+    /// Opens the unfinished shard, if that is possible; see [`Sink::follow`](crate::storage::Sink::read_following).
     pub(in super::super) fn follow(&self) -> Option<Box<dyn BufRead + Send>> {
         self.shard.sink()?.follow()
     }
@@ -194,7 +194,7 @@ impl ParquetShardWriter {
 
 /// A shard of framed records that is being written.
 pub struct StreamShardWriter {
-    beside: Beside,
+    beside: SidecarAndIndexes,
     sink: HashingSink,
     header_bytes: u64,
     tail: Tail,
@@ -207,16 +207,16 @@ impl StreamShardWriter {
     /// # Errors
     /// Fails if the store fails.
     pub fn create(store: &dyn Store, framing: &dyn Framing, naming: &ShardNaming, number: usize) -> Result<Self> {
-        let (path, codec) = (naming.path(number), naming.codec);
+        let (path, codec) = (naming.shard_path(number), naming.codec);
         let mut sink = HashingSink::create(store, &path, naming)?;
         sink.write_all(codec.stream_header())?;
         let header_bytes = sink.bytes;
-        let beside = Beside::create(store, path, codec, naming)?;
+        let beside = SidecarAndIndexes::create(store, path, codec, naming)?;
         Ok(Self { beside, sink, header_bytes, tail: Tail::new(codec), trailer: framing.trailer() })
     }
 
     /// Returns the bytes written so far.
-    pub fn bytes(&self) -> u64 {
+    pub fn bytes_written(&self) -> u64 {
         self.sink.bytes
     }
 
@@ -226,24 +226,24 @@ impl StreamShardWriter {
     /// Fails if the store fails, or a name does not fit an index.
     pub(super) fn append(&mut self, piece: Piece) -> Result<()> {
         let Piece { bytes, raw_bytes, crc32, rows, lengths, members } = piece;
-        let (stored, mut at) = (bytes.len() as u64, self.tail.combined().0);
+        let (stored, mut at) = (bytes.len() as u64, self.tail.combined_totals().0);
         self.sink.write_all(&bytes)?;
         match (&mut self.beside.indexes, members) {
-            (Some(indexes), Some((members, start))) => indexes.members(&members, start..start + stored)?,
-            (Some(indexes), None) => indexes.feed(&bytes)?,
+            (Some(indexes), Some((members, start))) => indexes.add_members(&members, start..start + stored)?,
+            (Some(indexes), None) => indexes.feed_bytes(&bytes)?,
             (None, _) => {}
         }
-        self.tail.add(stored, raw_bytes, crc32);
+        self.tail.add_unit(stored, raw_bytes, crc32);
         let mut offsets = Vec::with_capacity(lengths.len());
         for length in &lengths {
             offsets.push(at);
             if let Some(indexes) = &mut self.beside.indexes {
-                indexes.record(at, *length)?;
+                indexes.add_record(at, *length)?;
             }
             at += length;
         }
         let extents = Some((offsets.into(), lengths.into()));
-        self.beside.sidecar.append(SidecarColumns { extents, ..rows })
+        self.beside.sidecar.append_rows(SidecarColumns { extents, ..rows })
     }
 
     /// Appends stored bytes of records and returns their offset in the uncompressed shard. More bytes of the same part
@@ -254,9 +254,9 @@ impl StreamShardWriter {
     pub fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
         self.sink.write_all(bytes)?;
         if let Some(indexes) = &mut self.beside.indexes {
-            indexes.feed(bytes)?;
+            indexes.feed_bytes(bytes)?;
         }
-        Ok(self.tail.combined().0)
+        Ok(self.tail.combined_totals().0)
     }
 
     /// Appends up to `bytes` stored bytes of records from a source and passes them to `look`; returns how many there
@@ -273,7 +273,7 @@ impl StreamShardWriter {
         let indexes = &mut self.beside.indexes;
         self.sink.append_from(source, bytes, &mut |piece| {
             if let Some(indexes) = indexes {
-                indexes.feed(piece)?;
+                indexes.feed_bytes(piece)?;
             }
             look(piece)
         })
@@ -281,7 +281,7 @@ impl StreamShardWriter {
 
     /// Ends a part written with [`Self::append_bytes`], given its size and CRC-32 before compression, and its units.
     pub fn end_bytes(&mut self, raw_bytes: u64, crc32: u32, frames: &Frames) {
-        self.tail.join(raw_bytes, crc32, frames);
+        self.tail.add_frames(raw_bytes, crc32, frames);
     }
 
     /// Compresses bytes of records as a unit and appends it; nothing if there are none.
@@ -317,15 +317,15 @@ impl StreamShardWriter {
         let Self { beside, mut sink, header_bytes: body_offset, mut tail, trailer } = self;
         let codec = beside.codec;
         let body_bytes = sink.bytes - body_offset;
-        let (_, body_crc32) = tail.combined();
+        let (_, body_crc32) = tail.combined_totals();
         let packed = !codec.stream_extension().is_empty();
         let frames = if packed { FrameTable::new(body_offset, tail.frames()) } else { None };
         if !trailer.is_empty() {
             let unit = codec.compress_unit(trailer.to_vec())?;
             sink.write_all(&unit.bytes)?;
-            tail.add(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
+            tail.add_unit(unit.bytes.len() as u64, unit.raw_bytes, unit.crc32);
         }
-        let (raw_bytes, _) = tail.combined();
+        let (raw_bytes, _) = tail.combined_totals();
         sink.write_all(&tail.finish())?;
         let sums = sink.finish()?;
         beside.finish(Ended { sums, frames, raw_bytes, body_offset, body_bytes, body_crc32 }, runs)

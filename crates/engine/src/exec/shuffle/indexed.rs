@@ -13,10 +13,10 @@ use crate::{
     dataset::{IdKind, SegmentWriter, Segments},
     error::{Error, Result},
     exec::{
-        cut::{Cut, Cutting, Feedback, Units},
-        encode::{Encoder, Layout, Prepared},
+        cut::{Cutting, Feedback, UnitCutter, Units},
+        encode::{Encoder, Layout, PreparedRecords},
         gather::Gathered,
-        ordered::ordered,
+        ordered::run_ordered,
     },
     id::Writer,
     record::side::{Side, Sides},
@@ -49,7 +49,7 @@ impl ShuffledIds<'_> {
     ///
     /// # Errors
     /// Those of the records; if one cannot be expressed in the format, or the disk or the store fails.
-    pub fn spill<'scope>(
+    pub fn spill_with_ids<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         shuffler: &'scope Shuffler<'_>,
@@ -57,26 +57,27 @@ impl ShuffledIds<'_> {
     ) -> Result<(Spilled, Vec<Segments>)> {
         let (setup, layout) = (&shuffler.setup, &shuffler.layout);
         let bytes = PREPARED_BYTES.min(setup.memory.unit_bytes);
-        let cuts = (0..setup.sides).map(|side| Cut::new(side, Cutting::Even { bytes, member: None })).collect();
+        let cuts = (0..setup.sides).map(|side| UnitCutter::new(side, Cutting::Even { bytes, member: None })).collect();
         let feedback: Arc<[Feedback]> = (0..setup.sides).map(|_| Feedback::default()).collect();
         let units = Units::new(gathered, cuts, &feedback);
-        let prepare = move |unit| self.encoder.prepare(layout, self.seed, unit);
+        let prepare = move |unit| self.encoder.prepare_unit(layout, self.seed, unit);
         let window = setup.memory.encode_window.max(setup.jobs + 2);
-        let prepared = ordered(scope, units, setup.jobs, window, setup.cancel, prepare);
+        let prepared = run_ordered(scope, units, setup.jobs, window, setup.cancel, prepare);
         let index = Arc::new(Mutex::new(self.index(setup)));
         let numbered = {
             let index = Arc::clone(&index);
-            prepared.map(move |prepared| number(layout, &index, prepared?))
+            prepared.map(move |prepared| number_records(layout, &index, prepared?))
         };
-        let spilled = shuffler.spill(scope, numbered)?;
+        let spilled = shuffler.spill_batches(scope, numbered)?;
         let index = std::mem::take(&mut *index.lock().unwrap_or_else(PoisonError::into_inner));
-        let segments = index.into_iter().map(|side| Segments::finish([side.record_ids, side.subject_ids]));
+        let segments = index.into_iter().map(|side| Segments::finish_all([side.record_ids, side.subject_ids]));
         Ok((spilled, segments.collect::<Result<_>>()?))
     }
 
     fn index(&self, setup: &ShuffleSetup<'_>) -> Vec<SideIndex> {
         let ids = |kind, side| {
-            let writer = SegmentWriter::new(Arc::clone(setup.store), kind, self.encoder.hashes(), self.writer.clone());
+            let writer =
+                SegmentWriter::new(Arc::clone(setup.store), kind, self.encoder.hash_plan(), self.writer.clone());
             match self.division {
                 Some(division) => writer.of_side(side, division),
                 None => writer,
@@ -92,13 +93,17 @@ impl ShuffledIds<'_> {
 }
 
 /// Gives prepared records their numbers.
-fn number(layout: &Layout, index: &Mutex<Vec<SideIndex>>, mut prepared: Prepared) -> Result<RecordBatch> {
+fn number_records(
+    layout: &Layout,
+    index: &Mutex<Vec<SideIndex>>,
+    mut prepared: PreparedRecords,
+) -> Result<RecordBatch> {
     let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
     let side = index.get_mut(usize::from(prepared.side()));
     let side = side.ok_or_else(|| Error::internal("a record has no side"))?;
     let first = side.records;
     side.record_ids.push_all(std::mem::take(&mut prepared.record_hashes), first)?;
     side.subject_ids.push_all(std::mem::take(&mut prepared.subject_hashes), first)?;
-    side.records += prepared.records() as u64;
-    layout.numbered(&prepared, first)
+    side.records += prepared.record_count() as u64;
+    layout.with_numbers(&prepared, first)
 }

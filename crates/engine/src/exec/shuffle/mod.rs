@@ -26,7 +26,7 @@ pub use indexed::ShuffledIds;
 use super::{
     encode::Layout,
     gather::Gathered,
-    ordered::{Ordered, ordered},
+    ordered::{Ordered, run_ordered},
     spill,
 };
 use crate::{
@@ -43,7 +43,7 @@ use crate::{
     units::Size,
 };
 
-use runs::{Key, KeyColumns, Run, RunWriter, sorted};
+use runs::{Key, KeyColumns, ShuffleRun, ShuffleRunWriter, sort_records};
 
 /// Stored bytes of input that a batch of shuffled records stands for, and the most records of one. Both are fixed,
 /// because where units end follows from the batches.
@@ -82,13 +82,13 @@ pub struct Shuffler<'a> {
 
 /// Records in sorted runs.
 pub struct Spilled {
-    runs: Vec<Run>,
+    runs: Vec<ShuffleRun>,
     totals: Totals,
 }
 
 impl Spilled {
     /// Returns the number of records of each side.
-    pub fn records(&self) -> &[u64] {
+    pub fn side_records(&self) -> &[u64] {
         &self.totals.records
     }
 }
@@ -130,7 +130,7 @@ impl<'a> Shuffler<'a> {
     ///
     /// # Errors
     /// Those of the records; if the disk fails.
-    pub fn spill<'scope>(
+    pub fn spill_batches<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         batches: impl Iterator<Item = Result<RecordBatch>> + Send + 'scope,
@@ -140,21 +140,21 @@ impl<'a> Shuffler<'a> {
         let totals = Arc::new(Mutex::new(Totals { records: vec![0; sides], cells: Cells::new(sides), bytes: 0 }));
         let (memory, limit) = (self.memory, setup.memory.bytes);
         let chunks = Chunks { batches, totals: Arc::clone(&totals), layout, memory, limit, held: 0, next: None };
-        let sort = move |chunk: Chunk| self.sort(chunk);
-        let runs = ordered(scope, chunks, setup.jobs.min(2), 2, setup.cancel, sort).collect::<Result<Vec<_>>>()?;
+        let sort = move |chunk: Chunk| self.sort_chunk(chunk);
+        let runs = run_ordered(scope, chunks, setup.jobs.min(2), 2, setup.cancel, sort).collect::<Result<Vec<_>>>()?;
         let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
         let none = Totals { records: Vec::new(), cells: Cells::new(0), bytes: 0 };
         Ok(Spilled { runs, totals: std::mem::replace(&mut totals, none) })
     }
 
-    fn sort(&self, chunk: Chunk) -> Result<Run> {
-        let sorted = sorted(&self.layout, &chunk.batches, 0)?;
+    fn sort_chunk(&self, chunk: Chunk) -> Result<ShuffleRun> {
+        let sorted = sort_records(&self.layout, &chunk.batches, 0)?;
         if chunk.is_held {
-            return Ok(Run::Held(sorted));
+            return Ok(ShuffleRun::Held(sorted));
         }
         let block = records_of(self.memory.block_bytes, sorted.num_rows() as u64, chunk.bytes);
         let location = self.setup.store.location();
-        Run::write(location, &self.layout, &sorted, usize::try_from(block).unwrap_or(usize::MAX))
+        ShuffleRun::write(location, &self.layout, &sorted, usize::try_from(block).unwrap_or(usize::MAX))
     }
 
     /// Returns the records in their order, side by side; `input` is the size of the input, of which each record
@@ -162,7 +162,7 @@ impl<'a> Shuffler<'a> {
     ///
     /// # Errors
     /// If the disk fails.
-    pub fn merge<'scope>(
+    pub fn merge_runs<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         spilled: Spilled,
@@ -172,12 +172,12 @@ impl<'a> Shuffler<'a> {
         setup.observer.event(Event::Phase { name: "shuffling", bytes: Some(input.bytes) });
         release_freed_memory(setup.memory.bytes / 2);
         let Spilled { runs, totals } = spilled;
-        let runs = self.reduce(scope, runs, &totals)?;
-        let intervals = totals.cells.intervals(totals.records_of(self.memory.interval_bytes));
+        let runs = self.reduce_runs(scope, runs, &totals)?;
+        let intervals = totals.cells.to_intervals(totals.records_of(self.memory.interval_bytes));
         let batch_rows = batch_rows(totals.records.iter().sum(), input.bytes);
-        let merged = self.merged(scope, runs, intervals, (batch_rows as u64, self.layout.keys().len()));
+        let merged = self.merge_intervals(scope, runs, intervals, (batch_rows as u64, self.layout.key_columns().len()));
         let sides = totals.records.iter().map(|records| (*records, 0)).collect();
-        let open = Open { batches: Vec::new(), rows: 0, limit: batch_rows };
+        let open = OpenBatch { batches: Vec::new(), rows: 0, limit: batch_rows };
         let (layout, observer, memory) = (&self.layout, setup.observer, setup.memory.bytes);
         let waiting = VecDeque::new();
         Ok(Shuffled {
@@ -195,24 +195,25 @@ impl<'a> Shuffler<'a> {
     }
 
     /// Merges runs in files until few remain.
-    fn reduce<'scope>(
+    fn reduce_runs<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        runs: Vec<Run>,
+        runs: Vec<ShuffleRun>,
         totals: &Totals,
-    ) -> Result<Vec<Run>> {
-        let (files, held): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| matches!(run, Run::File(_)));
+    ) -> Result<Vec<ShuffleRun>> {
+        let (files, held): (Vec<ShuffleRun>, Vec<ShuffleRun>) =
+            runs.into_iter().partition(|run| matches!(run, ShuffleRun::File(_)));
         let records: u64 = totals.records.iter().sum();
         let block = totals.records_of(self.memory.block_bytes);
-        let mut files = spill::reduce(files, self.memory.fan_in, |some| {
-            let of_some: u64 = some.iter().map(Run::records).sum();
+        let mut files = spill::reduce_runs(files, self.memory.fan_in, |some| {
+            let of_some: u64 = some.iter().map(ShuffleRun::record_count).sum();
             // These runs have only a part of the records of each cell.
             let limit = totals.records_of(self.memory.interval_bytes);
             let limit = u128::from(limit) * u128::from(records) / u128::from(of_some.max(1));
-            let intervals = totals.cells.intervals(u64::try_from(limit).unwrap_or(u64::MAX));
-            let mut writer = RunWriter::create(self.setup.store.location(), self.layout.schema())?;
-            for merged in self.merged(scope, some, intervals, (block, 0)) {
-                merged?.batches.iter().try_for_each(|batch| writer.push(&self.layout, batch))?;
+            let intervals = totals.cells.to_intervals(u64::try_from(limit).unwrap_or(u64::MAX));
+            let mut writer = ShuffleRunWriter::create(self.setup.store.location(), self.layout.schema())?;
+            for merged in self.merge_intervals(scope, some, intervals, (block, 0)) {
+                merged?.batches.iter().try_for_each(|batch| writer.push_block(&self.layout, batch))?;
             }
             writer.finish()
         })?;
@@ -222,24 +223,24 @@ impl<'a> Shuffler<'a> {
 
     /// Returns the records of runs in order, cut after each multiple of `batch_rows` records of a side and at the ends
     /// of intervals, without the first `dropped` columns.
-    fn merged<'scope>(
+    fn merge_intervals<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        runs: Vec<Run>,
+        runs: Vec<ShuffleRun>,
         intervals: Vec<Interval>,
         (batch_rows, dropped): (u64, usize),
     ) -> Ordered<MergedInterval> {
         let setup = &self.setup;
-        let runs: Arc<[Run]> = runs.into();
+        let runs: Arc<[ShuffleRun]> = runs.into();
         let merge = move |interval: Interval| {
             let side = Side::try_from(interval.side).map_err(|_| Error::internal("a side has no number"))?;
             let [first, last] = [*interval.ranks.start(), *interval.ranks.end()].map(|rank| Key { side, rank });
             let mut pieces = Vec::new();
             runs.iter().try_for_each(|run| run.read(&self.layout, &(first..=last), &mut pieces))?;
-            let batch = sorted(&self.layout, &pieces, dropped)?;
-            Ok(MergedInterval { side, batches: cut(&batch, interval.first, batch_rows.max(1)) })
+            let batch = sort_records(&self.layout, &pieces, dropped)?;
+            Ok(MergedInterval { side, batches: cut_batch(&batch, interval.first, batch_rows.max(1)) })
         };
-        ordered(scope, intervals.into_iter().map(Ok), setup.jobs, setup.jobs + 1, setup.cancel, merge)
+        run_ordered(scope, intervals.into_iter().map(Ok), setup.jobs, setup.jobs + 1, setup.cancel, merge)
     }
 }
 
@@ -250,7 +251,7 @@ struct MergedInterval {
 }
 
 /// Cuts a batch, which begins with record `first`, after each multiple of `rows` records.
-fn cut(batch: &RecordBatch, first: u64, rows: u64) -> Vec<RecordBatch> {
+fn cut_batch(batch: &RecordBatch, first: u64, rows: u64) -> Vec<RecordBatch> {
     let (mut at, mut out) = (0, Vec::new());
     while at < batch.num_rows() {
         let left = rows - (first + at as u64) % rows;
@@ -297,20 +298,20 @@ struct Chunks<'a, I> {
 }
 
 impl<I: Iterator<Item = Result<RecordBatch>>> Chunks<'_, I> {
-    fn add(&self, batch: &RecordBatch) -> Result<()> {
+    fn count_batch(&self, batch: &RecordBatch) -> Result<()> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys = KeyColumns::of(self.layout, batch);
+        let keys = KeyColumns::from_batch(self.layout, batch);
         for row in 0..keys.len() {
-            let Key { side, rank } = keys.key(row);
+            let Key { side, rank } = keys.key_at(row);
             let records = totals.records.get_mut(usize::from(side));
             *records.ok_or_else(|| Error::internal("a record has no side"))? += 1;
-            totals.cells.count(side.into(), rank);
+            totals.cells.count_record(side.into(), rank);
         }
         totals.bytes += logical_bytes(batch);
         Ok(())
     }
 
-    fn chunk(&mut self) -> Result<Chunk> {
+    fn next_chunk(&mut self) -> Result<Chunk> {
         release_freed_memory(self.limit / 8 * 7);
         let mut chunk = Chunk { batches: Vec::new(), bytes: 0, is_held: false };
         while chunk.bytes < self.memory.run_bytes {
@@ -318,7 +319,7 @@ impl<I: Iterator<Item = Result<RecordBatch>>> Chunks<'_, I> {
                 Some(batch) => batch,
                 None => match self.batches.next().transpose()? {
                     Some(batch) => {
-                        self.add(&batch)?;
+                        self.count_batch(&batch)?;
                         batch
                     }
                     None => break,
@@ -344,20 +345,20 @@ impl<I: Iterator<Item = Result<RecordBatch>>> Iterator for Chunks<'_, I> {
     type Item = Result<Chunk>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.chunk()).filter(|chunk| !chunk.as_ref().is_ok_and(|chunk| chunk.batches.is_empty()))
+        Some(self.next_chunk()).filter(|chunk| !chunk.as_ref().is_ok_and(|chunk| chunk.batches.is_empty()))
     }
 }
 
 /// Batches that become one.
-struct Open {
+struct OpenBatch {
     batches: Vec<RecordBatch>,
     rows: usize,
     /// Number of records of a batch.
     limit: usize,
 }
 
-impl Open {
-    fn take(&mut self) -> Result<RecordBatch> {
+impl OpenBatch {
+    fn take_batch(&mut self) -> Result<RecordBatch> {
         self.rows = 0;
         let batches = std::mem::take(&mut self.batches);
         match batches.as_slice() {
@@ -382,20 +383,20 @@ pub struct Shuffled<'a> {
     sides: Vec<(u64, u64)>,
     /// Pieces of batches, with their side.
     waiting: VecDeque<(Side, RecordBatch)>,
-    open: Open,
+    open: OpenBatch,
     failed: bool,
 }
 
 impl Shuffled<'_> {
     /// Returns the next batch, which is the same wherever intervals end.
-    fn batch(&mut self) -> Result<Option<(Side, RecordBatch)>> {
+    fn next_batch(&mut self) -> Result<Option<(Side, RecordBatch)>> {
         loop {
             if let Some((side, piece)) = self.waiting.pop_front() {
                 self.open.rows += piece.num_rows();
                 self.open.batches.push(piece);
                 let (all, passed) = self.sides.get(usize::from(side)).copied().unwrap_or_default();
                 if self.open.rows >= self.open.limit || passed + self.open.rows as u64 == all {
-                    return Ok(Some((side, self.open.take()?)));
+                    return Ok(Some((side, self.open.take_batch()?)));
                 }
                 continue;
             }
@@ -405,12 +406,12 @@ impl Shuffled<'_> {
         if self.sides.iter().any(|(all, passed)| all != passed) {
             let (all, found) = self.sides.iter().fold((0, 0), |sums, side| (sums.0 + side.0, sums.1 + side.1));
             let message = format!("expected {all} records in temporary files, found {found}");
-            return Err(Error::storage(message).hint("something changed them; run the command again"));
+            return Err(Error::storage(message).with_hint("something changed them; run the command again"));
         }
         Ok(None)
     }
 
-    fn gathered(&mut self, side: Side, batch: &RecordBatch) -> Result<Gathered> {
+    fn gather_batch(&mut self, side: Side, batch: &RecordBatch) -> Result<Gathered> {
         self.batches = (self.batches + 1) % RELEASED_BATCHES;
         if self.batches == 0 {
             release_freed_memory(self.memory / 4 * 3);
@@ -427,7 +428,7 @@ impl Shuffled<'_> {
         let part = u128::from(bytes_in) * u128::from(*all) / u128::from(records_of_all);
         let (bytes, records) = (u64::try_from(part).unwrap_or_default(), batch.num_rows() as u64);
         self.observer.event(Event::Read { bytes, records });
-        Ok(Gathered { records: self.layout.records(batch)?, bytes_in, side })
+        Ok(Gathered { records: self.layout.to_source_batch(batch)?, bytes_in, side })
     }
 }
 
@@ -438,7 +439,8 @@ impl Iterator for Shuffled<'_> {
         if self.failed {
             return None;
         }
-        let next = self.batch().and_then(|batch| batch.map(|(side, batch)| self.gathered(side, &batch)).transpose());
+        let next =
+            self.next_batch().and_then(|batch| batch.map(|(side, batch)| self.gather_batch(side, &batch)).transpose());
         self.failed = next.is_err();
         next.transpose()
     }

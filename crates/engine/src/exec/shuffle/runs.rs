@@ -43,11 +43,11 @@ pub(super) struct KeyColumns<'b> {
 
 impl<'b> KeyColumns<'b> {
     /// Returns those of a batch.
-    pub(super) fn of(layout: &Layout, batch: &'b RecordBatch) -> Self {
-        let [side, high, low] = layout.keys();
+    pub(super) fn from_batch(layout: &Layout, batch: &'b RecordBatch) -> Self {
+        let [side, high, low] = layout.key_columns();
         let numbers = |column: usize| -> &'b [u64] { batch.column(column).as_primitive::<UInt64Type>().values() };
         let sides = batch.column(side).as_primitive::<UInt8Type>().values();
-        Self { sides, high: numbers(high), low: numbers(low), numbers: numbers(layout.record()) }
+        Self { sides, high: numbers(high), low: numbers(low), numbers: numbers(layout.number_column()) }
     }
 
     /// Returns the number of records.
@@ -56,20 +56,20 @@ impl<'b> KeyColumns<'b> {
     }
 
     /// Returns the key of a record.
-    pub(super) fn key(&self, row: usize) -> Key {
+    pub(super) fn key_at(&self, row: usize) -> Key {
         Key { side: self.sides[row], rank: (Rank::from(self.high[row]) << 64) | Rank::from(self.low[row]) }
     }
 
     /// Returns the number of a record, which decides between equal keys.
-    pub(super) fn number(&self, row: usize) -> u64 {
+    pub(super) fn number_at(&self, row: usize) -> u64 {
         self.numbers[row]
     }
 }
 
 /// Returns the rows with such keys of records in order.
 fn rows_of(columns: &KeyColumns<'_>, keys: &RangeInclusive<Key>) -> Range<usize> {
-    let first = partition_point(columns.len(), |row| columns.key(row) < *keys.start());
-    first..partition_point(columns.len(), |row| columns.key(row) <= *keys.end())
+    let first = partition_point(columns.len(), |row| columns.key_at(row) < *keys.start());
+    first..partition_point(columns.len(), |row| columns.key_at(row) <= *keys.end())
 }
 
 /// Returns the first row for which something does not hold, which holds for all rows before it.
@@ -84,38 +84,38 @@ fn partition_point(rows: usize, holds: impl Fn(usize) -> bool) -> usize {
 
 /// Records in their order.
 #[derive(Debug)]
-pub(super) enum Run {
+pub(super) enum ShuffleRun {
     /// In memory.
     Held(RecordBatch),
     /// In a file.
     File(RunFile),
 }
 
-impl Run {
+impl ShuffleRun {
     /// Writes records that are in order to a file, in blocks of so many records.
     pub(super) fn write(location: &Location, layout: &Layout, sorted: &RecordBatch, block_rows: usize) -> Result<Self> {
-        let mut file = RunWriter::create(location, layout.schema())?;
+        let mut file = ShuffleRunWriter::create(location, layout.schema())?;
         let mut at = 0;
         while at < sorted.num_rows() {
             let rows = block_rows.clamp(1, sorted.num_rows() - at);
-            file.push(layout, &sorted.slice(at, rows))?;
+            file.push_block(layout, &sorted.slice(at, rows))?;
             at += rows;
         }
         file.finish()
     }
 
     /// Returns the number of records.
-    pub(super) fn records(&self) -> u64 {
+    pub(super) fn record_count(&self) -> u64 {
         match self {
             Self::Held(batch) => batch.num_rows() as u64,
-            Self::File(file) => file.blocks.records(),
+            Self::File(file) => file.blocks.record_count(),
         }
     }
 
     /// Appends the records with such keys to others.
     pub(super) fn read(&self, layout: &Layout, keys: &RangeInclusive<Key>, out: &mut Vec<RecordBatch>) -> Result<()> {
         let mut add = |batch: &RecordBatch| {
-            let rows = rows_of(&KeyColumns::of(layout, batch), keys);
+            let rows = rows_of(&KeyColumns::from_batch(layout, batch), keys);
             if !rows.is_empty() {
                 out.push(batch.slice(rows.start, rows.len()));
             }
@@ -129,14 +129,14 @@ impl Run {
 }
 
 /// Returns records in order, without the first `dropped` columns.
-pub(super) fn sorted(layout: &Layout, batches: &[RecordBatch], dropped: usize) -> Result<RecordBatch> {
+pub(super) fn sort_records(layout: &Layout, batches: &[RecordBatch], dropped: usize) -> Result<RecordBatch> {
     let mut order: Vec<(Key, u64, u32)> = Vec::with_capacity(batches.iter().map(RecordBatch::num_rows).sum());
     let mut at = 0_u32;
     for batch in batches {
-        let keys = KeyColumns::of(layout, batch);
+        let keys = KeyColumns::from_batch(layout, batch);
         let end = u32::try_from(keys.len()).ok().and_then(|rows| at.checked_add(rows));
         let end = end.ok_or_else(|| Error::internal("too many records to be sorted at a time"))?;
-        order.extend((0..).zip(at..end).map(|(row, place)| (keys.key(row), keys.number(row), place)));
+        order.extend((0..).zip(at..end).map(|(row, place)| (keys.key_at(row), keys.number_at(row), place)));
         at = end;
     }
     // Not an unstable sort: that of sorted pieces is a merge.
@@ -174,28 +174,28 @@ impl RunFile {
 }
 
 /// Writes a run to a file, one block after the other.
-pub(super) struct RunWriter {
+pub(super) struct ShuffleRunWriter {
     writer: SpillWriter,
     firsts: Vec<Key>,
 }
 
-impl RunWriter {
+impl ShuffleRunWriter {
     /// Creates a file.
     pub(super) fn create(location: &Location, schema: &SchemaRef) -> Result<Self> {
         Ok(Self { writer: SpillWriter::create(location, schema, None)?, firsts: Vec::new() })
     }
 
     /// Appends records that follow those before.
-    pub(super) fn push(&mut self, layout: &Layout, block: &RecordBatch) -> Result<()> {
+    pub(super) fn push_block(&mut self, layout: &Layout, block: &RecordBatch) -> Result<()> {
         if block.num_rows() == 0 {
             return Ok(());
         }
-        self.firsts.push(KeyColumns::of(layout, block).key(0));
+        self.firsts.push(KeyColumns::from_batch(layout, block).key_at(0));
         self.writer.push(block)
     }
 
     /// Finishes the file.
-    pub(super) fn finish(self) -> Result<Run> {
-        Ok(Run::File(RunFile { blocks: self.writer.finish()?, firsts: self.firsts }))
+    pub(super) fn finish(self) -> Result<ShuffleRun> {
+        Ok(ShuffleRun::File(RunFile { blocks: self.writer.finish()?, firsts: self.firsts }))
     }
 }

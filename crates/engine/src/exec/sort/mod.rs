@@ -34,18 +34,18 @@ use rayon::prelude::*;
 use self::{
     keys::{Keys, Ranks, SAMPLE_ROWS, columns_of},
     pairs::Pairs,
-    runs::{Batches, Merged, Run, batch_rows, reduce},
+    runs::{Batches, MergedRuns, SortRun, batch_rows, reduce_runs},
 };
 use super::{
     encode::sorted_parquet_encoder,
-    ordered::{grouped, ordered},
+    ordered::{group_by_bytes, run_ordered},
     rewrite::{self, Rewriter},
     shard::{FinishedShard, ParquetShardWriter, ShardNaming},
 };
 use crate::{
     dataset::{
         Arrangement, Dataset, NumbersWriter, Order, PlaceRef, PlacesWriter, Run as NumberRun, RunTable, Scattered,
-        ShardMeta, ShardOrder, SidecarColumns, SidecarGroups, numbered, sidecar_batches, sidecar_schema,
+        ShardMeta, ShardOrder, SidecarColumns, SidecarGroups, numbered_rows, sidecar_batches, sidecar_schema,
         with_fingerprints,
     },
     error::{Error, Result},
@@ -62,15 +62,15 @@ use crate::{
 };
 
 /// A shard with its live runs.
-pub type Input = (ShardMeta, Vec<NumberRun>);
+pub type SortInput = (ShardMeta, Vec<NumberRun>);
 
 /// One sort.
 #[derive(Debug, Clone)]
 pub struct Sort {
     /// Shards whose records are in another order.
-    pub unsorted: Vec<Input>,
+    pub unsorted: Vec<SortInput>,
     /// Shards in the wanted order, grouped by set, each group in the order of its set.
-    pub sets: Vec<Vec<Input>>,
+    pub sets: Vec<Vec<SortInput>>,
     /// Path of the new shards' folder below that of the compaction: `/`, or `/key=value/`.
     pub partition: String,
     /// Name of the new set.
@@ -78,7 +78,7 @@ pub struct Sort {
 }
 
 impl Sort {
-    fn inputs(&self) -> impl Iterator<Item = &Input> {
+    fn all_inputs(&self) -> impl Iterator<Item = &SortInput> {
         self.unsorted.iter().chain(self.sets.iter().flatten())
     }
 }
@@ -122,7 +122,7 @@ const RECORDS_PER_RUN: u64 = 256;
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the columns cannot be ordered that way; also fails if a shard cannot
 /// be read.
-pub fn ranges(
+pub fn shard_ranges(
     dataset: &Dataset,
     shards: &[(&ShardMeta, bool)],
     order: &Order,
@@ -133,14 +133,14 @@ pub fn ranges(
     let fields: Fields = columns.iter().map(|column| Arc::clone(&united.fields()[*column])).collect();
     let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
     let schema = schema_of(&fields);
-    let converter = keys::converter(fields.iter().map(|field| field.data_type()))?;
+    let converter = keys::row_converter(fields.iter().map(|field| field.data_type()))?;
     shards
         .par_iter()
         .map(|(shard, sorted)| {
-            let file = rewrite::open(dataset, shard)?.with_columns(&names);
+            let file = rewrite::open_parquet_shard(dataset, shard)?.with_columns(&names);
             let file = if *sorted { file.with_ends() } else { file };
             let mut range: Option<Range> = None;
-            for batch in file.batches(BATCH_ROWS) {
+            for batch in file.into_batches(BATCH_ROWS) {
                 cancel.check()?;
                 let rows = converter.convert_columns(cast_to(&batch?, &schema)?.columns())?;
                 let (Some(least), Some(most)) = (rows.iter().min(), rows.iter().max()) else { continue };
@@ -158,14 +158,14 @@ pub fn ranges(
 }
 
 /// Columns of a record while it is sorted: those of the shard, those of the sidecar, its number and its first version.
-struct Layout {
+struct SortLayout {
     data: SchemaRef,
     /// Whether sidecars have a column of fingerprints.
     fingerprints: bool,
     all: SchemaRef,
 }
 
-impl Layout {
+impl SortLayout {
     fn new(data: SchemaRef, fingerprints: bool) -> Self {
         let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
         let sidecar = sidecar_schema(fingerprints);
@@ -175,7 +175,7 @@ impl Layout {
     }
 
     /// Returns the index of the column of record numbers.
-    fn record(&self) -> usize {
+    fn number_column(&self) -> usize {
         self.all.fields().len() - 2
     }
 
@@ -185,14 +185,14 @@ impl Layout {
     }
 
     fn sidecar_of(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let columns = batch.columns()[self.data.fields().len()..self.record()].to_vec();
+        let columns = batch.columns()[self.data.fields().len()..self.number_column()].to_vec();
         Ok(RecordBatch::try_new(sidecar_schema(self.fingerprints), columns)?)
     }
 
     fn numbers_of(&self, batch: &RecordBatch) -> Vec<(u64, Version)> {
         let column = |i: usize| batch.column(i).as_primitive::<UInt64Type>().values();
-        let versions = column(self.record() + 1).iter().map(|version| Version(*version));
-        column(self.record()).iter().copied().zip(versions).collect()
+        let versions = column(self.number_column() + 1).iter().map(|version| Version(*version));
+        column(self.number_column()).iter().copied().zip(versions).collect()
     }
 }
 
@@ -205,7 +205,7 @@ pub(in crate::exec) struct Sum {
 }
 
 impl Sum {
-    pub(in crate::exec) fn add(&self, batch: &RecordBatch) {
+    pub(in crate::exec) fn add_batch(&self, batch: &RecordBatch) {
         let sum = row_hashes(batch).into_iter().fold(0, u64::wrapping_add);
         self.hashes.fetch_add(sum, Ordering::Relaxed);
         self.records.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
@@ -218,7 +218,7 @@ impl Sum {
     }
 
     /// Returns the bytes of the records in memory.
-    pub(in crate::exec) fn bytes(&self) -> u64 {
+    pub(in crate::exec) fn memory_bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
@@ -236,28 +236,30 @@ impl Sorter<'_> {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if they cannot be ordered that way; also fails if an input is damaged
     /// or the store fails.
-    pub fn sort(&self, sort: &Sort) -> Result<Sorted> {
-        let layout =
-            Layout::new(self.rewriter.united_schema(sort.inputs().map(|(shard, _)| shard))?, self.naming.fingerprints);
+    pub fn sort_shards(&self, sort: &Sort) -> Result<Sorted> {
+        let layout = SortLayout::new(
+            self.rewriter.united_schema(sort.all_inputs().map(|(shard, _)| shard))?,
+            self.naming.fingerprints,
+        );
         let columns = columns_of(&layout.data, self.order)?;
         let curve = match self.order.by {
             Arrangement::Sort | Arrangement::Shuffle => None,
-            Arrangement::ZOrder => Some(self.ranks(sort, &layout, &columns)?),
+            Arrangement::ZOrder => Some(self.sample_ranks(sort, &layout, &columns)?),
         };
-        let keys = Keys::new(&layout.all, &columns, layout.record(), curve)?;
+        let keys = Keys::new(&layout.all, &columns, layout.number_column(), curve)?;
         let (read, written) = (Sum::default(), Sum::default());
-        let (sets, doubtful): (Vec<&Vec<Input>>, Vec<&Vec<Input>>) =
-            sort.sets.iter().partition(|set| self.streams(set, &layout, &columns).unwrap_or(false));
+        let (sets, doubtful): (Vec<&Vec<SortInput>>, Vec<&Vec<SortInput>>) =
+            sort.sets.iter().partition(|set| self.can_stream(set, &layout, &columns).unwrap_or(false));
         // Each streamed set keeps one shard open, with pages of every column.
         let (sets, more) = sets.split_at(sets.len().min(self.memory.fan_in / 8).max(1).min(sets.len()));
-        let unsorted: Vec<&Input> =
+        let unsorted: Vec<&SortInput> =
             sort.unsorted.iter().chain(doubtful.into_iter().chain(more.iter().copied()).flatten()).collect();
-        let runs = self.spill(&unsorted, &layout, &keys, &read)?;
+        let runs = self.spill_runs(&unsorted, &layout, &keys, &read)?;
         let location = self.rewriter.store().location();
         let check = || self.rewriter.cancel.check();
-        let runs = reduce(runs, self.memory.fan_in - sets.len(), location, &layout.all, &keys, &check)?;
-        let streams = sets.iter().map(|set| self.stream(set, &layout, &read)).collect();
-        let merged = Merged::new(&keys, runs, streams)?;
+        let runs = reduce_runs(runs, self.memory.fan_in - sets.len(), location, &layout.all, &keys, &check)?;
+        let streams = sets.iter().map(|set| self.stream_set(set, &layout, &read)).collect();
+        let merged = MergedRuns::new(&keys, runs, streams)?;
         let sorted = self.write(sort, &layout, merged, &written)?;
         if read.get() != written.get() {
             return Err(Error::inconsistent_output(format!(
@@ -270,9 +272,9 @@ impl Sorter<'_> {
     }
 
     /// Returns whether the shards of a set are sorted for this sort: values that are widened may have another order.
-    fn streams(&self, set: &[Input], layout: &Layout, columns: &[usize]) -> Result<bool> {
+    fn can_stream(&self, set: &[SortInput], layout: &SortLayout, columns: &[usize]) -> Result<bool> {
         for (shard, _) in set {
-            let file = self.rewriter.open(shard)?;
+            let file = self.rewriter.open_shard(shard)?;
             let same = |column: &usize| {
                 let wanted = layout.data.field(*column);
                 let found = file.schema().field_with_name(wanted.name());
@@ -286,16 +288,16 @@ impl Sorter<'_> {
     }
 
     /// Computes quantiles of the columns of a Z-order from a sample of records at equal distances.
-    fn ranks(&self, sort: &Sort, layout: &Layout, columns: &[usize]) -> Result<Vec<Ranks>> {
-        let records: u64 = sort.inputs().map(|(shard, _)| shard.records).sum();
+    fn sample_ranks(&self, sort: &Sort, layout: &SortLayout, columns: &[usize]) -> Result<Vec<Ranks>> {
+        let records: u64 = sort.all_inputs().map(|(shard, _)| shard.records).sum();
         let every = records.div_ceil(SAMPLE_ROWS).max(1);
         let fields: Vec<FieldRef> = columns.iter().map(|column| Arc::clone(&layout.data.fields()[*column])).collect();
         let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
         let schema = schema_of(&fields.iter().cloned().collect());
         let mut samples: Vec<Vec<ArrayRef>> = vec![Vec::new(); columns.len()];
         let mut at = 0;
-        for (shard, _) in sort.inputs() {
-            for batch in self.rewriter.open(shard)?.with_columns(&names).batches(BATCH_ROWS) {
+        for (shard, _) in sort.all_inputs() {
+            for batch in self.rewriter.open_shard(shard)?.with_columns(&names).into_batches(BATCH_ROWS) {
                 self.rewriter.cancel.check()?;
                 let batch = batch?;
                 let rows = batch.num_rows() as u64;
@@ -312,27 +314,27 @@ impl Sorter<'_> {
     }
 
     /// Sorts records into runs that fit into memory.
-    fn spill(&self, inputs: &[&Input], layout: &Layout, keys: &Keys, read: &Sum) -> Result<Vec<Run>> {
+    fn spill_runs(&self, inputs: &[&SortInput], layout: &SortLayout, keys: &Keys, read: &Sum) -> Result<Vec<SortRun>> {
         let location = self.rewriter.store().location();
         std::thread::scope(|scope| {
-            let batches = inputs.iter().flat_map(|input| self.records(input, layout));
-            let chunks = grouped(batches, self.memory.run_bytes, logical_bytes);
+            let batches = inputs.iter().flat_map(|input| self.read_records(input, layout));
+            let chunks = group_by_bytes(batches, self.memory.run_bytes, logical_bytes);
             let work = move |chunk: Vec<RecordBatch>| {
-                chunk.iter().for_each(|batch| read.add(batch));
-                Run::sort(location, &layout.all, keys, &chunk, self.memory.batch_bytes)
+                chunk.iter().for_each(|batch| read.add_batch(batch));
+                SortRun::sort_batches(location, &layout.all, keys, &chunk, self.memory.batch_bytes)
             };
-            let runs = ordered(scope, chunks, self.jobs.min(2), 2, self.rewriter.cancel, work);
+            let runs = run_ordered(scope, chunks, self.jobs.min(2), 2, self.rewriter.cancel, work);
             Ok(runs.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
         })
     }
 
     /// Returns the records of a sorted set in order, and the number of rows of a batch.
-    fn stream<'s>(&'s self, set: &'s [Input], layout: &'s Layout, read: &'s Sum) -> (Batches<'s>, usize) {
+    fn stream_set<'s>(&'s self, set: &'s [SortInput], layout: &'s SortLayout, read: &'s Sum) -> (Batches<'s>, usize) {
         let rows = set.iter().map(|(shard, _)| self.rows_of_batch(shard)).min().unwrap_or(1);
-        let batches = set.iter().flat_map(|input| self.records(input, layout));
+        let batches = set.iter().flat_map(|input| self.read_records(input, layout));
         let counted = batches.inspect(|batch| {
             if let Ok(batch) = batch {
-                read.add(batch);
+                read.add_batch(batch);
             }
         });
         (Box::new(counted), rows)
@@ -343,27 +345,27 @@ impl Sorter<'_> {
     }
 
     /// Returns the records of a shard with their sidecar rows, numbers and first versions.
-    fn records<'s>(&'s self, input: &'s Input, layout: &'s Layout) -> Batches<'s> {
+    fn read_records<'s>(&'s self, input: &'s SortInput, layout: &'s SortLayout) -> Batches<'s> {
         match self.open_records(input, layout) {
             Ok(records) => records,
             Err(e) => Box::new(std::iter::once(Err(e))),
         }
     }
 
-    fn open_records<'s>(&'s self, (shard, runs): &'s Input, layout: &'s Layout) -> Result<Batches<'s>> {
+    fn open_records<'s>(&'s self, (shard, runs): &'s SortInput, layout: &'s SortLayout) -> Result<Batches<'s>> {
         self.rewriter.verify_checksum(shard)?;
         let rows = self.rows_of_batch(shard);
-        let mut data = self.rewriter.open(shard)?.batches(rows);
+        let mut data = self.rewriter.open_shard(shard)?.into_batches(rows);
         let mut sidecar =
             Slices { batches: sidecar_batches(self.rewriter.dataset.store(), &shard.sidecar(), rows)?, rest: None };
         let live: Vec<&NumberRun> = runs.iter().collect();
-        let mut numbers = numbered(self.rewriter.dataset.store(), &live, self.runs)?;
+        let mut numbers = numbered_rows(self.rewriter.dataset.store(), &live, self.runs)?;
         let mut left = shard.records;
         let mut next = move || -> Result<Option<RecordBatch>> {
             self.rewriter.cancel.check()?;
             let wrong = |found: String| {
                 let message = format!("expected {} records, found {found}", shard.records);
-                Err(Error::integrity(message).at(self.rewriter.place(shard)))
+                Err(Error::integrity(message).at_location(self.rewriter.location_of(shard)))
             };
             let Some(batch) = data.next().transpose()? else {
                 return if left == 0 { Ok(None) } else { wrong(format!("{left} less")) };
@@ -384,8 +386,9 @@ impl Sorter<'_> {
                 }
             }
             let mut columns = cast_to(&batch, &layout.data)?.columns().to_vec();
-            let of_sidecar = sidecar.take(rows).and_then(|batch| with_fingerprints(&batch, layout.fingerprints));
-            columns.extend_from_slice(of_sidecar.map_err(|e| e.at(self.rewriter.place(shard)))?.columns());
+            let of_sidecar = sidecar.take_rows(rows).and_then(|batch| with_fingerprints(&batch, layout.fingerprints));
+            columns
+                .extend_from_slice(of_sidecar.map_err(|e| e.at_location(self.rewriter.location_of(shard)))?.columns());
             columns.push(Arc::new(UInt64Array::from(records)));
             columns.push(Arc::new(UInt64Array::from(versions)));
             if left == 0 {
@@ -397,7 +400,7 @@ impl Sorter<'_> {
     }
 
     /// Encodes sorted records and appends them to shards.
-    fn write(&self, sort: &Sort, layout: &Layout, merged: Merged<'_>, written: &Sum) -> Result<Sorted> {
+    fn write(&self, sort: &Sort, layout: &SortLayout, merged: MergedRuns<'_>, written: &Sum) -> Result<Sorted> {
         let parquet = &sorted_parquet_encoder(self.naming.codec, &layout.data, self.order, Vec::new())?;
         let mut shards = Shards::new(self, sort, parquet);
         let limit = self.group_bytes(sort);
@@ -425,17 +428,17 @@ impl Sorter<'_> {
                 let data: Vec<RecordBatch> = group.iter().map(|batch| layout.data_of(batch)).collect::<Result<_>>()?;
                 let (mut rows, mut numbers) = (Vec::new(), Vec::new());
                 for batch in &group {
-                    written.add(batch);
-                    rows.push(SidecarColumns::of_batch(&layout.sidecar_of(batch)?)?);
+                    written.add_batch(batch);
+                    rows.push(SidecarColumns::from_batch(&layout.sidecar_of(batch)?)?);
                     numbers.extend(layout.numbers_of(batch));
                 }
                 drop(group);
-                let rows = SidecarGroups::encode(&SidecarColumns::join(rows)?, layout.fingerprints)?;
+                let rows = SidecarGroups::encode_columns(&SidecarColumns::join_parts(rows)?, layout.fingerprints)?;
                 Ok(SortedGroup { group: parquet.encode(&data)?, rows, numbers })
             };
             // One thread encodes, by columns on all processors, while another merges.
-            for unit in ordered(scope, groups, 1, 2, self.rewriter.cancel, encode) {
-                shards.append(unit?)?;
+            for unit in run_ordered(scope, groups, 1, 2, self.rewriter.cancel, encode) {
+                shards.append_group(unit?)?;
             }
             shards.finish()
         })
@@ -443,7 +446,7 @@ impl Sorter<'_> {
 
     /// Returns the byte limit of a row group: as large as allowed, but small enough to end a shard near its target.
     fn group_bytes(&self, sort: &Sort) -> u64 {
-        let sum = |of: fn(&ShardMeta) -> u64| sort.inputs().map(|(shard, _)| of(shard)).sum::<u64>().max(1);
+        let sum = |of: fn(&ShardMeta) -> u64| sort.all_inputs().map(|(shard, _)| of(shard)).sum::<u64>().max(1);
         let (raw, stored) = (sum(|shard| shard.raw_bytes), sum(|shard| shard.bytes));
         let part = u128::from(self.target / 8) * u128::from(raw) / u128::from(stored);
         u64::try_from(part).unwrap_or(u64::MAX).clamp(1 << 16, self.rewriter.row_group.max(1 << 16))
@@ -458,7 +461,7 @@ struct Slices<I> {
 
 impl<I: Iterator<Item = Result<RecordBatch>>> Slices<I> {
     /// Returns the next `rows` rows.
-    fn take(&mut self, rows: usize) -> Result<RecordBatch> {
+    fn take_rows(&mut self, rows: usize) -> Result<RecordBatch> {
         let mut parts: Vec<RecordBatch> = Vec::new();
         let mut missing = rows;
         while missing > 0 {
@@ -518,7 +521,7 @@ impl<'a> Shards<'a> {
         Self {
             sorter,
             parquet,
-            naming: sorter.naming.within(&sort.partition),
+            naming: sorter.naming.in_partition(&sort.partition),
             set: &sort.set,
             open: None,
             finished: Vec::new(),
@@ -526,20 +529,20 @@ impl<'a> Shards<'a> {
             plain: Some(BTreeMap::new()),
             plain_runs: 0,
             last: (0, Version(0)),
-            records: sort.inputs().map(|(shard, _)| shard.records).sum(),
+            records: sort.all_inputs().map(|(shard, _)| shard.records).sum(),
         }
     }
 
-    fn append(&mut self, unit: SortedGroup) -> Result<()> {
-        let size = self.open.as_ref().map_or(0, |(open, ..)| open.bytes());
+    fn append_group(&mut self, unit: SortedGroup) -> Result<()> {
+        let size = self.open.as_ref().map_or(0, |(open, ..)| open.bytes_written());
         if rolls_before(size, unit.group.encoded_bytes, self.sorter.target) {
-            self.roll()?;
+            self.roll_shard()?;
         }
         let shard = self.finished.len();
         if self.open.is_none() {
             let store = self.sorter.rewriter.store();
             let open = ParquetShardWriter::create(store, self.parquet, &self.naming, shard)?;
-            let numbers = NumbersWriter::create(store, &self.naming.path(shard))?;
+            let numbers = NumbersWriter::create(store, &self.naming.shard_path(shard))?;
             self.open = Some((open, numbers, Bounds { first: u64::MAX, last: 0, records: 0 }));
         }
         let Some((open, numbers, bounds)) = &mut self.open else {
@@ -571,7 +574,7 @@ impl<'a> Shards<'a> {
         Ok(())
     }
 
-    fn roll(&mut self) -> Result<()> {
+    fn roll_shard(&mut self) -> Result<()> {
         let Some((open, numbers, bounds)) = self.open.take() else { return Ok(()) };
         let finished = open.finish(&[(bounds.first, None)])?;
         self.sorter.rewriter.observer.event(Event::Shard { bytes: finished.shard.meta.bytes });
@@ -582,7 +585,7 @@ impl<'a> Shards<'a> {
     /// Finishes the last shard and records where the records are: as plain runs if there are few, else as numbers and
     /// places.
     fn finish(mut self) -> Result<Sorted> {
-        self.roll()?;
+        self.roll_shard()?;
         let mut sorted = Sorted::default();
         let first_record = self.finished.iter().map(|(_, _, bounds)| bounds.first).min().unwrap_or_default();
         let order = ShardOrder { order: self.sorter.order.clone(), set: self.set.to_owned() };

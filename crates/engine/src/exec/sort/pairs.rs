@@ -10,7 +10,7 @@ use arrow::{
 
 use super::{
     keys::Keys,
-    runs::{Merged, Run, reduce},
+    runs::{MergedRuns, SortRun, reduce_runs},
 };
 use crate::{
     dataset::{PlaceRef, PlacesWriter},
@@ -30,7 +30,7 @@ pub(in crate::exec) struct Pairs<'a> {
     /// Number of runs that are merged at a time.
     fan_in: usize,
     pending: Vec<(u64, u32, u32)>,
-    runs: Vec<Run>,
+    runs: Vec<SortRun>,
 }
 
 impl<'a> Pairs<'a> {
@@ -60,7 +60,7 @@ impl<'a> Pairs<'a> {
             let columns = vec![column(|p| p.0), column(|p| u64::from(p.1)), column(|p| u64::from(p.2))];
             Ok(RecordBatch::try_new(Self::schema(), columns)?)
         });
-        self.runs.extend(Run::write(self.store.location(), &Self::schema(), batches)?);
+        self.runs.extend(SortRun::write(self.store.location(), &Self::schema(), batches)?);
         self.pending.clear();
         Ok(())
     }
@@ -71,8 +71,8 @@ impl<'a> Pairs<'a> {
         let schema = Self::schema();
         let keys = Keys::new(&schema, &[], 0, None)?;
         let check = || self.cancel.check();
-        let runs = reduce(self.runs, self.fan_in, self.store.location(), &schema, &keys, &check)?;
-        for batch in Merged::new(&keys, runs, Vec::new())? {
+        let runs = reduce_runs(self.runs, self.fan_in, self.store.location(), &schema, &keys, &check)?;
+        for batch in MergedRuns::new(&keys, runs, Vec::new())? {
             check()?;
             let batch = batch?;
             let column = |i: usize| batch.column(i).as_primitive::<UInt64Type>().values();

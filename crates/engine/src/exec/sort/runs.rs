@@ -10,7 +10,7 @@ use arrow::{
     array::RecordBatch, compute::interleave_record_batch, datatypes::SchemaRef, ipc::CompressionType, row::Rows,
 };
 
-use super::keys::{Keys, prefix};
+use super::keys::{Keys, key_prefix};
 use crate::{
     error::{Error, Result},
     exec::spill::{self, SpillWriter, SpilledBatches},
@@ -30,9 +30,9 @@ pub(in crate::exec) fn batch_rows(bytes: u64, rows: u64, batch_bytes: u64) -> us
 
 /// A sorted run in a temporary file, which is deleted on drop.
 #[derive(Debug)]
-pub(in crate::exec) struct Run(SpilledBatches);
+pub(in crate::exec) struct SortRun(SpilledBatches);
 
-impl Run {
+impl SortRun {
     /// Writes batches that are already sorted; `None` if there are no rows.
     pub(in crate::exec) fn write(
         location: &Location,
@@ -44,11 +44,11 @@ impl Run {
             writer.push(&batch?)?;
         }
         let run = Self(writer.finish()?);
-        Ok((run.0.records() > 0).then_some(run))
+        Ok((run.0.record_count() > 0).then_some(run))
     }
 
     /// Sorts batches and writes them.
-    pub(in crate::exec) fn sort(
+    pub(in crate::exec) fn sort_batches(
         location: &Location,
         schema: &SchemaRef,
         keys: &Keys,
@@ -57,15 +57,15 @@ impl Run {
     ) -> Result<Option<Self>> {
         let bytes: u64 = batches.iter().map(logical_bytes).sum();
         let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
-        let mut rows = keys.empty();
+        let mut rows = keys.empty_rows();
         rows.reserve(count, 24 * count);
         let mut places = Vec::with_capacity(count);
         for (number, batch) in batches.iter().enumerate() {
-            keys.append(&mut rows, batch)?;
+            keys.append_keys(&mut rows, batch)?;
             places.extend((0..batch.num_rows()).map(|row| (number, row)));
         }
         let rows_of_batch = batch_rows(bytes, count as u64, batch_bytes);
-        let order = order(&rows)?;
+        let order = sorted_indices(&rows)?;
         drop(rows);
         let sources: Vec<&RecordBatch> = batches.iter().collect();
         let gather = |wanted: &[u32]| {
@@ -77,26 +77,26 @@ impl Run {
 }
 
 /// Returns the row indexes in ascending order of their keys.
-fn order(rows: &Rows) -> Result<Vec<u32>> {
+fn sorted_indices(rows: &Rows) -> Result<Vec<u32>> {
     let count = u32::try_from(rows.num_rows()).map_err(|_| Error::internal("a run has too many rows"))?;
-    let mut order: Vec<(u128, u32)> = (0..count).zip(rows).map(|(i, row)| (prefix(row.data()), i)).collect();
+    let mut order: Vec<(u128, u32)> = (0..count).zip(rows).map(|(i, row)| (key_prefix(row.data()), i)).collect();
     let key = |i: u32| rows.row(i as usize);
     order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(&key(b.1))));
     Ok(order.into_iter().map(|(_, row)| row).collect())
 }
 
 /// Merges runs until at most `fan_in` remain.
-pub(in crate::exec) fn reduce(
-    runs: Vec<Run>,
+pub(in crate::exec) fn reduce_runs(
+    runs: Vec<SortRun>,
     fan_in: usize,
     location: &Location,
     schema: &SchemaRef,
     keys: &Keys,
     check: &(dyn Fn() -> Result<()> + Sync),
-) -> Result<Vec<Run>> {
-    spill::reduce(runs, fan_in, |some| {
-        let merged = Merged::new(keys, some, Vec::new())?;
-        let run = Run::write(location, schema, merged.map(|batch| check().and(batch)))?;
+) -> Result<Vec<SortRun>> {
+    spill::reduce_runs(runs, fan_in, |some| {
+        let merged = MergedRuns::new(keys, some, Vec::new())?;
+        let run = SortRun::write(location, schema, merged.map(|batch| check().and(batch)))?;
         run.ok_or_else(|| Error::internal("merged runs have no records"))
     })
 }
@@ -114,17 +114,17 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    fn key(&self) -> &[u8] {
+    fn current_key(&self) -> &[u8] {
         self.keys.row(self.row).data()
     }
 
     fn comes_before(&self, other: &Self) -> bool {
-        (self.prefix, self.key()) < (other.prefix, other.key())
+        (self.prefix, self.current_key()) < (other.prefix, other.current_key())
     }
 }
 
 /// All rows of sorted runs, in order.
-pub(in crate::exec) struct Merged<'a> {
+pub(in crate::exec) struct MergedRuns<'a> {
     keys: &'a Keys,
     cursors: Vec<Cursor<'a>>,
     /// Binary heap of the cursors that have rows; the root has the smallest key.
@@ -135,9 +135,9 @@ pub(in crate::exec) struct Merged<'a> {
     failed: bool,
 }
 
-impl<'a> Merged<'a> {
+impl<'a> MergedRuns<'a> {
     /// Starts to merge runs and batches that are already in order.
-    pub(in crate::exec) fn new(keys: &'a Keys, runs: Vec<Run>, sorted: Vec<(Batches<'a>, usize)>) -> Result<Self> {
+    pub(in crate::exec) fn new(keys: &'a Keys, runs: Vec<SortRun>, sorted: Vec<(Batches<'a>, usize)>) -> Result<Self> {
         let mut inputs: Vec<(Batches<'a>, usize)> = Vec::new();
         for run in runs {
             let rows = run.0.batch_rows();
@@ -148,30 +148,30 @@ impl<'a> Merged<'a> {
         let mut merged =
             Self { keys, cursors: Vec::new(), heap: Vec::new(), sources: Vec::new(), batch_rows, failed: false };
         for (batches, _) in inputs {
-            let (keys, before) = (merged.keys.empty(), Vec::new());
+            let (keys, before) = (merged.keys.empty_rows(), Vec::new());
             merged.cursors.push(Cursor { batches, keys, row: 0, prefix: 0, source: 0, before });
             let cursor = merged.cursors.len() - 1;
-            if merged.load(cursor)? {
+            if merged.load_batch(cursor)? {
                 merged.heap.push(cursor);
             }
         }
         for at in (0..merged.heap.len() / 2).rev() {
-            merged.sink(at);
+            merged.sift_down(at);
         }
         Ok(merged)
     }
 
     /// Reads the next batch of a run; returns false if there is none.
-    fn load(&mut self, number: usize) -> Result<bool> {
+    fn load_batch(&mut self, number: usize) -> Result<bool> {
         let cursor = &mut self.cursors[number];
         loop {
             let Some(batch) = cursor.batches.next().transpose()? else { return Ok(false) };
             if batch.num_rows() == 0 {
                 continue;
             }
-            cursor.keys = self.keys.of(&batch)?;
+            cursor.keys = self.keys.batch_keys(&batch)?;
             cursor.row = 0;
-            cursor.prefix = prefix(cursor.key());
+            cursor.prefix = key_prefix(cursor.current_key());
             cursor.source = self.sources.len();
             self.sources.push(batch);
             check_order(cursor)?;
@@ -179,7 +179,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    fn sink(&mut self, mut at: usize) {
+    fn sift_down(&mut self, mut at: usize) {
         loop {
             let mut first = at;
             for child in [2 * at + 1, 2 * at + 2] {
@@ -197,7 +197,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    fn gather(&mut self) -> Result<Option<RecordBatch>> {
+    fn gather_batch(&mut self) -> Result<Option<RecordBatch>> {
         let mut wanted: Vec<(usize, usize)> = Vec::with_capacity(self.batch_rows);
         while wanted.len() < self.batch_rows {
             let Some(number) = self.heap.first().copied() else { break };
@@ -205,11 +205,11 @@ impl<'a> Merged<'a> {
             wanted.push((cursor.source, cursor.row));
             cursor.row += 1;
             if cursor.row < cursor.keys.num_rows() {
-                cursor.prefix = prefix(cursor.key());
-            } else if !self.load(number)? {
+                cursor.prefix = key_prefix(cursor.current_key());
+            } else if !self.load_batch(number)? {
                 self.heap.swap_remove(0);
             }
-            self.sink(0);
+            self.sift_down(0);
         }
         if wanted.is_empty() {
             return Ok(None);
@@ -231,23 +231,23 @@ impl<'a> Merged<'a> {
 /// order.
 fn check_order(cursor: &mut Cursor<'_>) -> Result<()> {
     let last = cursor.keys.row(cursor.keys.num_rows() - 1).data();
-    let sorted = cursor.keys.iter().is_sorted() && *cursor.before < *cursor.key();
+    let sorted = cursor.keys.iter().is_sorted() && *cursor.before < *cursor.current_key();
     if sorted || (cursor.before.is_empty() && cursor.keys.iter().is_sorted()) {
         cursor.before = last.to_vec();
         return Ok(());
     }
     Err(Error::integrity("expected records in the order that their shards state, found another order")
-        .hint("sort by other columns first, then by these again; that sorts all shards from scratch"))
+        .with_hint("sort by other columns first, then by these again; that sorts all shards from scratch"))
 }
 
-impl Iterator for Merged<'_> {
+impl Iterator for MergedRuns<'_> {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;
         }
-        let batch = self.gather();
+        let batch = self.gather_batch();
         self.failed = batch.is_err();
         batch.transpose()
     }
@@ -282,11 +282,11 @@ mod tests {
                 let part = batch.slice(start, run.min(values.len() - start));
                 let halves = [part.slice(0, part.num_rows() / 2), part.slice(part.num_rows() / 2,
                     part.num_rows().div_ceil(2))];
-                runs.extend(Run::sort(&here, &schema, &keys, &halves, 64).unwrap());
+                runs.extend(SortRun::sort_batches(&here, &schema, &keys, &halves, 64).unwrap());
             }
-            let runs = reduce(runs, fan_in, &here, &schema, &keys, &|| Ok(())).unwrap();
+            let runs = reduce_runs(runs, fan_in, &here, &schema, &keys, &|| Ok(())).unwrap();
             prop_assert!(runs.len() <= fan_in);
-            let found: Vec<u64> = Merged::new(&keys, runs, Vec::new())
+            let found: Vec<u64> = MergedRuns::new(&keys, runs, Vec::new())
                 .unwrap()
                 .flat_map(|batch| {
                     batch.unwrap().column(1).as_primitive::<arrow::datatypes::UInt64Type>().values().to_vec()
@@ -306,7 +306,7 @@ mod tests {
         let keys = Keys::new(&batch.schema(), &[0], 1, None).unwrap();
         let merge = |parts: Vec<RecordBatch>| {
             let batches: Batches<'_> = Box::new(parts.into_iter().map(Ok));
-            let rows = Merged::new(&keys, Vec::new(), vec![(batches, 10)])?;
+            let rows = MergedRuns::new(&keys, Vec::new(), vec![(batches, 10)])?;
             rows.map(|batch| Ok(batch?.num_rows())).sum::<Result<usize>>()
         };
         assert!(merge(vec![batch.clone()]).is_err());

@@ -26,13 +26,13 @@ use crate::{
 ///
 /// # Errors
 /// Fails only if the actions do not fit into memory.
-pub(super) fn encode(actions: &[Action]) -> Result<Vec<u8>> {
+pub(super) fn encode_checkpoint(actions: &[Action]) -> Result<Vec<u8>> {
     let columns = [
-        ("txn", txns(actions)?),
-        ("add", adds(actions)?),
-        ("remove", removes(actions)?),
-        ("metaData", tables(actions)?),
-        ("protocol", protocols(actions)?),
+        ("txn", txn_structs(actions)?),
+        ("add", add_structs(actions)?),
+        ("remove", remove_structs(actions)?),
+        ("metaData", metadata_structs(actions)?),
+        ("protocol", protocol_structs(actions)?),
     ];
     let fields: Fields =
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
@@ -43,14 +43,14 @@ pub(super) fn encode(actions: &[Action]) -> Result<Vec<u8>> {
         .set_statistics_enabled(EnabledStatistics::None)
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
         .build();
-    let failed = |e: ParquetError| Error::internal("encoding a checkpoint of a Delta log failed").cause(e);
+    let failed = |e: ParquetError| Error::internal("encoding a checkpoint of a Delta log failed").with_cause(e);
     let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).map_err(failed)?;
     writer.write(&batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
 }
 
 /// A struct column: null in rows of other actions.
-fn column<T>(rows: &[Option<&T>], children: Vec<(&str, ArrayRef)>) -> Result<StructArray> {
+fn struct_column<T>(rows: &[Option<&T>], children: Vec<(&str, ArrayRef)>) -> Result<StructArray> {
     let fields: Fields =
         children.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
     let arrays = children.into_iter().map(|(_, array)| array).collect();
@@ -58,19 +58,19 @@ fn column<T>(rows: &[Option<&T>], children: Vec<(&str, ArrayRef)>) -> Result<Str
     Ok(StructArray::try_new_with_length(fields, arrays, Some(present), rows.len())?)
 }
 
-fn texts<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
+fn string_array<'a>(values: impl Iterator<Item = Option<&'a str>>) -> ArrayRef {
     Arc::new(values.collect::<StringArray>())
 }
 
-fn longs(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
+fn int64_array(values: impl Iterator<Item = Option<i64>>) -> ArrayRef {
     Arc::new(values.collect::<Int64Array>())
 }
 
-fn flags(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
+fn boolean_array(values: impl Iterator<Item = Option<bool>>) -> ArrayRef {
     Arc::new(values.collect::<BooleanArray>())
 }
 
-fn maps<'a>(values: impl Iterator<Item = Option<&'a Values>>) -> Result<ArrayRef> {
+fn map_array<'a>(values: impl Iterator<Item = Option<&'a Values>>) -> Result<ArrayRef> {
     let names = MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() };
     let mut builder = MapBuilder::new(Some(names), StringBuilder::new(), StringBuilder::new());
     for map in values {
@@ -83,7 +83,7 @@ fn maps<'a>(values: impl Iterator<Item = Option<&'a Values>>) -> Result<ArrayRef
     Ok(Arc::new(builder.finish()))
 }
 
-fn lists<'a>(values: impl Iterator<Item = Option<&'a [String]>>) -> ArrayRef {
+fn list_array<'a>(values: impl Iterator<Item = Option<&'a [String]>>) -> ArrayRef {
     let mut builder = ListBuilder::new(StringBuilder::new()).with_field(Field::new("element", DataType::Utf8, true));
     for list in values {
         for item in list.into_iter().flatten() {
@@ -94,91 +94,91 @@ fn lists<'a>(values: impl Iterator<Item = Option<&'a [String]>>) -> ArrayRef {
     Arc::new(builder.finish())
 }
 
-fn txns(actions: &[Action]) -> Result<StructArray> {
+fn txn_structs(actions: &[Action]) -> Result<StructArray> {
     let rows: Vec<Option<&Txn>> = actions.iter().map(|action| action.txn.as_ref()).collect();
     let each = || rows.iter().copied();
-    column(
+    struct_column(
         &rows,
         vec![
-            ("appId", texts(each().map(|row| Some(row?.app_id.as_str())))),
-            ("version", longs(each().map(|row| Some(row?.version)))),
-            ("lastUpdated", longs(each().map(|row| row?.last_updated))),
+            ("appId", string_array(each().map(|row| Some(row?.app_id.as_str())))),
+            ("version", int64_array(each().map(|row| Some(row?.version)))),
+            ("lastUpdated", int64_array(each().map(|row| row?.last_updated))),
         ],
     )
 }
 
-fn adds(actions: &[Action]) -> Result<StructArray> {
+fn add_structs(actions: &[Action]) -> Result<StructArray> {
     let rows: Vec<Option<&Add>> = actions.iter().map(|action| action.add.as_ref()).collect();
     let each = || rows.iter().copied();
-    column(
+    struct_column(
         &rows,
         vec![
-            ("path", texts(each().map(|row| Some(row?.path.as_str())))),
-            ("partitionValues", maps(each().map(|row| Some(&row?.partition_values)))?),
-            ("size", longs(each().map(|row| row?.size))),
-            ("modificationTime", longs(each().map(|row| row?.modification_time))),
-            ("dataChange", flags(each().map(|row| Some(row?.data_change)))),
-            ("tags", maps(each().map(|_| None))?),
-            ("stats", texts(each().map(|row| row?.stats.as_deref()))),
+            ("path", string_array(each().map(|row| Some(row?.path.as_str())))),
+            ("partitionValues", map_array(each().map(|row| Some(&row?.partition_values)))?),
+            ("size", int64_array(each().map(|row| row?.size))),
+            ("modificationTime", int64_array(each().map(|row| row?.modification_time))),
+            ("dataChange", boolean_array(each().map(|row| Some(row?.data_change)))),
+            ("tags", map_array(each().map(|_| None))?),
+            ("stats", string_array(each().map(|row| row?.stats.as_deref()))),
         ],
     )
 }
 
-fn removes(actions: &[Action]) -> Result<StructArray> {
+fn remove_structs(actions: &[Action]) -> Result<StructArray> {
     let rows: Vec<Option<&Remove>> = actions.iter().map(|action| action.remove.as_ref()).collect();
     let each = || rows.iter().copied();
-    column(
+    struct_column(
         &rows,
         vec![
-            ("path", texts(each().map(|row| Some(row?.path.as_str())))),
-            ("deletionTimestamp", longs(each().map(|row| row?.deletion_timestamp))),
-            ("dataChange", flags(each().map(|row| Some(row?.data_change)))),
-            ("extendedFileMetadata", flags(each().map(|row| row?.extended_file_metadata))),
-            ("partitionValues", maps(each().map(|row| Some(&row?.partition_values)))?),
-            ("size", longs(each().map(|row| row?.size))),
+            ("path", string_array(each().map(|row| Some(row?.path.as_str())))),
+            ("deletionTimestamp", int64_array(each().map(|row| row?.deletion_timestamp))),
+            ("dataChange", boolean_array(each().map(|row| Some(row?.data_change)))),
+            ("extendedFileMetadata", boolean_array(each().map(|row| row?.extended_file_metadata))),
+            ("partitionValues", map_array(each().map(|row| Some(&row?.partition_values)))?),
+            ("size", int64_array(each().map(|row| row?.size))),
         ],
     )
 }
 
-fn tables(actions: &[Action]) -> Result<StructArray> {
+fn metadata_structs(actions: &[Action]) -> Result<StructArray> {
     let rows: Vec<Option<&Metadata>> = actions.iter().map(|action| action.meta_data.as_ref()).collect();
     let each = || rows.iter().copied();
     let formats: Vec<Option<&FileFormat>> = each().map(|row| row.map(|table| &table.format)).collect();
-    let format = column(
+    let format = struct_column(
         &formats,
         vec![
-            ("provider", texts(formats.iter().map(|row| Some(row.as_ref()?.provider.as_str())))),
-            ("options", maps(formats.iter().map(|row| Some(&row.as_ref()?.options)))?),
+            ("provider", string_array(formats.iter().map(|row| Some(row.as_ref()?.provider.as_str())))),
+            ("options", map_array(formats.iter().map(|row| Some(&row.as_ref()?.options)))?),
         ],
     )?;
-    column(
+    struct_column(
         &rows,
         vec![
-            ("id", texts(each().map(|row| Some(row?.id.as_str())))),
-            ("name", texts(each().map(|_| None))),
-            ("description", texts(each().map(|_| None))),
+            ("id", string_array(each().map(|row| Some(row?.id.as_str())))),
+            ("name", string_array(each().map(|_| None))),
+            ("description", string_array(each().map(|_| None))),
             ("format", Arc::new(format)),
-            ("schemaString", texts(each().map(|row| row?.schema_string.as_deref()))),
-            ("partitionColumns", lists(each().map(|row| Some(row?.partition_columns.as_slice())))),
-            ("createdTime", longs(each().map(|row| row?.created_time))),
-            ("configuration", maps(each().map(|row| Some(&row?.configuration)))?),
+            ("schemaString", string_array(each().map(|row| row?.schema_string.as_deref()))),
+            ("partitionColumns", list_array(each().map(|row| Some(row?.partition_columns.as_slice())))),
+            ("createdTime", int64_array(each().map(|row| row?.created_time))),
+            ("configuration", map_array(each().map(|row| Some(&row?.configuration)))?),
         ],
     )
 }
 
-fn protocols(actions: &[Action]) -> Result<StructArray> {
+fn protocol_structs(actions: &[Action]) -> Result<StructArray> {
     let rows: Vec<Option<&Protocol>> = actions.iter().map(|action| action.protocol.as_ref()).collect();
     let each = || rows.iter().copied();
     let numbers = |of: fn(&Protocol) -> i64| -> ArrayRef {
         Arc::new(each().map(|row| i32::try_from(of(row?)).ok()).collect::<Int32Array>())
     };
-    column(
+    struct_column(
         &rows,
         vec![
             ("minReaderVersion", numbers(|protocol| protocol.min_reader_version)),
             ("minWriterVersion", numbers(|protocol| protocol.min_writer_version)),
-            ("readerFeatures", lists(each().map(|row| row?.reader_features.as_deref()))),
-            ("writerFeatures", lists(each().map(|row| row?.writer_features.as_deref()))),
+            ("readerFeatures", list_array(each().map(|row| row?.reader_features.as_deref()))),
+            ("writerFeatures", list_array(each().map(|row| row?.writer_features.as_deref()))),
         ],
     )
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::{
         delta::{
-            checkpoint::{WRITTEN, each},
+            checkpoint::{WRITTEN, each_checkpoint_action},
             log::checkpoint_path,
         },
         storage::{RemoteStore, Store},
@@ -214,7 +214,7 @@ mod tests {
             created_time: Some(4),
         };
         let add = Add { partition_values: values, stats: Some(text("{}")), ..Add::new("a b", 5, i64::MAX) };
-        let remove = Remove::of(&Add { path: text("r"), ..add.clone() }, 7, true);
+        let remove = Remove::for_add(&Add { path: text("r"), ..add.clone() }, 7, true);
         let actions = vec![
             Action { txn: Some(Txn { app_id: text("app"), version: 9, last_updated: None }), ..Action::default() },
             Action { add: Some(add), ..Action::default() },
@@ -222,10 +222,10 @@ mod tests {
             Action { meta_data: Some(table), ..Action::default() },
             Action { protocol: Some(protocol), ..Action::default() },
         ];
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
-        store.put(&checkpoint_path(3), encode(&actions).unwrap().into()).unwrap();
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
+        store.put(&checkpoint_path(3), encode_checkpoint(&actions).unwrap().into()).unwrap();
         let mut found = Vec::new();
-        each(&store, &[checkpoint_path(3)], WRITTEN, &mut |action| {
+        each_checkpoint_action(&store, &[checkpoint_path(3)], WRITTEN, &mut |action| {
             found.push(action);
             Ok(())
         })

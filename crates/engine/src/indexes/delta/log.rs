@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, slice, sync::Arc};
 
 use rayon::prelude::*;
 
-use super::schema::TableSchema;
+use super::schema::LoggedSchema;
 use crate::{
     delta::{
         actions::{Action, Add, Metadata, Protocol, Remove, Txn, data_path},
@@ -36,7 +36,7 @@ pub(super) fn delta_version(version: Version) -> u64 {
 
 /// State of a Delta table at a version.
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
+pub(super) struct TableState {
     /// The Delta version; `None` before the first commit.
     pub(super) version: Option<u64>,
     /// The protocol.
@@ -51,22 +51,22 @@ pub(super) struct State {
     pub(super) foreign: Option<String>,
 }
 
-impl State {
+impl TableState {
     /// Returns the columns; a table without a commit has none.
     ///
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if the log has no such schema.
-    pub(super) fn schema(&self) -> Result<TableSchema> {
+    pub(super) fn read_schema(&self) -> Result<LoggedSchema> {
         let text = self.table.as_ref().and_then(|table| table.schema_string.as_deref());
-        text.map_or_else(|| Ok(TableSchema::default()), serde_json::from_str)
-            .map_err(|e| Error::integrity("expected the schema of a Delta table, found something else").cause(e))
+        text.map_or_else(|| Ok(LoggedSchema::default()), serde_json::from_str)
+            .map_err(|e| Error::integrity("expected the schema of a Delta table, found something else").with_cause(e))
     }
 
     /// Applies the actions of a commit or checkpoint.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for a path that leads out of the table.
-    pub(super) fn apply(&mut self, actions: Vec<Action>) -> Result<()> {
+    pub(super) fn apply_actions(&mut self, actions: Vec<Action>) -> Result<()> {
         for action in actions {
             if let Some(protocol) = action.protocol {
                 self.protocol = Some(protocol);
@@ -103,7 +103,7 @@ impl<'a> Log<'a> {
     }
 
     /// Returns the application id.
-    pub(super) fn app(&self) -> &str {
+    pub(super) fn app_id(&self) -> &str {
         &self.app
     }
 
@@ -112,7 +112,7 @@ impl<'a> Log<'a> {
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if a commit or checkpoint is missing or damaged; fails if the
     /// store fails.
-    pub(super) fn read(&self, until: Option<u64>) -> Result<State> {
+    pub(super) fn read(&self, until: Option<u64>) -> Result<TableState> {
         let mut result = self.read_once(until);
         for _ in 1..ATTEMPTS {
             match result {
@@ -124,34 +124,35 @@ impl<'a> Log<'a> {
         }
         result?.ok_or_else(|| {
             Error::conflict("files of the Delta log keep vanishing while it is read")
-                .at(self.place(FOLDER))
-                .hint("run the command again")
+                .at_location(self.object_location(FOLDER))
+                .with_hint("run the command again")
         })
     }
 
     /// Returns `None` if a file vanished.
-    fn read_once(&self, until: Option<u64>) -> Result<Option<State>> {
+    fn read_once(&self, until: Option<u64>) -> Result<Option<TableState>> {
         let files = LogFiles::list(self.store.as_ref())?;
-        let mut state = State::default();
-        let Some(newest) = files.newest().map(|newest| until.map_or(newest, |until| newest.min(until))) else {
+        let mut state = TableState::default();
+        let Some(newest) = files.newest_version().map(|newest| until.map_or(newest, |until| newest.min(until))) else {
             return Ok(Some(state));
         };
         let mut first = 0;
-        if let Some((version, paths)) = files.checkpoint(newest) {
-            let read = |visit: Visit<'_>| checkpoint::each(self.store, paths, checkpoint::WRITTEN, visit);
-            let Some(actions) = self.actions(paths, read)? else { return Ok(None) };
-            self.advance(&mut state, version, actions, &paths[0])?;
+        if let Some((version, paths)) = files.newest_checkpoint(newest) {
+            let read =
+                |visit: Visit<'_>| checkpoint::each_checkpoint_action(self.store, paths, checkpoint::WRITTEN, visit);
+            let Some(actions) = self.read_actions(paths, read)? else { return Ok(None) };
+            self.advance_state(&mut state, version, actions, &paths[0])?;
             first = version + 1;
         }
-        if let Some(missing) = files.missing(first..=newest) {
+        if let Some(missing) = files.missing_commit(first..=newest) {
             return Err(Error::integrity("expected every commit of the Delta log, found that one is missing")
-                .at(self.place(&commit_path(missing)))
-                .hint(RESTORE_HINT)
-                .hint(anew()));
+                .at_location(self.object_location(&commit_path(missing)))
+                .with_hint(RESTORE_HINT)
+                .with_hint(rewrite_hint()));
         }
         let read = |version: u64| {
             let path = commit_path(version);
-            self.actions(slice::from_ref(&path), |visit| each_action(self.store.as_ref(), &path, visit))
+            self.read_actions(slice::from_ref(&path), |visit| each_action(self.store.as_ref(), &path, visit))
         };
         let commits: Vec<_> = (first..=newest).into_par_iter().map(read).collect::<Result<_>>()?;
         for (version, actions) in (first..).zip(commits) {
@@ -159,13 +160,17 @@ impl<'a> Log<'a> {
                 break;
             }
             let Some(actions) = actions else { return Ok(None) };
-            self.advance(&mut state, version, actions, &commit_path(version))?;
+            self.advance_state(&mut state, version, actions, &commit_path(version))?;
         }
         Ok(Some(state))
     }
 
     /// Reads the actions of a commit or checkpoint; `None` if one of its files vanished.
-    fn actions(&self, paths: &[String], read: impl FnOnce(Visit<'_>) -> Result<()>) -> Result<Option<Vec<Action>>> {
+    fn read_actions(
+        &self,
+        paths: &[String],
+        read: impl FnOnce(Visit<'_>) -> Result<()>,
+    ) -> Result<Option<Vec<Action>>> {
         let mut out = Vec::new();
         let Err(error) = read(&mut |action| {
             out.push(action);
@@ -178,14 +183,14 @@ impl<'a> Log<'a> {
                 return Ok(None);
             }
         }
-        Err(damaged(error, self.place(&paths[0])))
+        Err(damaged_error(error, self.object_location(&paths[0])))
     }
 
     /// Applies a commit or checkpoint, unless it is of another program.
-    fn advance(&self, state: &mut State, version: u64, actions: Vec<Action>, path: &str) -> Result<()> {
+    fn advance_state(&self, state: &mut TableState, version: u64, actions: Vec<Action>, path: &str) -> Result<()> {
         let is_ours = |txn: &Txn| txn.app_id == self.app && u64::try_from(txn.version) == Ok(version + 1);
         if actions.iter().filter_map(|action| action.txn.as_ref()).any(is_ours) {
-            state.apply(actions).map_err(|e| damaged(e, self.place(path)))?;
+            state.apply_actions(actions).map_err(|e| damaged_error(e, self.object_location(path)))?;
             state.version = Some(version);
         } else {
             state.foreign = Some(path.to_owned());
@@ -193,24 +198,24 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    fn place(&self, path: &str) -> String {
+    fn object_location(&self, path: &str) -> String {
         self.store.location().join(path).to_string()
     }
 }
 
 /// Returns the error for a log that cannot be read: unlike that of a source, it is a part of the dataset.
-fn damaged(error: Error, place: String) -> Error {
+fn damaged_error(error: Error, place: String) -> Error {
     match error.kind() {
         Kind::Input => Error::integrity("expected the Delta log of this dataset, found a damaged file")
-            .at(place)
-            .hint(RESTORE_HINT)
-            .hint(anew())
-            .cause(error),
+            .at_location(place)
+            .with_hint(RESTORE_HINT)
+            .with_hint(rewrite_hint())
+            .with_cause(error),
         _ => error,
     }
 }
 
-fn anew() -> String {
+fn rewrite_hint() -> String {
     format!("without `{FOLDER}` the next `shardify convert` writes the log anew")
 }
 
@@ -218,7 +223,7 @@ fn anew() -> String {
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
-    use crate::{delta::actions::encode, storage::RemoteStore};
+    use crate::{delta::actions::encode_commit, storage::RemoteStore};
 
     fn add(path: &str) -> Action {
         Action { add: Some(Add::new(path, 1, 0)), ..Action::default() }
@@ -230,12 +235,12 @@ mod tests {
     }
 
     fn put(store: &Arc<dyn Store>, version: u64, actions: &[Action]) {
-        store.put(&commit_path(version), encode(actions).unwrap().into()).unwrap();
+        store.put(&commit_path(version), encode_commit(actions).unwrap().into()).unwrap();
     }
 
     #[test]
     fn a_log_is_read_up_to_the_commit_of_another_program() {
-        let store: Arc<dyn Store> = Arc::new(RemoteStore::memory().unwrap());
+        let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         let log = Log::new(&store, "shardify-1".to_owned());
         assert_eq!(log.read(None).unwrap().version, None);
         put(&store, 0, &[txn("shardify-1", 1), add("a")]);

@@ -31,15 +31,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use self::{
-    log::{LAST_CHECKPOINT, Log, State, delta_version},
-    schema::TableSchema,
+    log::{LAST_CHECKPOINT, Log, TableState, delta_version},
+    schema::LoggedSchema,
     stats::Footer,
 };
 use super::kind::{About, Difference, Index, OfVersion};
 use crate::{
     dataset::{Dataset, NewShard, Operation, Settings, ShardMeta, Snapshot},
     delta::{
-        actions::{Action, Add, CommitInfo, FileFormat, Metadata, Protocol, Remove, Txn, Values, encode},
+        actions::{Action, Add, CommitInfo, FileFormat, Metadata, Protocol, Remove, Txn, Values, encode_commit},
         log::{FOLDER, LogFiles, checkpoint_path, commit_path, version_of},
     },
     error::{Error, Result},
@@ -77,16 +77,16 @@ impl Index for Delta {
     }
 
     fn of_version(&self) -> Option<Box<dyn OfVersion>> {
-        Some(Box::new(Footers::default()))
+        Some(Box::new(ShardFooters::default()))
     }
 }
 
 /// Footers of shards that were read before the commit, by path.
 #[derive(Debug, Default)]
-struct Footers(HashMap<String, Footer>);
+struct ShardFooters(HashMap<String, Footer>);
 
-impl OfVersion for Footers {
-    fn fit(
+impl OfVersion for ShardFooters {
+    fn fit_fields(
         &self,
         dataset: &Dataset,
         snapshot: Option<&Snapshot>,
@@ -98,12 +98,12 @@ impl OfVersion for Footers {
             Some(_) => Ok(fields),
             None => {
                 refuse_partition_columns(&state, &fields)?;
-                state.schema()?.fit(&fields, is_given)
+                state.read_schema()?.fit_fields(&fields, is_given)
             }
         }
     }
 
-    fn prepare(
+    fn prepare_commit(
         &mut self,
         dataset: &Dataset,
         snapshot: Option<&Snapshot>,
@@ -120,7 +120,7 @@ impl OfVersion for Footers {
         if state.foreign.is_none() {
             let shards: Vec<&ShardMeta> = adds.iter().map(|shard| &shard.meta).collect();
             let version = snapshot.map_or(Version(1), |snapshot| snapshot.version().next());
-            Table::of(&state)?.add(&shards, &self.of(dataset, &shards)?, version)?;
+            TableColumns::from_state(&state)?.add_shards(&shards, &self.get_or_read(dataset, &shards)?, version)?;
         }
         Ok(())
     }
@@ -133,8 +133,8 @@ impl OfVersion for Footers {
 
     /// Compares the log with the newest version. It may lag behind by versions that change no shards, such as tags: the
     /// next version brings their commits.
-    fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
-        let mirror = Mirror::of(snapshot)?;
+    fn find_differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
+        let mirror = Mirror::for_snapshot(snapshot)?;
         let state = mirror.log.read(None)?;
         let goal = delta_version(snapshot.version());
         let differs = |object: String, what: &str| (object, what.to_owned());
@@ -165,8 +165,8 @@ impl OfVersion for Footers {
     }
 }
 
-fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>> {
-    let mirror = Mirror::of(snapshot)?;
+fn catch_up(snapshot: &Snapshot, footers: &ShardFooters) -> Result<Option<String>> {
+    let mirror = Mirror::for_snapshot(snapshot)?;
     let mut state = mirror.log.read(None)?;
     let goal = delta_version(snapshot.version());
     let mut races = 0;
@@ -175,10 +175,10 @@ fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>> {
         if next > goal {
             break;
         }
-        let actions = mirror.commit(&state, next, footers)?;
+        let actions = mirror.commit_actions(&state, next, footers)?;
         match mirror.put_commit(next, &actions)? {
             PutOutcome::Created => {
-                state.apply(actions)?;
+                state.apply_actions(actions)?;
                 state.version = Some(next);
                 if next > 0 && next.is_multiple_of(CHECKPOINT_INTERVAL) {
                     mirror.write_checkpoint(&state, true)?;
@@ -188,14 +188,14 @@ fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>> {
                 races += 1;
                 if races > RACES {
                     return Err(Error::conflict("other processes keep writing to the Delta log")
-                        .at(mirror.place(&commit_path(next)))
-                        .hint("run the command again"));
+                        .at_location(mirror.object_location(&commit_path(next)))
+                        .with_hint("run the command again"));
                 }
                 state = mirror.log.read(None)?;
             }
         }
     }
-    let Some(commit) = state.foreign else { return mirror.trim().map(|()| None) };
+    let Some(commit) = state.foreign else { return mirror.trim_log().map(|()| None) };
     // The other program's table needs these files, and may have rows of its own.
     let kept = if mirror.older_files()?.is_empty() {
         ""
@@ -207,34 +207,34 @@ fn catch_up(snapshot: &Snapshot, footers: &Footers) -> Result<Option<String>> {
     )))
 }
 
-fn lists_live_shards(state: &State, snapshot: &Snapshot) -> Result<bool> {
-    let shards = snapshot.shards()?;
+fn lists_live_shards(state: &TableState, snapshot: &Snapshot) -> Result<bool> {
+    let shards = snapshot.live_shards()?;
     let is_listed = |shard: &ShardMeta| {
         let add = state.adds.get(&shard.path);
         add.is_some_and(|add| {
             add.size.and_then(|size| u64::try_from(size).ok()) == Some(shard.bytes)
-                && add.stats.as_deref().and_then(stats::records) == Some(shard.records)
+                && add.stats.as_deref().and_then(stats::stated_records) == Some(shard.records)
         })
     };
     Ok(shards.len() == state.adds.len() && shards.iter().all(is_listed))
 }
 
 /// Returns the newest state of the log; of a dataset without a version, there must be none.
-fn newest_state(dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<State> {
+fn newest_state(dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<TableState> {
     if let Some(snapshot) = snapshot {
-        return Mirror::of(snapshot)?.log.read(None);
+        return Mirror::for_snapshot(snapshot)?.log.read(None);
     }
-    if LogFiles::list(dataset.store().as_ref())?.newest().is_some() {
+    if LogFiles::list(dataset.store().as_ref())?.newest_version().is_some() {
         return Err(Error::usage("expected a folder without a Delta log, found the log of another table")
-            .at(dataset.store().location().join(FOLDER).to_string())
-            .hint("name another dataset with --out, or leave delta out of --index"));
+            .at_location(dataset.store().location().join(FOLDER).to_string())
+            .with_hint("name another dataset with --out, or leave delta out of --index"));
     }
-    Ok(State::default())
+    Ok(TableState::default())
 }
 
-impl Footers {
+impl ShardFooters {
     /// Returns the footers of shards, in their order; those that are not known are read.
-    fn of(&self, dataset: &Dataset, shards: &[&ShardMeta]) -> Result<Vec<Footer>> {
+    fn get_or_read(&self, dataset: &Dataset, shards: &[&ShardMeta]) -> Result<Vec<Footer>> {
         let get = |shard: &&ShardMeta| match self.0.get(&shard.path) {
             Some(footer) => Ok(footer.clone()),
             None => Footer::read(dataset, shard),
@@ -243,7 +243,7 @@ impl Footers {
     }
 }
 
-fn refuse_partition_columns(state: &State, fields: &Fields) -> Result<()> {
+fn refuse_partition_columns(state: &TableState, fields: &Fields) -> Result<()> {
     let partitions = state.table.as_ref().map(|table| table.partition_columns.as_slice()).unwrap_or_default();
     match fields.iter().find(|field| partitions.contains(field.name())) {
         None => Ok(()),
@@ -252,31 +252,31 @@ fn refuse_partition_columns(state: &State, fields: &Fields) -> Result<()> {
              column",
             field.name()
         ))
-        .column(field.name().as_str())
-        .hint("name another dataset with --out")),
+        .in_column(field.name().as_str())
+        .with_hint("name another dataset with --out")),
     }
 }
 
 /// Columns of the table while shards are added.
-struct Table {
-    schema: TableSchema,
+struct TableColumns {
+    schema: LoggedSchema,
     partitions: Vec<String>,
     /// Whether the partition columns may still be chosen.
     is_new: bool,
 }
 
-impl Table {
-    fn of(state: &State) -> Result<Self> {
-        let schema = state.schema()?;
+impl TableColumns {
+    fn from_state(state: &TableState) -> Result<Self> {
+        let schema = state.read_schema()?;
         let partitions = state.table.as_ref().map(|table| table.partition_columns.clone()).unwrap_or_default();
         Ok(Self { is_new: schema.is_empty(), schema, partitions })
     }
 
     /// Adds the columns of shards, and of their folders.
-    fn add(&mut self, shards: &[&ShardMeta], footers: &[Footer], version: Version) -> Result<()> {
+    fn add_shards(&mut self, shards: &[&ShardMeta], footers: &[Footer], version: Version) -> Result<()> {
         let mut keys: BTreeSet<String> = BTreeSet::new();
         for (shard, footer) in shards.iter().zip(footers) {
-            self.schema.add(&footer.fields, version).map_err(|e| e.at(shard.path.as_str()))?;
+            self.schema.add_columns(&footer.fields, version).map_err(|e| e.at_location(shard.path.as_str()))?;
             keys.extend(folders_in(&shard.path).into_iter().map(|(key, _)| key));
             let unknown = keys.iter().find(|key| !self.is_new && !self.partitions.contains(key));
             if let Some(key) = unknown {
@@ -284,8 +284,8 @@ impl Table {
                     "expected shards in folders of the partition columns that the Delta log has ({}), found `{key}=`",
                     if self.partitions.is_empty() { "none".to_owned() } else { self.partitions.join(", ") }
                 ))
-                .at(shard.path.as_str())
-                .hint("the partition columns of a Delta table never change: name another dataset with --out"));
+                .at_location(shard.path.as_str())
+                .with_hint("the partition columns of a Delta table never change: name another dataset with --out"));
             }
             let clash = footer.fields.iter().find(|field| !self.is_new && self.partitions.contains(field.name()));
             if let Some(field) = clash {
@@ -293,8 +293,8 @@ impl Table {
                     "expected `{}` in the names of folders, found a column",
                     field.name()
                 ))
-                .at(shard.path.as_str())
-                .column(field.name().as_str()));
+                .at_location(shard.path.as_str())
+                .in_column(field.name().as_str()));
             }
         }
         if self.is_new && !shards.is_empty() {
@@ -314,7 +314,7 @@ struct Mirror<'a> {
 }
 
 impl<'a> Mirror<'a> {
-    fn of(snapshot: &'a Snapshot) -> Result<Self> {
+    fn for_snapshot(snapshot: &'a Snapshot) -> Result<Self> {
         let dataset = snapshot.dataset();
         let id = match snapshot.version() {
             Version(1) => snapshot.entry().transaction.to_string(),
@@ -323,12 +323,12 @@ impl<'a> Mirror<'a> {
         Ok(Self { snapshot, log: Log::new(dataset.store(), format!("shardify-{id}")), id })
     }
 
-    fn place(&self, path: &str) -> String {
+    fn object_location(&self, path: &str) -> String {
         self.snapshot.dataset().store().location().join(path).to_string()
     }
 
     /// Returns the first Delta version that can be read: shards of earlier ones are deleted.
-    fn first(&self) -> u64 {
+    fn first_readable(&self) -> u64 {
         let erasures = self.snapshot.entry().erasures.as_ref();
         let rewrote = erasures.map_or(Version(0), |erasures| erasures.rewrote_before);
         delta_version(self.snapshot.entry().readable_from.max(rewrote))
@@ -336,48 +336,55 @@ impl<'a> Mirror<'a> {
 
     /// Returns the actions of the commit `next` on top of a state. Commits of versions that cannot be read any more
     /// change nothing, because the log has no gaps.
-    fn commit(&self, state: &State, next: u64, footers: &Footers) -> Result<Vec<Action>> {
+    fn commit_actions(&self, state: &TableState, next: u64, footers: &ShardFooters) -> Result<Vec<Action>> {
         let version = Version(next + 1);
-        if next < self.first() {
-            let entry = self.snapshot.dataset().entry(version)?;
-            let mut actions = self.head(version, "WRITE", "none", entry.committed_at.as_millisecond());
-            actions.extend(self.description(state, &Table::of(state)?, entry.committed_at.as_millisecond())?);
+        if next < self.first_readable() {
+            let entry = self.snapshot.dataset().read_entry(version)?;
+            let mut actions = self.leading_actions(version, "WRITE", "none", entry.committed_at.as_millisecond());
+            actions.extend(self.table_actions(
+                state,
+                &TableColumns::from_state(state)?,
+                entry.committed_at.as_millisecond(),
+            )?);
             return Ok(actions);
         }
         if version == self.snapshot.version() {
-            return self.changes(state, self.snapshot, footers);
+            return self.change_actions(state, self.snapshot, footers);
         }
-        self.changes(state, &self.snapshot.dataset().at(version)?, footers)
+        self.change_actions(state, &self.snapshot.dataset().open_version(version)?, footers)
     }
 
     /// Returns the actions that lead from a state to a version.
-    fn changes(&self, state: &State, at: &Snapshot, footers: &Footers) -> Result<Vec<Action>> {
+    fn change_actions(&self, state: &TableState, at: &Snapshot, footers: &ShardFooters) -> Result<Vec<Action>> {
         let (entry, settings) = (at.entry(), &at.entry().settings);
         let millis = entry.committed_at.as_millisecond();
-        let live: BTreeMap<&str, &ShardMeta> = at.shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
+        let live: BTreeMap<&str, &ShardMeta> =
+            at.live_shards()?.iter().map(|shard| (shard.path.as_str(), shard)).collect();
         let shards: Vec<&ShardMeta> =
             live.values().copied().filter(|shard| !state.adds.contains_key(&shard.path)).collect();
-        let read = footers.of(at.dataset(), &shards)?;
-        let mut table = Table::of(state)?;
-        table.add(&shards, &read, entry.version)?;
+        let read = footers.get_or_read(at.dataset(), &shards)?;
+        let mut table = TableColumns::from_state(state)?;
+        table.add_shards(&shards, &read, entry.version)?;
         // Records are the same unless this commit stands for other versions, too.
-        let data_change = entry.operation != Operation::Compact || delta_version(entry.version) == self.first();
-        let mut actions = self.head(entry.version, delta_name(entry.operation), entry.operation.name(), millis);
-        actions.extend(self.description(state, &table, millis)?);
+        let data_change =
+            entry.operation != Operation::Compact || delta_version(entry.version) == self.first_readable();
+        let mut actions =
+            self.leading_actions(entry.version, delta_name(entry.operation), entry.operation.name(), millis);
+        actions.extend(self.table_actions(state, &table, millis)?);
         let gone = state.adds.iter().filter(|(path, _)| !live.contains_key(path.as_str()));
         actions.extend(gone.map(|(_, add)| {
-            let remove = Remove::of(add, millis, data_change);
+            let remove = Remove::for_add(add, millis, data_change);
             Action { remove: Some(remove), ..Action::default() }
         }));
         for (shard, footer) in shards.into_iter().zip(&read) {
-            let add = Add { data_change, ..added(shard, footer, settings, &table.partitions)? };
+            let add = Add { data_change, ..add_for_shard(shard, footer, settings, &table.partitions)? };
             actions.push(Action { add: Some(add), ..Action::default() });
         }
         Ok(actions)
     }
 
     /// Returns the actions that begin each commit.
-    fn head(&self, version: Version, operation: &str, own: &str, millis: i64) -> Vec<Action> {
+    fn leading_actions(&self, version: Version, operation: &str, own: &str, millis: i64) -> Vec<Action> {
         let info = CommitInfo {
             timestamp: millis,
             operation: operation.to_owned(),
@@ -386,7 +393,7 @@ impl<'a> Mirror<'a> {
             ..CommitInfo::default()
         };
         let txn = Txn {
-            app_id: self.log.app().to_owned(),
+            app_id: self.log.app_id().to_owned(),
             version: i64::try_from(version.0).unwrap_or(i64::MAX),
             last_updated: Some(millis),
         };
@@ -394,17 +401,17 @@ impl<'a> Mirror<'a> {
     }
 
     /// Returns the actions that describe the table, where they differ from those of the state.
-    fn description(&self, state: &State, table: &Table, millis: i64) -> Result<Vec<Action>> {
+    fn table_actions(&self, state: &TableState, table: &TableColumns, millis: i64) -> Result<Vec<Action>> {
         let mut out = Vec::new();
-        let protocol = protocol(&table.schema);
+        let protocol = minimal_protocol(&table.schema);
         if state.protocol.as_ref() != Some(&protocol) {
             out.push(Action { protocol: Some(protocol), ..Action::default() });
         }
         let schema_string = serde_json::to_string(&table.schema)
-            .map_err(|e| Error::internal("encoding the schema of a Delta table failed").cause(e))?;
+            .map_err(|e| Error::internal("encoding the schema of a Delta table failed").with_cause(e))?;
         let created_time = state.table.as_ref().map_or(Some(millis), |table| table.created_time);
         let meta_data = Metadata {
-            id: uuid(&self.id),
+            id: format_uuid(&self.id),
             format: FileFormat::default(),
             schema_string: Some(schema_string),
             partition_columns: table.partitions.clone(),
@@ -418,15 +425,16 @@ impl<'a> Mirror<'a> {
     }
 
     fn put_commit(&self, version: u64, actions: &[Action]) -> Result<PutOutcome> {
-        self.snapshot.dataset().store().put_if_absent(&commit_path(version), encode(actions)?.into())
+        self.snapshot.dataset().store().put_if_absent(&commit_path(version), encode_commit(actions)?.into())
     }
 
     /// Writes the checkpoint of a state; `is_newest` tells readers to begin with it.
-    fn write_checkpoint(&self, state: &State, is_newest: bool) -> Result<()> {
+    fn write_checkpoint(&self, state: &TableState, is_newest: bool) -> Result<()> {
         let (Some(version), Some(protocol), Some(table)) = (state.version, &state.protocol, &state.table) else {
             return Ok(());
         };
-        let mirrored = self.head(Version(version + 1), "", "", 0).into_iter().filter(|action| action.txn.is_some());
+        let mirrored =
+            self.leading_actions(Version(version + 1), "", "", 0).into_iter().filter(|action| action.txn.is_some());
         let last = state.removes.values().filter_map(|remove| remove.deletion_timestamp).max().unwrap_or_default();
         let is_recent =
             |remove: &&Remove| remove.deletion_timestamp.is_some_and(|deleted| deleted > last - TOMBSTONE_MILLIS);
@@ -444,18 +452,18 @@ impl<'a> Mirror<'a> {
             Action { add: Some(add), ..Action::default() }
         }));
         let store = self.snapshot.dataset().store();
-        store.put(&checkpoint_path(version), checkpoint::encode(&rows)?.into())?;
+        store.put(&checkpoint_path(version), checkpoint::encode_checkpoint(&rows)?.into())?;
         if !is_newest {
             return Ok(());
         }
         let newest = serde_json::to_vec(&LastCheckpoint { version, size: rows.len() })
-            .map_err(|e| Error::internal("encoding the name of a checkpoint failed").cause(e))?;
+            .map_err(|e| Error::internal("encoding the name of a checkpoint failed").with_cause(e))?;
         store.put(LAST_CHECKPOINT, newest.into())
     }
 
     /// Deletes the files of Delta versions that cannot be read any more.
-    fn trim(&self) -> Result<()> {
-        let first = self.first();
+    fn trim_log(&self) -> Result<()> {
+        let first = self.first_readable();
         if first == 0 {
             return Ok(());
         }
@@ -466,8 +474,8 @@ impl<'a> Mirror<'a> {
         let store = self.snapshot.dataset().store();
         let files = LogFiles::list(store.as_ref())?;
         let checkpoint =
-            |version| files.checkpoint(version).map(|(version, _)| version).filter(|found| *found >= first);
-        let newest = files.newest().and_then(checkpoint);
+            |version| files.newest_checkpoint(version).map(|(version, _)| version).filter(|found| *found >= first);
+        let newest = files.newest_version().and_then(checkpoint);
         if checkpoint(first).is_none() {
             let state = self.log.read(Some(first))?;
             if state.version != Some(first) {
@@ -486,11 +494,11 @@ impl<'a> Mirror<'a> {
 
     /// Returns the files of Delta versions that cannot be read any more.
     fn older_files(&self) -> Result<Vec<String>> {
-        let first = self.first();
+        let first = self.first_readable();
         if first == 0 {
             return Ok(Vec::new());
         }
-        let listed = self.snapshot.dataset().store().list(FOLDER)?.into_iter().map(|facts| facts.path);
+        let listed = self.snapshot.dataset().store().list_folder(FOLDER)?.into_iter().map(|facts| facts.path);
         Ok(listed.filter(|path| version_of(path).is_some_and(|version| version < first)).collect())
     }
 }
@@ -503,20 +511,20 @@ struct LastCheckpoint {
 }
 
 /// Returns the action that adds a shard.
-fn added(shard: &ShardMeta, footer: &Footer, settings: &Settings, partitions: &[String]) -> Result<Add> {
+fn add_for_shard(shard: &ShardMeta, footer: &Footer, settings: &Settings, partitions: &[String]) -> Result<Add> {
     let folders: HashMap<String, Option<String>> = folders_in(&shard.path).into_iter().collect();
     let value = |key: &String| (key.clone(), folders.get(key).cloned().flatten());
-    let size =
-        i64::try_from(shard.bytes).map_err(|_| Error::integrity("a shard is too large").at(shard.path.as_str()))?;
+    let size = i64::try_from(shard.bytes)
+        .map_err(|_| Error::integrity("a shard is too large").at_location(shard.path.as_str()))?;
     Ok(Add {
         partition_values: partitions.iter().map(value).collect(),
-        stats: Some(footer.stats(shard.records, settings)),
+        stats: Some(footer.stats_json(shard.records, settings)),
         ..Add::new(&shard.path, size, shard.committed_at.as_millisecond())
     })
 }
 
 /// Returns the oldest protocol that a table with these columns can have.
-fn protocol(schema: &TableSchema) -> Protocol {
+fn minimal_protocol(schema: &LoggedSchema) -> Protocol {
     if !schema.has_local_times() {
         return Protocol { min_reader_version: 1, min_writer_version: 2, ..Protocol::default() };
     }
@@ -540,7 +548,7 @@ fn delta_name(own: Operation) -> &'static str {
 }
 
 /// Returns a UUID made of the 32 digits of a transaction id.
-fn uuid(id: &str) -> String {
+fn format_uuid(id: &str) -> String {
     match (id.get(..8), id.get(8..12), id.get(12..16), id.get(16..20), id.get(20..)) {
         (Some(a), Some(b), Some(c), Some(d), Some(e)) => format!("{a}-{b}-{c}-{d}-{e}"),
         _ => id.to_owned(),

@@ -36,28 +36,28 @@ const SINCE: &str = "shardify.version";
 /// Columns of a Delta table, as its log states them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct TableSchema(StructType);
+pub(super) struct LoggedSchema(StructType);
 
 /// Returns a column of a table that version `since` brings.
-fn column(name: &str, data_type: Value, since: Version) -> StructField {
+fn column_since(name: &str, data_type: Value, since: Version) -> StructField {
     let metadata = [(SINCE.to_owned(), since.0.into())].into_iter().collect();
     StructField { name: name.to_owned(), data_type, nullable: true, metadata }
 }
 
 /// Returns where a column comes from, for messages.
-fn origin(column: &StructField) -> String {
+fn origin_note(column: &StructField) -> String {
     let since = column.metadata.get(SINCE).and_then(Value::as_u64);
     since.map_or_else(String::new, |version| format!(" since {}", Version(version)))
 }
 
-impl TableSchema {
+impl LoggedSchema {
     /// Returns whether the table has no columns yet.
     pub(super) fn is_empty(&self) -> bool {
         self.0.fields.is_empty()
     }
 
     /// Returns the column with this name.
-    pub(super) fn find(&self, name: &str) -> Option<&StructField> {
+    pub(super) fn find_column(&self, name: &str) -> Option<&StructField> {
         self.0.fields.iter().find(|column| column.name == name)
     }
 
@@ -71,15 +71,15 @@ impl TableSchema {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for a column that the table has with another type,
     /// [`Kind::Usage`](crate::error::Kind::Usage) for one that no Delta table can have.
-    pub(super) fn add(&mut self, fields: &Fields, since: Version) -> Result<()> {
+    pub(super) fn add_columns(&mut self, fields: &Fields, since: Version) -> Result<()> {
         for field in fields {
             let found = delta_type(field, true)?;
-            match self.find(field.name()) {
+            match self.find_column(field.name()) {
                 Some(known) if known.data_type == found => {}
                 Some(known) => return Err(other_type(known, field)),
                 None => {
                     self.check_case(field.name())?;
-                    self.0.fields.push(column(field.name(), found, since));
+                    self.0.fields.push(column_since(field.name(), found, since));
                 }
             }
         }
@@ -91,16 +91,16 @@ impl TableSchema {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if a shard has such a column.
     pub(super) fn add_partition(&mut self, name: &str, since: Version) -> Result<()> {
-        if self.find(name).is_some() {
+        if self.find_column(name).is_some() {
             return Err(Error::usage(format!(
                 "expected the column `{name}` either in the shards or in the names of their folders, found both"
             ))
-            .column(name)
-            .hint("leave delta out of --index: in a Delta table the values would come from the folders"));
+            .in_column(name)
+            .with_hint("leave delta out of --index: in a Delta table the values would come from the folders"));
         }
         check_name(name)?;
         self.check_case(name)?;
-        self.0.fields.push(column(name, "string".into(), since));
+        self.0.fields.push(column_since(name, "string".into(), since));
         Ok(())
     }
 
@@ -114,18 +114,18 @@ impl TableSchema {
             "expected names that differ in more than case, as columns of a Delta table do, found `{}` and `{name}`",
             other.name
         ))
-        .column(name)
-        .hint("rename one of them in the sources, or leave delta out of --index"))
+        .in_column(name)
+        .with_hint("rename one of them in the sources, or leave delta out of --index"))
     }
 
     /// Returns inferred columns with the types that the table has, where these hold all values without loss. `given`
     /// tells which types must not change.
     ///
     /// # Errors
-    /// As [`add`](Self::add).
-    pub(super) fn fit(&self, fields: &Fields, given: &dyn Fn(&str) -> bool) -> Result<Fields> {
+    /// As [`add_columns`](Self::add_columns).
+    pub(super) fn fit_fields(&self, fields: &Fields, given: &dyn Fn(&str) -> bool) -> Result<Fields> {
         let fitted = |field: &Arc<Field>| {
-            let Some(known) = self.find(field.name()) else {
+            let Some(known) = self.find_column(field.name()) else {
                 if field.data_type() != &DataType::Null {
                     delta_type(field, true)?;
                 }
@@ -152,20 +152,20 @@ impl TableSchema {
 fn check_name(name: &str) -> Result<()> {
     let Some(bad) = name.chars().find(|c| BAD_CHARACTERS.contains(c)) else { return Ok(()) };
     Err(Error::usage(format!("expected a name of a column that Delta tables can have, found one with {bad:?}"))
-        .column(name)
-        .hint("rename it in the sources, or leave delta out of --index"))
+        .in_column(name)
+        .with_hint("rename it in the sources, or leave delta out of --index"))
 }
 
 fn other_type(known: &StructField, field: &Field) -> Error {
     Error::input(format!(
         "expected the type that the column `{}` has in the Delta log{}, {}, found {}",
         known.name,
-        origin(known),
+        origin_note(known),
         print_delta(&known.data_type),
         print_type(field)
     ))
-    .column(known.name.as_str())
-    .hint(
+    .in_column(known.name.as_str())
+    .with_hint(
         "a Delta table has one schema: give the column that type with --type if its values allow it, or name \
      another dataset with --out",
     )
@@ -177,9 +177,9 @@ fn print_delta(data_type: &Value) -> String {
 
 /// Returns the Delta type of a field. `is_column` is false for parts of nested columns.
 fn delta_type(field: &Field, is_column: bool) -> Result<Value> {
-    check_name(field.name()).map_err(|e| if is_column { e } else { e.hint("it is a part of a nested column") })?;
+    check_name(field.name()).map_err(|e| if is_column { e } else { e.with_hint("it is a part of a nested column") })?;
     let none = || no_type(field, is_column);
-    match Logical::of(field) {
+    match Logical::from_field(field) {
         None | Some(Logical::Uuid | Logical::Json | Logical::Enum | Logical::Bson) => {}
         Some(
             Logical::Variant
@@ -221,14 +221,14 @@ fn delta_type(field: &Field, is_column: bool) -> Result<Value> {
 /// Returns the error for a type that Delta tables do not have.
 fn no_type(field: &Field, is_column: bool) -> Error {
     let error = Error::usage(format!("expected a type that Delta tables have, found {}", print_type(field)))
-        .column(field.name().as_str());
+        .in_column(field.name().as_str());
     let error = match way_out(field.data_type()).filter(|_| is_column) {
         Some((other, condition)) => {
-            error.hint(format!("give the column another type{condition}: --type '{}={other}'", field.name()))
+            error.with_hint(format!("give the column another type{condition}: --type '{}={other}'", field.name()))
         }
         None => error,
     };
-    error.hint("or leave delta out of --index")
+    error.with_hint("or leave delta out of --index")
 }
 
 /// Returns a type that holds the values, and when it does.
@@ -259,9 +259,9 @@ mod tests {
         of.iter().map(|(name, data_type)| Field::new(*name, data_type.clone(), true)).collect()
     }
 
-    fn table(of: &[(&str, DataType)]) -> TableSchema {
-        let mut table = TableSchema::default();
-        table.add(&fields(of), Version(3)).unwrap();
+    fn table(of: &[(&str, DataType)]) -> LoggedSchema {
+        let mut table = LoggedSchema::default();
+        table.add_columns(&fields(of), Version(3)).unwrap();
         table
     }
 
@@ -277,14 +277,14 @@ mod tests {
             {"name": "t", "type": "timestamp_ntz", "nullable": true, "metadata": {"shardify.version": 3}},
         ]});
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
-        assert_eq!(serde_json::from_str::<TableSchema>(&text).unwrap(), table);
+        assert_eq!(serde_json::from_str::<LoggedSchema>(&text).unwrap(), table);
         assert!(table.has_local_times());
     }
 
     #[test]
     fn every_refused_type_has_its_way_out() {
         let way = |data_type| {
-            let error = TableSchema::default().add(&fields(&[("c", data_type)]), Version(1)).unwrap_err();
+            let error = LoggedSchema::default().add_columns(&fields(&[("c", data_type)]), Version(1)).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage);
             error.hints()[0].clone()
         };
@@ -309,17 +309,18 @@ mod tests {
     fn names_are_checked_at_every_depth() {
         let nested = DataType::Struct(fields(&[("a b", DataType::Int64)]));
         for bad in [("x=y", DataType::Int64), ("s", nested)] {
-            let error = TableSchema::default().add(&fields(&[bad]), Version(1)).unwrap_err();
+            let error = LoggedSchema::default().add_columns(&fields(&[bad]), Version(1)).unwrap_err();
             assert!(error.message().contains("name of a column that Delta"), "{error}");
         }
-        let error = table(&[("a", DataType::Int64)]).add(&fields(&[("A", DataType::Int64)]), Version(2)).unwrap_err();
+        let error =
+            table(&[("a", DataType::Int64)]).add_columns(&fields(&[("A", DataType::Int64)]), Version(2)).unwrap_err();
         assert!(error.message().contains("differ in more than case"), "{error}");
     }
 
     #[test]
     fn columns_fit_a_table_or_are_refused() {
         let known = table(&[("f", DataType::Float64), ("i", DataType::Int64), ("t", DataType::Utf8)]);
-        let fit = |of: &[(&str, DataType)], given: bool| known.fit(&fields(of), &|_| given);
+        let fit = |of: &[(&str, DataType)], given: bool| known.fit_fields(&fields(of), &|_| given);
         let fitted =
             fit(&[("f", DataType::Int64), ("i", DataType::Null), ("t", DataType::Int64), ("n", DataType::Null)], false);
         let types: Vec<DataType> = fitted.unwrap().iter().map(|field| field.data_type().clone()).collect();
@@ -331,6 +332,6 @@ mod tests {
         );
         assert!(fit(&[("f", DataType::Int64)], true).is_err(), "given types are not changed");
         let json: Fields = vec![json_field("t")].into();
-        assert!(known.fit(&json, &|_| false).is_ok(), "JSON is text");
+        assert!(known.fit_fields(&json, &|_| false).is_ok(), "JSON is text");
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     dataset::{Dataset, Settings, ShardMeta},
-    delta::stats::print,
+    delta::stats::print_bound,
     error::Result,
     format::parquet::{self, Bound, ColumnValues},
 };
@@ -28,12 +28,12 @@ impl Footer {
     /// When the shard is missing or no Parquet file.
     pub(super) fn read(dataset: &Dataset, shard: &ShardMeta) -> Result<Self> {
         let place = dataset.store().location().join(&shard.path).to_string();
-        let file = parquet::open(dataset.object(&shard.path, shard.bytes), &place)?;
+        let file = parquet::open(dataset.object_at(&shard.path, shard.bytes), &place)?;
         Ok(Self { fields: file.schema().fields().clone(), values: file.column_values() })
     }
 
     /// Returns the statistics of a shard, as JSON.
-    pub(super) fn stats(&self, records: u64, settings: &Settings) -> String {
+    pub(super) fn stats_json(&self, records: u64, settings: &Settings) -> String {
         let (mut nulls, mut least, mut greatest) = (Map::new(), Map::new(), Map::new());
         for values in &self.values {
             let name = &values.name;
@@ -42,7 +42,7 @@ impl Footer {
             }
             let is_id = settings.id.iter().chain(&settings.subject).any(|column| column == name);
             let Some(field) = self.fields.find(name).map(|(_, field)| field).filter(|_| !is_id) else { continue };
-            let printed = |bound: &Bound, is_greatest| print(field.data_type(), *bound, is_greatest);
+            let printed = |bound: &Bound, is_greatest| print_bound(field.data_type(), *bound, is_greatest);
             let bounds = values.bounds.as_ref();
             if let Some((low, high)) = bounds.and_then(|(a, b)| Some((printed(a, false)?, printed(b, true)?))) {
                 least.insert(name.clone(), low);
@@ -54,6 +54,6 @@ impl Footer {
 }
 
 /// Returns the number of records that statistics state.
-pub(super) fn records(stats: &str) -> Option<u64> {
+pub(super) fn stated_records(stats: &str) -> Option<u64> {
     serde_json::from_str::<Value>(stats).ok()?["numRecords"].as_u64()
 }

@@ -40,13 +40,13 @@ const INDEXES: &str = "
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) if two samples have the same key; also fails if the store fails.
-pub(super) fn fill(store: &dyn Store, path: &Path, shards: &[&ShardMeta]) -> Result<()> {
-    let failed = |e: rusqlite::Error| unwritable(path, e);
+pub(super) fn write_database(store: &dyn Store, path: &Path, shards: &[&ShardMeta]) -> Result<()> {
+    let failed = |e: rusqlite::Error| unwritable_error(path, e);
     let mut connection = Connection::open(path).map_err(failed)?;
     connection.execute_batch(TABLES).map_err(failed)?;
     let transaction = connection.transaction().map_err(failed)?;
     for (shard, id) in shards.iter().zip(0_i64..) {
-        insert(store, &transaction, path, shard, id)?;
+        insert_shard(store, &transaction, path, shard, id)?;
     }
     transaction.execute_batch(INDEXES).map_err(failed)?;
     transaction.commit().map_err(failed)?;
@@ -54,33 +54,36 @@ pub(super) fn fill(store: &dyn Store, path: &Path, shards: &[&ShardMeta]) -> Res
 }
 
 /// Returns the error for a database that cannot be written.
-fn unwritable(path: &Path, cause: rusqlite::Error) -> Error {
+fn unwritable_error(path: &Path, cause: rusqlite::Error) -> Error {
     let full = cause.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull);
-    let error = Error::storage("writing the database of samples failed").at(path.display().to_string()).cause(cause);
-    if full { error.hint("free some space on that file system") } else { error }
+    let error = Error::storage("writing the database of samples failed")
+        .at_location(path.display().to_string())
+        .with_cause(cause);
+    if full { error.with_hint("free some space on that file system") } else { error }
 }
 
 /// Inserts the samples of a shard and their parts.
-fn insert(store: &dyn Store, connection: &Connection, path: &Path, meta: &ShardMeta, id: i64) -> Result<()> {
+fn insert_shard(store: &dyn Store, connection: &Connection, path: &Path, meta: &ShardMeta, id: i64) -> Result<()> {
     let shard = meta.path.as_str();
-    let failed = |e: rusqlite::Error| unwritable(path, e);
-    let starts = starts(store, meta)?;
-    let number = |n: u64| i64::try_from(n).map_err(|_| Error::integrity("an offset is out of range").at(shard));
+    let failed = |e: rusqlite::Error| unwritable_error(path, e);
+    let starts = read_starts(store, meta)?;
+    let number =
+        |n: u64| i64::try_from(n).map_err(|_| Error::integrity("an offset is out of range").at_location(shard));
     let mut samples = connection.prepare("INSERT INTO samples VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
     let mut parts = connection.prepare("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)").map_err(failed)?;
     let mut record = None;
-    for part in read_parts(store, &meta.parts()?)? {
+    for part in read_parts(store, &meta.parts_table()?)? {
         let name = part.name.rfind('/').map_or(0, |slash| slash + 1);
         let dot = part.name[name..].find('.').map_or(part.name.len(), |dot| name + dot);
         let (key, extension) = (&part.name[..dot], part.name.get(dot + 1..).unwrap_or_default());
         if record != Some(part.record) {
             record = Some(part.record);
             let extent = usize::try_from(part.record).ok().and_then(|i| starts.get(i..i + 2)).ok_or_else(|| {
-                Error::integrity(format!("expected more than {} samples in the index", part.record)).at(shard)
+                Error::integrity(format!("expected more than {} samples in the index", part.record)).at_location(shard)
             })?;
             let row = (id, key, number(part.record)?, number(extent[0])?, number(extent[1] - extent[0])?);
             samples.execute(row).map_err(|e| match e.sqlite_error_code() {
-                Some(rusqlite::ErrorCode::ConstraintViolation) => twice(key).at(shard),
+                Some(rusqlite::ErrorCode::ConstraintViolation) => duplicate_key_error(key).at_location(shard),
                 _ => failed(e),
             })?;
         }
@@ -90,19 +93,19 @@ fn insert(store: &dyn Store, connection: &Connection, path: &Path, meta: &ShardM
     Ok(())
 }
 
-fn twice(key: &str) -> Error {
+fn duplicate_key_error(key: &str) -> Error {
     Error::input(format!("expected every sample of the dataset to have its own key, found `{key}` twice"))
-        .hint("Megatron-Energon rejects such datasets; choose a unique --id, or omit energon from --index")
+        .with_hint("Megatron-Energon rejects such datasets; choose a unique --id, or omit energon from --index")
 }
 
 /// Reads the offsets of samples, and the end of the last one, from the index beside the shard.
-fn starts(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<u64>> {
-    let path = IndexKind::Energon.beside(&shard.path).unwrap_or_default();
+fn read_starts(store: &dyn Store, shard: &ShardMeta) -> Result<Vec<u64>> {
+    let path = IndexKind::Energon.sidecar_path(&shard.path).unwrap_or_default();
     let bytes = get_sealed(store, &shard.beside_at(&path)?)?;
     let starts: Vec<u64> =
         bytes.chunks_exact(8).filter_map(|chunk| Some(u64::from_le_bytes(*chunk.first_chunk()?))).collect();
     if bytes.len() % 8 != 0 || !starts.is_sorted() {
-        return Err(Error::integrity("expected ascending offsets of 8 bytes each, found others").at(path));
+        return Err(Error::integrity("expected ascending offsets of 8 bytes each, found others").at_location(path));
     }
     Ok(starts)
 }

@@ -48,12 +48,12 @@ impl Index for Energon {
         }
     }
 
-    fn beside(&self, shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
+    fn start_beside(&self, shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
         let parts = PartsWriter::create(shard.store, shard.sidecar)?;
-        Ok(Some(Box::new(Offsets { sink: shard.create(IndexKind::Energon)?, parts })))
+        Ok(Some(Box::new(Offsets { sink: shard.create_sink(IndexKind::Energon)?, parts })))
     }
 
-    fn agrees(&self, bytes: &[u8], records: &[(u64, u64)], _format: OutputFormat) -> bool {
+    fn matches_records(&self, bytes: &[u8], records: &[(u64, u64)], _format: OutputFormat) -> bool {
         let end = records.last().map(|(offset, length)| offset.saturating_add(*length));
         let expected = records.iter().map(|(offset, _)| *offset).chain([end.unwrap_or_default()]);
         bytes.chunks(8).map(<[u8]>::to_vec).eq(expected.map(|offset| offset.to_le_bytes().to_vec()))
@@ -71,7 +71,7 @@ struct Offsets {
 }
 
 impl FileBeside for Offsets {
-    fn member(&mut self, place: &Place<'_>, record: u64) -> Result<()> {
+    fn add_member(&mut self, place: &Place<'_>, record: u64) -> Result<()> {
         if place.first {
             self.sink.write_all(&place.header.to_le_bytes())?;
         }
@@ -92,50 +92,50 @@ struct Folder {
 }
 
 impl OfVersion for Folder {
-    fn check(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
+    fn check_dataset(&self, dataset: &Dataset, snapshot: Option<&Snapshot>) -> Result<()> {
         kind::refuse_to_replace(dataset, snapshot, IndexKind::Energon, &[DATABASE, SPLIT, INFO, UUID])
     }
 
-    fn prepare(
+    fn prepare_commit(
         &mut self,
         dataset: &Dataset,
         snapshot: Option<&Snapshot>,
         _adds: &[NewShard],
         shards: &[&ShardMeta],
     ) -> Result<()> {
-        self.check(dataset, snapshot)?;
+        self.check_dataset(dataset, snapshot)?;
         self.database = Some(Database::create(dataset.store().as_ref(), shards)?);
         Ok(())
     }
 
     fn write(&mut self, snapshot: &Snapshot) -> Result<Option<String>> {
         let database = self.database.take();
-        if self.differences(snapshot)?.is_empty() {
+        if self.find_differences(snapshot)?.is_empty() {
             return Ok(None);
         }
         let store = snapshot.dataset().store().as_ref();
-        let shards = snapshot.shards()?;
+        let shards = snapshot.live_shards()?;
         let database = match database.filter(|database| database.shards.iter().eq(shards.iter().map(|s| &s.path))) {
             Some(database) => database,
             None => Database::create(store, &shards.iter().collect::<Vec<_>>())?,
         };
-        store.replace(vec![database.staged])?;
-        store.put(SPLIT, split(shards).into())?;
-        store.put(INFO, info(shards).into())?;
+        store.replace_staged(vec![database.staged])?;
+        store.put(SPLIT, encode_split(shards).into())?;
+        store.put(INFO, encode_info(shards).into())?;
         // Only users can describe what the parts mean, so an existing description is kept.
         store.put_if_absent(DESCRIPTION, CRUDE.into())?;
-        store.put(UUID, uuid(shards).into())?;
+        store.put(UUID, content_uuid(shards).into())?;
         Ok(None)
     }
 
-    fn differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
+    fn find_differences(&self, snapshot: &Snapshot) -> Result<Vec<Difference>> {
         let store = snapshot.dataset().store().as_ref();
-        let shards = snapshot.shards()?;
-        let (info, split, uuid) = (info(shards), split(shards), uuid(shards));
+        let shards = snapshot.live_shards()?;
+        let (info, split, uuid) = (encode_info(shards), encode_split(shards), content_uuid(shards));
         let expected = [(INFO, info.as_bytes()), (SPLIT, split.as_bytes()), (UUID, uuid.as_bytes())];
-        let mut out = kind::differences(store, &expected)?;
+        let mut out = kind::compare_objects(store, &expected)?;
         if store.head(DATABASE)?.is_none() {
-            out.push(kind::missing(DATABASE));
+            out.push(kind::missing_object(DATABASE));
         }
         Ok(out)
     }
@@ -158,8 +158,8 @@ impl Database {
         IndexKind::check_built(&[IndexKind::Energon])?;
         let scratch = storage::scratch_path(store.location())?;
         #[cfg(feature = "energon")]
-        database::fill(store, scratch.path(), shards)?;
-        let mut sink = store.create(DATABASE)?;
+        database::write_database(store, scratch.path(), shards)?;
+        let mut sink = store.create_sink(DATABASE)?;
         scratch.copy_to(&mut sink)?;
         let staged = sink.finish()?;
         Ok(Self { shards: shards.iter().map(|shard| shard.path.clone()).collect(), staged })
@@ -167,7 +167,7 @@ impl Database {
 }
 
 /// Encodes `.info.json`: shards and their counts; a shard's number is its position.
-fn info(shards: &[ShardMeta]) -> String {
+fn encode_info(shards: &[ShardMeta]) -> String {
     let mut out = "{\n  \"shard_counts\": {".to_owned();
     for (i, shard) in shards.iter().enumerate() {
         let comma = if i == 0 { "" } else { "," };
@@ -180,7 +180,7 @@ fn info(shards: &[ShardMeta]) -> String {
 
 /// Encodes `split.yaml`: the shards of each side; all are for training if the dataset is not divided. Users keep other
 /// splits in a file of another name.
-fn split(shards: &[ShardMeta]) -> String {
+fn encode_split(shards: &[ShardMeta]) -> String {
     let mut sides: Vec<(&str, String)> = ["train", "val", "test"].map(|side| (side, String::new())).to_vec();
     for shard in shards {
         let side = side_of_path(&shard.path).unwrap_or("train");
@@ -200,7 +200,7 @@ fn split(shards: &[ShardMeta]) -> String {
 }
 
 /// Encodes `index.uuid`: an identifier of the content, in the form of a UUID (version 8: custom).
-fn uuid(shards: &[ShardMeta]) -> String {
+fn content_uuid(shards: &[ShardMeta]) -> String {
     let mut hasher = blake3::Hasher::new();
     for shard in shards {
         hasher.update(&(shard.path.len() as u64).to_le_bytes());

@@ -3,7 +3,7 @@
 use super::{
     super::{SourceFile, source::RecordSource},
     format::{Class, Format, InputFormat},
-    start::{SniffOptions, Start, placed, ranged},
+    start::{SniffOptions, Start, locate_result, open_ranged},
 };
 use crate::{
     array::Arrays,
@@ -27,7 +27,7 @@ pub(super) static NETCDF: Format = Format {
     states: NETCDF_OR_HDF5,
     endings: &["cdf", "nc", "nc4", "netcdf"],
     class: Class::Arrays,
-    open: Some(netcdf),
+    open: Some(open_netcdf),
     check_type: None,
 };
 
@@ -37,7 +37,7 @@ pub(super) static HDF5: Format = Format {
     states: NETCDF_OR_HDF5,
     endings: &["h5", "hdf", "hdf5", "he5"],
     class: Class::Arrays,
-    open: Some(hdf5),
+    open: Some(open_hdf5),
     check_type: None,
 };
 
@@ -57,42 +57,42 @@ pub(super) static NPY: Format = Format {
     states: "NumPy",
     endings: &["npy", "npz"],
     class: Class::Arrays,
-    open: Some(npy),
+    open: Some(open_npy),
     check_type: None,
 };
 
-fn netcdf(start: &Start<'_>) -> Result<Option<RecordSource>> {
+fn open_netcdf(start: &Start<'_>) -> Result<Option<RecordSource>> {
     if !netcdf::sniff(&start.head.bytes) {
-        return hdf5(start);
+        return open_hdf5(start);
     }
-    source(start, |input| Ok((InputFormat(&NETCDF), Box::new(NetCdfSource::open(input)?) as Box<dyn Arrays>)))
+    open_arrays(start, |input| Ok((InputFormat(&NETCDF), Box::new(NetCdfSource::open(input)?) as Box<dyn Arrays>)))
 }
 
-fn hdf5(start: &Start<'_>) -> Result<Option<RecordSource>> {
+fn open_hdf5(start: &Start<'_>) -> Result<Option<RecordSource>> {
     if !hdf5::sniff(&start.head.bytes) {
         return Ok(None);
     }
     let uri = start.file.uri();
-    source(start, move |input| {
+    open_arrays(start, move |input| {
         let source = Hdf5Source::open(input, &uri)?;
         Ok((if source.is_netcdf() { InputFormat(&NETCDF) } else { InputFormat(&HDF5) }, Box::new(source)))
     })
 }
 
-fn npy(start: &Start<'_>) -> Result<Option<RecordSource>> {
+fn open_npy(start: &Start<'_>) -> Result<Option<RecordSource>> {
     let Some(form) = npy::sniff(&start.head.bytes) else { return Ok(None) };
-    source(start, move |input| Ok((InputFormat(&NPY), Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>)))
+    open_arrays(start, move |input| Ok((InputFormat(&NPY), Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>)))
 }
 
 /// Returns a file of arrays.
-fn source(
+fn open_arrays(
     start: &Start<'_>,
     open: impl Fn(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)> + Send + Sync + 'static,
 ) -> Result<Option<RecordSource>> {
     let (file, packed, options) = (start.file, start.head.packed, start.options);
     let again = {
         let file = file.clone();
-        move || placed(open(ranged(&file, packed)?), &file)
+        move || locate_result(open(open_ranged(&file, packed)?), &file)
     };
     let (format, arrays) = again()?;
     let again = Box::new(move || Ok(again()?.1));
@@ -107,7 +107,10 @@ pub(in crate::scan) fn zarr_source(file: &SourceFile, options: &SniffOptions) ->
     }
     let again = {
         let file = file.clone();
-        move || Ok(Box::new(placed(ZarrSource::open(file.folder(), file.store_metadata()), &file)?) as Box<dyn Arrays>)
+        move || {
+            Ok(Box::new(locate_result(ZarrSource::open(file.folder(), file.store_metadata()), &file)?)
+                as Box<dyn Arrays>)
+        }
     };
     let arrays = again()?;
     let reader = ArrayReader::new(arrays, Box::new(again), &options.arrays, &file.uri(), file.bytes(), &options.open)?;

@@ -23,7 +23,7 @@ pub(super) static ARROW: Format = Format {
 fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
     let Some(form) = ipc::sniff(&start.head.bytes) else { return Ok(None) };
     let reader = match form {
-        IpcForm::File => IpcReader::open(start.ranged()?, &start.file.uri())?,
+        IpcForm::File => IpcReader::open(start.ranged_input()?, &start.file.uri())?,
         IpcForm::Stream => IpcReader::of_stream(),
     };
     start.read_by(InputFormat(&ARROW), reader)

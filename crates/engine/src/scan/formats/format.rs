@@ -21,13 +21,13 @@ pub(in crate::scan) struct Format {
     pub(super) class: Class,
     /// Opens a file if its first bytes are those of this format, or of one whose files are told apart by opening them;
     /// `None` for text, folders and anything.
-    pub(super) open: Option<Open>,
+    pub(super) open: Option<OpenFormat>,
     /// Fails for a type that its values cannot have; `None` if they have types of their own.
     pub(super) check_type: Option<fn(&Field) -> Result<()>>,
 }
 
 /// Opens a file by its start; returns `None` if it is of another format.
-pub(super) type Open = fn(&Start<'_>) -> Result<Option<RecordSource>>;
+pub(super) type OpenFormat = fn(&Start<'_>) -> Result<Option<RecordSource>>;
 
 /// What the files of a format hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

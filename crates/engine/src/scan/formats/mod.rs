@@ -24,7 +24,7 @@ use std::sync::LazyLock;
 use self::format::Format;
 pub(super) use self::{
     arrays::zarr_source,
-    start::{HEAD_BYTES, PACKED, Start, first_split, placed},
+    start::{HEAD_BYTES, PACKED, Start, first_split, locate_result},
     text::is_csv_name,
 };
 pub use self::{format::InputFormat, start::SniffOptions};
@@ -87,7 +87,7 @@ impl InputFormat {
     };
 
     /// Whether a name, in any case, ends as those of its files do.
-    pub(super) fn ends(self, name: &str) -> bool {
+    pub(super) fn matches_extension(self, name: &str) -> bool {
         let extension = name.rsplit_once('.').map(|(_, extension)| extension);
         extension.is_some_and(|extension| self.0.endings.iter().any(|ending| extension.eq_ignore_ascii_case(ending)))
     }
@@ -118,7 +118,7 @@ impl TryFrom<String> for InputFormat {
 }
 
 /// Returns what a name with this last extension states, in words; `None` for an extension of no format.
-pub(super) fn stated(extension: &str) -> Option<&'static str> {
+pub(super) fn stated_format(extension: &str) -> Option<&'static str> {
     // There may be millions of names.
     static STATES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
         let endings = |format: &&'static Format| format.endings.iter().map(|ending| (*ending, format.states));
@@ -131,7 +131,7 @@ pub(super) fn stated(extension: &str) -> Option<&'static str> {
 }
 
 /// Returns the formats whose names state this.
-pub(super) fn stating(states: &'static str) -> impl Iterator<Item = InputFormat> {
+pub(super) fn formats_stating(states: &'static str) -> impl Iterator<Item = InputFormat> {
     InputFormat::ALL.into_iter().filter(move |format| format.0.states == states)
 }
 
@@ -141,13 +141,13 @@ pub(super) fn stating(states: &'static str) -> impl Iterator<Item = InputFormat>
 /// When a format claims it, but it cannot be read.
 pub(super) fn open(start: Start<'_>) -> Result<Option<RecordSource>> {
     for format in INPUTS {
-        if let Some(open) = format.open.filter(|_| start.wants(InputFormat(format)))
+        if let Some(open) = format.open.filter(|_| start.accepts_format(InputFormat(format)))
             && let Some(source) = open(&start)?
         {
             return Ok(Some(source));
         }
     }
-    text::text(start)
+    text::open_text(start)
 }
 
 #[cfg(test)]

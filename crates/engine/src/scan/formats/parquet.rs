@@ -22,14 +22,14 @@ pub(super) static PARQUET: Format = Format {
 
 fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
     if parquet::is_encrypted(&start.head.bytes) {
-        return Err(parquet::encrypted().at(start.file.uri()));
+        return Err(parquet::encrypted_error().at_location(start.file.uri()));
     }
     if !parquet::sniff(&start.head.bytes) {
         return Ok(None);
     }
-    let reader = ParquetReader::open_with_bytes(start.ranged()?, &start.file.uri(), &start.options.binary)?;
+    let reader = ParquetReader::open_with_bytes(start.ranged_input()?, &start.file.uri(), &start.options.binary)?;
     let reader = match &start.options.taken {
-        Some(taken) => reader.taking(taken),
+        Some(taken) => reader.with_projection(taken),
         None => reader,
     };
     start.read_by(InputFormat(&PARQUET), reader)

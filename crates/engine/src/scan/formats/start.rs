@@ -70,7 +70,7 @@ const SAMPLE_BYTES: usize = 32 << 20;
 
 impl Start<'_> {
     /// Whether the user named this format, or none.
-    pub(super) fn wants(&self, format: InputFormat) -> bool {
+    pub(super) fn accepts_format(&self, format: InputFormat) -> bool {
         self.options.from.is_none_or(|from| from == format)
     }
 
@@ -88,13 +88,13 @@ impl Start<'_> {
     }
 
     /// Returns the file as something whose ranges are read.
-    pub(super) fn ranged(&self) -> Result<RangedInput> {
-        ranged(self.file, self.head.packed)
+    pub(super) fn ranged_input(&self) -> Result<RangedInput> {
+        open_ranged(self.file, self.head.packed)
     }
 }
 
 /// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
-pub(super) fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
+pub(super) fn open_ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
     if !packed {
         return Ok(RangedInput::Object(file.object()));
     }
@@ -104,15 +104,15 @@ pub(super) fn ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
         return Err(Error::input(
             "expected at most 256 MiB of Parquet, Arrow or arrays in a compressed file, found more",
         )
-        .at(file.uri())
-        .hint("decompress it first; these formats compress by themselves"));
+        .at_location(file.uri())
+        .with_hint("decompress it first; these formats compress by themselves"));
     }
     Ok(RangedInput::Bytes(bytes.into()))
 }
 
 /// Types that the rows in a file had, if shardify wrote it and its folder says so.
 pub(super) fn types_beside(file: &SourceFile) -> Result<Option<Fields>> {
-    let Some(text) = file.object().sibling(schema::file::NAME)? else { return Ok(None) };
+    let Some(text) = file.object().read_sibling(schema::file::NAME)? else { return Ok(None) };
     // Somebody else's file of that name says nothing.
     Ok(std::str::from_utf8(&text).ok().and_then(|text| schema::file::parse(text).ok()))
 }
@@ -127,8 +127,8 @@ pub(in crate::scan) fn first_split(source: &RecordSource) -> Result<Option<Split
 }
 
 /// Names the source in an error that does not.
-pub(in crate::scan) fn placed<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
-    result.map_err(|e| if e.place().source.is_some() { e } else { e.at(file.uri()) })
+pub(in crate::scan) fn locate_result<T>(result: Result<T>, file: &SourceFile) -> Result<T> {
+    result.map_err(|e| if e.place().source.is_some() { e } else { e.at_location(file.uri()) })
 }
 
 /// Returns the first split of the head, as far as it holds whole records.

@@ -49,13 +49,13 @@ impl<R: Read> Read for UntilDamage<R> {
 }
 
 /// How an archive is read out of order: one that is compressed as a whole is decompressed to disk.
-fn archive_of(file: &SourceFile, packed: bool) -> tar::Reopen {
+fn archive_of(file: &SourceFile, packed: bool) -> tar::ArchiveOpener {
     let file = file.clone();
-    tar::Reopen::new(move || {
+    tar::ArchiveOpener::new(move || {
         if !packed {
             return Ok(RangedInput::Object(file.object()));
         }
-        let spool = Spool::of(UntilDamage(file.open(|_| {})?))?;
-        Ok(RangedInput::Object(Object::new(Arc::clone(spool.store()), Spool::NAME, spool.bytes())))
+        let spool = Spool::from_reader(UntilDamage(file.open(|_| {})?))?;
+        Ok(RangedInput::Object(Object::new(Arc::clone(spool.store()), Spool::NAME, spool.byte_count())))
     })
 }

@@ -57,20 +57,20 @@ pub(super) static JSON: Format = Format {
     check_type: Some(json::check_type),
 };
 
-type Found = (InputFormat, Box<dyn RecordReader>);
+type FoundReader = (InputFormat, Box<dyn RecordReader>);
 
 /// Returns the records of text, in any encoding.
 ///
 /// # Errors
 /// When its header is not UTF-8.
-pub(in crate::scan) fn text(start: Start<'_>) -> Result<Option<RecordSource>> {
+pub(in crate::scan) fn open_text(start: Start<'_>) -> Result<Option<RecordSource>> {
     let Start { file, options, head: Head { bytes: head, complete, packed } } = start;
-    let encoding = options.encoding.or_else(|| encoding::sniff(&head));
+    let encoding = options.encoding.or_else(|| encoding::detect_encoding(&head));
     let head = match encoding {
         None => head,
         Some(encoding) => {
             let mut text = Vec::new();
-            encoding::decode(encoding, Box::new(Cursor::new(head))).read_to_end(&mut text)?;
+            encoding::decode_to_utf8(encoding, Box::new(Cursor::new(head))).read_to_end(&mut text)?;
             // A character that the head cuts in two is no fault.
             if !complete && text.last() == Some(&encoding::MALFORMED) {
                 text.pop();
@@ -86,7 +86,7 @@ pub(in crate::scan) fn text(start: Start<'_>) -> Result<Option<RecordSource>> {
     Ok(Some(RecordSource { packed, encoding, sample, ..RecordSource::new(file, format, reader.into()) }))
 }
 
-fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<Found>> {
+fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOptions) -> Result<Option<FoundReader>> {
     let json_source = |mode| Box::new(json::JsonSource::new(mode).with_options(options.json.clone()));
     Ok(match options.from {
         Some(from) if from.is_delimited() => {
@@ -136,7 +136,7 @@ fn text_reader(file: &SourceFile, head: &[u8], complete: bool, options: &SniffOp
                     }
                     found => found,
                 }
-                .filter(|source| source.columns().len() > 1),
+                .filter(|source| source.column_names().len() > 1),
             };
             source.map(|source| (InputFormat(&CSV), Box::new(source) as Box<dyn RecordReader>))
         }
@@ -184,9 +184,9 @@ fn sniff_csv(
     match (&source, first) {
         (Some(csv), Some(at)) if (at as u64) < csv.data_offset => {
             Err(Error::input(format!("expected a header in UTF-8, found the byte 0x{:02X}", head[at]))
-                .byte(at as u64)
-                .at(file.name())
-                .hint(encoding::hint(head)))
+                .at_byte(at as u64)
+                .at_location(file.name())
+                .with_hint(encoding::encoding_hint(head)))
         }
         _ => Ok(source),
     }

@@ -20,25 +20,25 @@ use arrow::{
     datatypes::{FieldRef, Fields, SchemaRef},
 };
 
-pub use self::open::{ArraySource, OpenSources, Opened, Reopen};
+pub use self::open::{ArraySource, OpenSources, Opened, ReopenArrays};
 use self::{
-    open::{Kept, Outline, Prefetched},
-    stripes::{Across, Sizes, Striped},
+    open::{OpenReservation, Outline, Prefetched},
+    stripes::{Across, StripeSizes, Striped},
 };
 use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, rows::parsed_with};
 use crate::{
     array::{
         Arrays,
-        cells::cells,
+        cells::read_cells,
         claims,
-        records::{ArrayOptions, Axis, Column, Plan},
-        rows::{coded_rows, hashes, rows, wanted},
-        slab::layers,
+        records::{ArrayOptions, Axis, Plan, PlanColumn},
+        rows::{coded_rows, needed_slabs, read_rows, tensor_row_hashes},
+        slab::layer_shape,
     },
     error::{Error, Result},
     record::{
         Content, PartExtent, PartSizes, Payload, RecordBlock, SourcePart, Split,
-        coded::{batch_of, plain},
+        coded::{batch_of, plain_batch},
         numbers::Numbers,
         source_part::PartCuts,
     },
@@ -80,21 +80,21 @@ pub struct ArrayReader {
     outline: Arc<Outline>,
     options: Arc<ArrayOptions>,
     open: Arc<OpenSources>,
-    again: Reopen,
+    again: ReopenArrays,
     /// Stored bytes of the source.
     bytes: u64,
     limit: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<SourceState>,
 }
 
 /// The source, while it is open.
 #[derive(Debug, Default)]
-struct State {
+struct SourceState {
     opened: Option<Arc<Opened>>,
     /// Reservation that lets it stay open while nothing is read.
-    kept: Option<Kept>,
+    kept: Option<OpenReservation>,
     /// Sizes by which it was split, and number of splits not read yet.
-    cut: Option<Sizes>,
+    cut: Option<StripeSizes>,
     waiting: u64,
     /// Constants of all records, shared with other sources that have the same.
     constants: Option<Arc<RecordBatch>>,
@@ -114,37 +114,38 @@ impl ArrayReader {
     /// As [`Plan::new`].
     pub fn new(
         source: Box<dyn Arrays>,
-        again: Reopen,
+        again: ReopenArrays,
         options: &ArrayOptions,
         name: &str,
         bytes: u64,
         open: &Arc<OpenSources>,
     ) -> Result<Self> {
-        let plan = Plan::new(source.header(), options).map_err(|e| e.at(name))?;
+        let plan = Plan::new(source.header(), options).map_err(|e| e.at_location(name))?;
         if !options.sparse {
-            claims::check(source.header(), &plan, bytes).map_err(|e| e.at(name))?;
+            claims::check_claimed_size(source.header(), &plan, bytes).map_err(|e| e.at_location(name))?;
         }
         let opened = Opened { source: Striped::new(source), plan };
-        let outline = open.outline(Outline::of(opened.header(), &opened.plan));
-        let mut state = State { kept: open.keep(opened.source.memory_bytes()), ..State::default() };
+        let outline = open.intern_outline(Outline::from_plan(opened.header(), &opened.plan));
+        let mut state =
+            SourceState { kept: open.reserve_memory(opened.source.memory_bytes()), ..SourceState::default() };
         if state.kept.is_some() {
             state.opened = Some(Arc::new(opened));
         } else if outline.constants {
             // An error here is reported when the constants are requested.
-            state.constants = constants_of(&opened, name).ok().map(|found| open.constants(found));
+            state.constants = constants_of(&opened, name).ok().map(|found| open.intern_constants(found));
         }
         let (name, limit) = (name.to_owned(), AtomicU64::new(DEFAULT_LIMIT));
-        let (options, open, state) = (open.options(options), Arc::clone(open), Mutex::new(state));
+        let (options, open, state) = (open.intern_options(options), Arc::clone(open), Mutex::new(state));
         Ok(Self { name, outline, options, open, again, bytes, limit, state })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, SourceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes the source when no split waits for it any more.
-    fn done(&self) {
-        let mut state = self.state();
+    fn finish_split(&self) {
+        let mut state = self.lock_state();
         state.waiting = state.waiting.saturating_sub(1);
         if state.waiting == 0 && state.cut.is_some() {
             (state.opened, state.kept) = (None, None);
@@ -152,10 +153,10 @@ impl ArrayReader {
     }
 
     /// Decides which variables are kept on disk.
-    fn stripe(&self, opened: &Opened, sizes: &Sizes) {
+    fn stripe_source(&self, opened: &Opened, sizes: &StripeSizes) {
         if sizes.step < sizes.rows.end - sizes.rows.start {
-            let across = opened.plan.columns.iter().filter_map(|column| across(opened, column, sizes));
-            opened.source.stripe(across, sizes);
+            let across = opened.plan.columns.iter().filter_map(|column| variable_across_splits(opened, column, sizes));
+            opened.source.set_stripes(across, sizes);
         }
     }
 
@@ -165,11 +166,11 @@ impl ArrayReader {
         let rows = outline.rows.min(if outline.cells { outline.rows_per_record } else { 1 });
         // Large records are not read for an estimate.
         let rows = if rows.saturating_mul(outline.row_bytes) > DEFAULT_LIMIT { 0 } else { rows };
-        Split::new(0, Content::Rows { rows, bytes: self.share(0, rows) })
+        Split::new(0, Content::Rows { rows, bytes: self.share_of_rows(0, rows) })
     }
 
     /// Returns the bytes of the source that some rows represent, so that all rows together represent the whole source.
-    fn share(&self, first: u64, count: u64) -> u64 {
+    fn share_of_rows(&self, first: u64, count: u64) -> u64 {
         let rows = u128::from(self.outline.rows.max(1));
         let until = |row: u64| u64::try_from(u128::from(self.bytes) * u128::from(row) / rows).unwrap_or(u64::MAX);
         until(first + count) - until(first)
@@ -187,7 +188,7 @@ impl ArrayReader {
                 Size(limit),
                 Size(atom)
             ))
-            .hint(
+            .with_hint(
                 "a record may take an eighth of the memory: raise --memory, cut smaller records with --read patch, or \
                  name another --read record-dim",
             ));
@@ -213,13 +214,13 @@ impl ArrayReader {
 
 impl ArrayReader {
     /// Returns how chunks that several splits need are held, if `rows` are read in splits of `step` rows.
-    fn sizes(&self, rows: Range<u64>, step: u64, limit: u64) -> Sizes {
+    fn stripe_sizes(&self, rows: Range<u64>, step: u64, limit: u64) -> StripeSizes {
         let rows_per_record = self.outline.rows_per_record.max(1);
         let records = step / rows_per_record;
         let record_bytes = self.outline.row_bytes.saturating_mul(rows_per_record);
         let fetched = (limit / FETCHED / record_bytes).checked_div(records).unwrap_or(0) * records;
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
-        Sizes {
+        StripeSizes {
             group: limit / TRANSPOSED_SHARE,
             blob: bytes((limit / TRANSPOSED_SHARE / 128).min(MAX_BLOB)),
             max_in_memory: bytes((limit / SMALL_BLOCK_SHARE).min(MAX_SMALL_BLOCK)),
@@ -234,15 +235,15 @@ impl ArrayReader {
 
 /// Returns the variable of a column if more than two splits need its chunks. Contiguous data are treated as chunks of a
 /// size that reads well.
-fn across(opened: &Opened, column: &Column, sizes: &Sizes) -> Option<Across> {
+fn variable_across_splits(opened: &Opened, column: &PlanColumn, sizes: &StripeSizes) -> Option<Across> {
     let axis = column.axes.iter().position(|axis| *axis == Axis::Record);
     let records = sizes.step / sizes.rows_per_record;
     let variable = &opened.header().variables[column.variable];
     let (chunk, striped) = match &variable.chunks {
         Some(chunk) => (chunk.clone(), axis.is_none() || records == 0 || column.chunk > records),
         None => {
-            let width = variable.dtype.width()? as u64;
-            let chunk = layers(&variable.shape, width, sizes.group / LAYERS);
+            let width = variable.dtype.byte_width()? as u64;
+            let chunk = layer_shape(&variable.shape, width, sizes.group / LAYERS);
             let striped = axis.is_some_and(|axis| axis > 0 && chunk[axis] > records.max(1));
             (chunk, striped)
         }
@@ -252,7 +253,7 @@ fn across(opened: &Opened, column: &Column, sizes: &Sizes) -> Option<Across> {
 
 /// Returns the values that are the same for all records of a source, as one row.
 fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
-    let plan = opened.plan.of_constants(opened.header()).map_err(|e| e.at(name))?;
+    let plan = opened.plan.of_constants(opened.header()).map_err(|e| e.at_location(name))?;
     if plan.row_bytes() > MAX_CONSTANTS {
         let names: Vec<&str> = plan.columns.iter().map(|column| column.field.name().as_str()).collect();
         return Err(Error::input(format!(
@@ -262,38 +263,38 @@ fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
             Size(plan.row_bytes()),
             names.join(", ")
         ))
-        .at(name)
-        .hint("choose variables with --read var, or name another --read record-dim"));
+        .at_location(name)
+        .with_hint("choose variables with --read var, or name another --read record-dim"));
     }
-    let _prefetched = opened.source.prefetch(&wanted(&plan, 0, 1))?;
-    rows(&opened.source, &plan, 0, 1)
+    let _prefetched = opened.source.prefetch(&needed_slabs(&plan, 0, 1))?;
+    read_rows(&opened.source, &plan, 0, 1)
 }
 
 /// A split being read; the source is closed after the last one.
-struct Reading<'a>(&'a ArrayReader);
+struct SplitGuard<'a>(&'a ArrayReader);
 
-impl Drop for Reading<'_> {
+impl Drop for SplitGuard<'_> {
     fn drop(&mut self) {
-        self.0.done();
+        self.0.finish_split();
     }
 }
 
 impl ArraySource for ArrayReader {
-    fn opened(&self) -> Result<Arc<Opened>> {
-        let mut state = self.state();
+    fn open_source(&self) -> Result<Arc<Opened>> {
+        let mut state = self.lock_state();
         if let Some(opened) = &state.opened {
             return Ok(Arc::clone(opened));
         }
-        let source = (self.again)().map_err(|e| self.placed(e))?;
-        let plan = Plan::new(source.header(), &self.options).map_err(|e| self.placed(e))?;
+        let source = (self.again)().map_err(|e| self.with_source_name(e))?;
+        let plan = Plan::new(source.header(), &self.options).map_err(|e| self.with_source_name(e))?;
         let opened = Arc::new(Opened { source: Striped::new(source), plan });
-        if self.open.outline(Outline::of(opened.header(), &opened.plan)) != self.outline {
+        if self.open.intern_outline(Outline::from_plan(opened.header(), &opened.plan)) != self.outline {
             return Err(Error::input("expected the arrays found when the source was first opened, found others")
-                .at(self.name.as_str())
-                .hint("the source was changed while it was read: run again when it is no longer being written"));
+                .at_location(self.name.as_str())
+                .with_hint("the source was changed while it was read: run again when it is no longer being written"));
         }
         if let Some(sizes) = &state.cut {
-            self.stripe(&opened, sizes);
+            self.stripe_source(&opened, sizes);
         }
         if state.waiting > 0 {
             state.opened = Some(Arc::clone(&opened));
@@ -301,15 +302,15 @@ impl ArraySource for ArrayReader {
         Ok(opened)
     }
 
-    fn constants(&self) -> Result<Option<RecordBatch>> {
+    fn read_constants(&self) -> Result<Option<RecordBatch>> {
         if !self.outline.constants {
             return Ok(None);
         }
-        if let Some(known) = &self.state().constants {
+        if let Some(known) = &self.lock_state().constants {
             return Ok(Some(known.as_ref().clone()));
         }
-        let opened = self.opened()?;
-        constants_of(&opened, &self.name).map(Some).map_err(|e| self.placed(e))
+        let opened = self.open_source()?;
+        constants_of(&opened, &self.name).map(Some).map_err(|e| self.with_source_name(e))
     }
 }
 
@@ -329,14 +330,14 @@ impl RecordReader for ArrayReader {
         };
         let chunk = self.outline.chunk.max(1).saturating_mul(self.outline.rows_per_record.max(1));
         let unit = if step.is_multiple_of(chunk) { step } else { chunk };
-        let (rows, count) = (self.outline.rows, sizes.count());
+        let (rows, count) = (self.outline.rows, sizes.part_count());
         let mut cuts = PartCuts::new(sizes, 0);
         let mut first = 0;
         for number in 1..=count {
             let end = u128::from(rows) * u128::from(number) / u128::from(count);
             let end = u64::try_from(end).unwrap_or(rows).checked_next_multiple_of(unit).unwrap_or(rows).min(rows);
             if end > first {
-                cuts.add(self.share(0, end), end - first, 0);
+                cuts.add_piece(self.share_of_rows(0, end), end - first, 0);
                 first = end;
             }
         }
@@ -352,13 +353,13 @@ impl RecordReader for ArrayReader {
     ) -> SplitStream<'a> {
         let PartExtent::Rows { rows } = part.extent else {
             let error = Error::internal("expected rows as a part of arrays, found something else");
-            return Box::new(std::iter::once(Err(error.at(self.name.as_str()))));
+            return Box::new(std::iter::once(Err(error.at_location(self.name.as_str()))));
         };
         let end = part.first_row.saturating_add(rows);
         if end > self.outline.rows {
             let message = format!("expected {end} rows as when the parts were planned, found {}", self.outline.rows);
-            let error = Error::input(message).hint("the source was changed since then; plan again");
-            return Box::new(std::iter::once(Err(error.at(self.name.as_str()))));
+            let error = Error::input(message).with_hint("the source was changed since then; plan again");
+            return Box::new(std::iter::once(Err(error.at_location(self.name.as_str()))));
         }
         self.splits_of_rows(part.first_row..end, split_bytes, max_record_bytes)
     }
@@ -373,21 +374,21 @@ impl RecordReader for ArrayReader {
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let Content::Rows { rows: count, bytes } = split.content else {
-            return Err(Error::internal("expected records of arrays, found bytes").at(self.name.as_str()));
+            return Err(Error::internal("expected records of arrays, found bytes").at_location(self.name.as_str()));
         };
-        let _closing = Reading(self);
-        let opened = self.opened()?;
+        let _closing = SplitGuard(self);
+        let opened = self.open_source()?;
         let read = split.offset..split.offset + count;
-        let _done = opened.source.reading(read.clone());
-        let _prefetched = self.prefetch(&opened, &read).map_err(|e| self.placed(e))?;
+        let _done = opened.source.begin_reading(read.clone());
+        let _prefetched = self.prefetch_rows(&opened, &read).map_err(|e| self.with_source_name(e))?;
         if self.outline.cells {
-            return self.parse_cells(&opened, split, schema, (count, bytes)).map_err(|e| self.placed(e));
+            return self.parse_cells(&opened, split, schema, (count, bytes)).map_err(|e| self.with_source_name(e));
         }
-        let values = if opened.plan.coded && self.gives(schema) { coded_rows } else { rows };
-        let batch = values(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.placed(e))?;
-        let hashes = if split.hashed { hashes(&batch)? } else { vec![0; batch.num_rows()] };
-        if !self.gives(schema) {
-            return parsed_with(hashes, &batch, schema, bytes).map_err(|e| self.placed(e));
+        let values = if opened.plan.coded && self.matches_schema(schema) { coded_rows } else { read_rows };
+        let batch = values(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.with_source_name(e))?;
+        let hashes = if split.hashed { tensor_row_hashes(&batch)? } else { vec![0; batch.num_rows()] };
+        if !self.matches_schema(schema) {
+            return parsed_with(hashes, &batch, schema, bytes).map_err(|e| self.with_source_name(e));
         }
         let rows = (0..).take(batch.num_rows()).collect();
         let payload = Payload::Rows(batch_of(schema.fields(), batch.columns().to_vec(), batch.num_rows())?);
@@ -401,33 +402,33 @@ impl ArrayReader {
         self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
         let step = match self.rows_per_split(split_bytes.max(1) as u64, max_record_bytes as u64) {
             Ok(step) => step,
-            Err(error) => return Box::new(std::iter::once(Err(error.at(self.name.as_str())))),
+            Err(error) => return Box::new(std::iter::once(Err(error.at_location(self.name.as_str())))),
         };
-        let sizes = self.sizes(within.clone(), step, max_record_bytes as u64);
+        let sizes = self.stripe_sizes(within.clone(), step, max_record_bytes as u64);
         let splits = (within.end - within.start).div_ceil(step);
-        let mut state = self.state();
+        let mut state = self.lock_state();
         if let Some(opened) = &state.opened {
-            self.stripe(opened, &sizes);
+            self.stripe_source(opened, &sizes);
         }
         (state.cut, state.waiting) = (Some(sizes), splits);
         drop(state);
         Box::new((0..splits).map(move |number| {
             let first = within.start + number * step;
             let count = step.min(within.end - first);
-            Ok(Split::new(first, Content::Rows { rows: count, bytes: self.share(first, count) }))
+            Ok(Split::new(first, Content::Rows { rows: count, bytes: self.share_of_rows(first, count) }))
         }))
     }
 
     /// Whether its own columns are those of the schema, so that values may be coded.
-    fn gives(&self, schema: &SchemaRef) -> bool {
+    fn matches_schema(&self, schema: &SchemaRef) -> bool {
         let same = |(to, own): (&FieldRef, &FieldRef)| to.name() == own.name() && to.data_type() == own.data_type();
         let fields = &self.outline.fields;
         schema.fields().len() == fields.len() && schema.fields().iter().zip(fields).all(same)
     }
 
     /// Prefetches everything that some rows need.
-    fn prefetch(&self, opened: &Opened, read: &Range<u64>) -> Result<Prefetched> {
-        opened.source.prefetch(&wanted(&opened.plan, read.start, read.end - read.start))
+    fn prefetch_rows(&self, opened: &Opened, read: &Range<u64>) -> Result<Prefetched> {
+        opened.source.prefetch(&needed_slabs(&opened.plan, read.start, read.end - read.start))
     }
 
     fn parse_cells(
@@ -437,11 +438,11 @@ impl ArrayReader {
         schema: &SchemaRef,
         (count, bytes): (u64, u64),
     ) -> Result<Parsed> {
-        let cells = cells(&opened.source, &opened.plan, (split.offset, count), split.hashed)?;
+        let cells = read_cells(&opened.source, &opened.plan, (split.offset, count), split.hashed)?;
         let sharing = usize::try_from(self.outline.rows_per_record).unwrap_or(0);
-        if !self.gives(schema) {
-            let hashes = Numbers::shared(cells.hashes, sharing).iter().collect();
-            return parsed_with(hashes, &plain(&cells.batch)?, schema, bytes);
+        if !self.matches_schema(schema) {
+            let hashes = Numbers::shared_by(cells.hashes, sharing).iter().collect();
+            return parsed_with(hashes, &plain_batch(&cells.batch)?, schema, bytes);
         }
         let (columns, rows) = (cells.batch.columns().to_vec(), cells.batch.num_rows());
         let payload = Payload::Rows(batch_of(schema.fields(), columns, rows)?);
@@ -449,8 +450,8 @@ impl ArrayReader {
         Ok(Parsed::Block(RecordBlock { payload, hashes, sharing, bytes_in, ..RecordBlock::empty() }))
     }
 
-    fn placed(&self, error: Error) -> Error {
-        if error.place().source.is_some() { error } else { error.at(self.name.as_str()) }
+    fn with_source_name(&self, error: Error) -> Error {
+        if error.place().source.is_some() { error } else { error.at_location(self.name.as_str()) }
     }
 }
 
@@ -465,7 +466,7 @@ mod tests {
     use super::*;
     use crate::array::{
         DType, Header, Slab, Values, Variable,
-        slab::{Place, copy},
+        slab::{BufferExtent, copy_box},
     };
 
     /// Number of reads of each chunk of each variable.
@@ -491,7 +492,7 @@ mod tests {
                     start[axis] = rest % grid[axis] * chunk[axis];
                     rest /= grid[axis];
                 }
-                if slab.shared(&start, chunk).is_some() {
+                if slab.intersect_box(&start, chunk).is_some() {
                     *self.1.lock().unwrap().entry((number, start)).or_default() += 1;
                 }
             }
@@ -499,14 +500,14 @@ mod tests {
             if variable.chunks.is_none() && shape.len() > 1 {
                 // Reads of contiguous variables are counted by the elements read.
                 *self.1.lock().unwrap().entry((usize::MAX, vec![])).or_default() +=
-                    u32::try_from(slab.elements()).unwrap();
+                    u32::try_from(slab.element_count()).unwrap();
             }
             let number = |at: u64| u16::try_from(at % 60_000).unwrap() / 700 * 700 + u16::from(at.is_multiple_of(5));
-            let all: Vec<u8> = (0..variable.elements()).flat_map(|at| number(at).to_ne_bytes()).collect();
-            let mut out = vec![0; slab.bytes(2)?];
-            let whole = Slab::all(&variable.shape);
-            let from = Place { start: &whole.start, shape: &variable.shape };
-            copy(slab, 2, from, &all, Place { start: &slab.start, shape: &slab.count }, &mut out);
+            let all: Vec<u8> = (0..variable.element_count()).flat_map(|at| number(at).to_ne_bytes()).collect();
+            let mut out = vec![0; slab.byte_count(2)?];
+            let whole = Slab::from_shape(&variable.shape);
+            let from = BufferExtent { start: &whole.start, shape: &variable.shape };
+            copy_box(slab, 2, from, &all, BufferExtent { start: &slab.start, shape: &slab.count }, &mut out);
             Ok(Values::Fixed(out))
         }
     }
@@ -515,7 +516,7 @@ mod tests {
         let (t, y, x) = (("t", 40), ("y", 30), ("x", 20));
         let variable = |name: &str, dims: &[(&str, u64)], chunks: &[u64]| Variable {
             chunks: Some(chunks.to_vec()),
-            ..Variable::plain(name, DType::UInt(2), dims)
+            ..Variable::with_dims(name, DType::UInt(2), dims)
         };
         let variables = vec![
             variable("across", &[t, y, x], &[16, 7, 20]),
@@ -543,8 +544,8 @@ mod tests {
         let opens = Arc::clone(&reads);
         let source = move || Counting(header.clone(), Arc::clone(&opens));
         // Some are closed after planning.
-        let open = Arc::new(OpenSources::within(0));
-        let _other = split_bytes.is_multiple_of(2).then(|| open.keep(1));
+        let open = Arc::new(OpenSources::with_memory(0));
+        let _other = split_bytes.is_multiple_of(2).then(|| open.reserve_memory(1));
         let first = Box::new(source());
         let reader = ArrayReader::new(first, Box::new(move || Ok(Box::new(source()))), options, "made", 1000, &open);
         let reader = reader.unwrap();
@@ -553,13 +554,13 @@ mod tests {
         let schema: SchemaRef = Arc::new(Schema::new(reader.outline.fields.clone()));
         let parse = |split: &Split| match reader.parse(split, &schema).unwrap() {
             Parsed::Block(block) => match block.payload {
-                Payload::Rows(rows) => plain(&rows).unwrap(),
+                Payload::Rows(rows) => plain_batch(&rows).unwrap(),
                 Payload::Samples(_) => unreachable!(),
             },
             Parsed::Mismatch(_) => unreachable!(),
         };
         let batches: Vec<RecordBatch> = splits.par_iter().map(parse).collect();
-        assert!(reader.state().opened.is_none(), "it is open although nobody will read it");
+        assert!(reader.lock_state().opened.is_none(), "it is open although nobody will read it");
         (concat_batches(&schema, &batches).unwrap(), reads, splits.len())
     }
 
@@ -598,7 +599,7 @@ mod tests {
     #[test]
     fn contiguous_arrays_are_read_once_for_any_record_axis() {
         let plain = |dims: &[(&str, u64)]| Header {
-            variables: vec![Variable::plain("v", DType::UInt(2), dims)],
+            variables: vec![Variable::with_dims("v", DType::UInt(2), dims)],
             ..Header::default()
         };
         for dims in [

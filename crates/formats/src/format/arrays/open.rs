@@ -16,15 +16,15 @@ use crate::{
     array::{
         Arrays, Header,
         origin::Layout,
-        records::{ArrayOptions, Column, Plan},
-        rows::fields,
+        records::{ArrayOptions, Plan, PlanColumn},
+        rows::row_fields,
     },
     error::Result,
     format::facts::ReaderFacts,
 };
 
 /// Reopens a source.
-pub type Reopen = Box<dyn Fn() -> Result<Box<dyn Arrays>> + Send + Sync>;
+pub type ReopenArrays = Box<dyn Fn() -> Result<Box<dyn Arrays>> + Send + Sync>;
 
 /// Divisor of a run's memory that gives the maximum bytes of open sources.
 const SHARE: u64 = 16;
@@ -41,14 +41,14 @@ pub trait ArraySource {
     ///
     /// # Errors
     /// When it cannot be opened again, or has changed.
-    fn opened(&self) -> Result<Arc<Opened>>;
+    fn open_source(&self) -> Result<Arc<Opened>>;
 
     /// Returns the values that are the same for all records of the source: a row whose columns are not columns of the
     /// records; `None` if there are none.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn constants(&self) -> Result<Option<RecordBatch>>;
+    fn read_constants(&self) -> Result<Option<RecordBatch>>;
 }
 
 /// An open source and its plan.
@@ -87,23 +87,23 @@ pub(super) struct Outline {
 }
 
 impl Outline {
-    pub(super) fn of(header: &Header, plan: &Plan) -> Self {
-        let fields = fields(plan);
+    pub(super) fn from_plan(header: &Header, plan: &Plan) -> Self {
+        let fields = row_fields(plan);
         Self {
             facts: ReaderFacts {
                 reads_own_source: true,
                 columns: Some(fields.iter().map(|field| field.name().clone()).collect()),
-                rows: Some(plan.rows()),
+                rows: Some(plan.row_count()),
                 remarks: header.remarks.iter().cloned().chain(plan.remark(header)).collect(),
-                units: units(header, plan),
-                layout: Some(Arc::new(Layout::of(header, plan))),
+                units: column_units(header, plan),
+                layout: Some(Arc::new(Layout::from_plan(header, plan))),
                 ..ReaderFacts::default()
             },
             fields,
-            rows: plan.rows(),
+            rows: plan.row_count(),
             rows_per_record: plan.rows_per_record(),
             row_bytes: plan.row_bytes(),
-            chunk: plan.chunk(),
+            chunk: plan.chunk_length(),
             cells: plan.cells.is_some(),
             constants: !plan.constants.is_empty(),
         }
@@ -111,11 +111,11 @@ impl Outline {
 }
 
 /// Returns the units that the variables of columns state.
-fn units(header: &Header, plan: &Plan) -> Vec<(String, String)> {
-    let unit = |column: &Column| {
+fn column_units(header: &Header, plan: &Plan) -> Vec<(String, String)> {
+    let unit = |column: &PlanColumn| {
         // Values of time become timestamps, whatever their unit is.
         let stated = header.variables[column.variable].attribute("units").filter(|_| !column.decode.is_of_time())?;
-        let stated = stated.text()?.trim();
+        let stated = stated.as_text()?.trim();
         (!stated.is_empty()).then(|| (column.field.name().clone(), stated.to_owned()))
     };
     plan.columns.iter().filter_map(unit).collect()
@@ -125,11 +125,11 @@ fn units(header: &Header, plan: &Plan) -> Vec<(String, String)> {
 #[derive(Debug)]
 pub struct OpenSources {
     bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedState {
     /// Bytes of the sources that stay open.
     used: u64,
     outlines: Vec<Arc<Outline>>,
@@ -145,38 +145,38 @@ impl Default for OpenSources {
 
 impl OpenSources {
     /// Returns the state of a run with `memory` bytes.
-    pub fn within(memory: u64) -> Self {
+    pub fn with_memory(memory: u64) -> Self {
         Self { bytes: memory / SHARE, state: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves room for a source of `bytes` bytes to stay open; one that exceeds the whole limit gets it if it is
     /// alone.
-    pub(super) fn keep(self: &Arc<Self>, bytes: u64) -> Option<Kept> {
-        let mut state = self.lock();
+    pub(super) fn reserve_memory(self: &Arc<Self>, bytes: u64) -> Option<OpenReservation> {
+        let mut state = self.lock_state();
         let fits = state.used == 0 || state.used.saturating_add(bytes) <= self.bytes;
         fits.then(|| {
             state.used = state.used.saturating_add(bytes);
-            Kept { open: Arc::clone(self), bytes }
+            OpenReservation { open: Arc::clone(self), bytes }
         })
     }
 
     /// Returns an equal outline that another source already has, or this one.
-    pub(super) fn outline(&self, outline: Outline) -> Arc<Outline> {
-        alike(&mut self.lock().outlines, outline)
+    pub(super) fn intern_outline(&self, outline: Outline) -> Arc<Outline> {
+        intern_recent(&mut self.lock_state().outlines, outline)
     }
 
     /// Returns equal constants that another source already has, or these.
-    pub(super) fn constants(&self, constants: RecordBatch) -> Arc<RecordBatch> {
-        alike(&mut self.lock().constants, constants)
+    pub(super) fn intern_constants(&self, constants: RecordBatch) -> Arc<RecordBatch> {
+        intern_recent(&mut self.lock_state().constants, constants)
     }
 
     /// Returns the options, shared by all sources.
-    pub(super) fn options(&self, options: &ArrayOptions) -> Arc<ArrayOptions> {
-        let mut state = self.lock();
+    pub(super) fn intern_options(&self, options: &ArrayOptions) -> Arc<ArrayOptions> {
+        let mut state = self.lock_state();
         match &state.options {
             Some(known) if **known == *options => Arc::clone(known),
             _ => Arc::clone(state.options.insert(Arc::new(options.clone()))),
@@ -184,7 +184,7 @@ impl OpenSources {
     }
 }
 
-fn alike<T: PartialEq>(known: &mut Vec<Arc<T>>, one: T) -> Arc<T> {
+fn intern_recent<T: PartialEq>(known: &mut Vec<Arc<T>>, one: T) -> Arc<T> {
     if let Some(same) = known.iter().rev().find(|other| ***other == one) {
         return Arc::clone(same);
     }
@@ -198,14 +198,14 @@ fn alike<T: PartialEq>(known: &mut Vec<Arc<T>>, one: T) -> Arc<T> {
 
 /// Reservation of a source that stays open.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct OpenReservation {
     open: Arc<OpenSources>,
     bytes: u64,
 }
 
-impl Drop for Kept {
+impl Drop for OpenReservation {
     fn drop(&mut self) {
-        let mut state = self.open.lock();
+        let mut state = self.open.lock_state();
         state.used = state.used.saturating_sub(self.bytes);
     }
 }
@@ -219,28 +219,28 @@ mod tests {
 
     #[test]
     fn sources_stay_open_as_long_as_there_is_room() {
-        let open = Arc::new(OpenSources::within(SHARE * 100));
-        let (one, other) = (open.keep(60), open.keep(40));
-        assert!(one.is_some() && other.is_some() && open.keep(1).is_none());
+        let open = Arc::new(OpenSources::with_memory(SHARE * 100));
+        let (one, other) = (open.reserve_memory(60), open.reserve_memory(40));
+        assert!(one.is_some() && other.is_some() && open.reserve_memory(1).is_none());
         drop(other);
-        assert!(open.keep(41).is_none());
-        let other = open.keep(40);
+        assert!(open.reserve_memory(41).is_none());
+        let other = open.reserve_memory(40);
         assert!(other.is_some());
         drop((one, other));
         // A source that is too large is accepted if it is alone.
-        let large = open.keep(1000);
-        assert!(large.is_some() && open.keep(1).is_none());
+        let large = open.reserve_memory(1000);
+        assert!(large.is_some() && open.reserve_memory(1).is_none());
     }
 
     #[test]
     fn equal_values_share_one_allocation() {
         let mut known = Vec::new();
-        let first = alike(&mut known, 0);
-        assert!(Arc::ptr_eq(&first, &alike(&mut known, 0)));
+        let first = intern_recent(&mut known, 0);
+        assert!(Arc::ptr_eq(&first, &intern_recent(&mut known, 0)));
         for number in 1..=MAX_DISTINCT {
-            alike(&mut known, number);
+            intern_recent(&mut known, number);
         }
         assert_eq!(known.len(), MAX_DISTINCT);
-        assert!(!Arc::ptr_eq(&first, &alike(&mut known, 0)));
+        assert!(!Arc::ptr_eq(&first, &intern_recent(&mut known, 0)));
     }
 }

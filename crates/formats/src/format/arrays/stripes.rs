@@ -18,11 +18,11 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use self::block::{Block, Origin};
+use self::block::{Block, BlockOrigin};
 use crate::{
     array::{
         Arrays, Header, Slab, Values,
-        slab::{Place, copy, permute},
+        slab::{BufferExtent, copy_box, permute_axes},
     },
     error::Result,
 };
@@ -42,7 +42,7 @@ pub(super) struct Striped {
 
 /// Sizes of what is held in memory, and how records are read.
 #[derive(Debug, Clone)]
-pub(super) struct Sizes {
+pub(super) struct StripeSizes {
     /// Bytes of chunks transposed in memory at a time.
     pub(super) group: u64,
     /// Bytes of a piece that are stored as one blob, so that a few chunks can be read without unpacking all.
@@ -83,33 +83,33 @@ struct Stripe {
     width: usize,
     /// Whether records are along the first axis of a block; otherwise every record needs all of it.
     sliced: bool,
-    sizes: Sizes,
+    sizes: StripeSizes,
     blocks: Mutex<BTreeMap<u64, Waited>>,
     /// Windows by block, and by their position in it.
-    windows: Mutex<BTreeMap<(u64, u64), Slot<Window>>>,
-    buffers: Buffers,
+    windows: Mutex<BTreeMap<(u64, u64), LazySlot<Window>>>,
+    buffers: BufferPool,
 }
 
 /// A value that is made by its first user.
-type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
+type LazySlot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
 /// A block, and the splits that still need it.
 #[derive(Debug)]
 struct Waited {
-    block: Slot<Block>,
+    block: LazySlot<Block>,
     splits: u64,
 }
 
 /// Buffers of dropped windows. Rows are small and outlive windows: without reuse, the free space between rows would
 /// become too fragmented for a window.
-type Buffers = Arc<Mutex<Vec<Vec<u8>>>>;
+type BufferPool = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// Records in memory, transposed.
 #[derive(Debug)]
 struct Window {
     area: Slab,
     bytes: Vec<u8>,
-    buffers: Buffers,
+    buffers: BufferPool,
 }
 
 impl Drop for Window {
@@ -124,10 +124,10 @@ impl Striped {
     }
 
     /// Sets which variables have chunks that several splits need.
-    pub(super) fn stripe(&self, variables: impl Iterator<Item = Across>, sizes: &Sizes) {
+    pub(super) fn set_stripes(&self, variables: impl Iterator<Item = Across>, sizes: &StripeSizes) {
         let stripe = |Across { variable: number, axis, chunk }: Across| {
             let variable = &self.inner.header().variables[number];
-            let width = variable.dtype.width().filter(|width| *width > 0)?;
+            let width = variable.dtype.byte_width().filter(|width| *width > 0)?;
             let shape = &variable.shape;
             if chunk.len() != shape.len() || shape.is_empty() || chunk.contains(&0) || shape.contains(&0) {
                 return None;
@@ -140,8 +140,8 @@ impl Striped {
             // A chunk may be longer than the array.
             let chunk: Vec<u64> = chunk.iter().zip(shape).map(|(chunk, length)| *chunk.min(length)).collect();
             let stripe = Stripe {
-                shape: reordered(shape, &order),
-                chunk: reordered(&chunk, &order),
+                shape: reorder_axes(shape, &order),
+                chunk: reorder_axes(&chunk, &order),
                 order,
                 back,
                 width,
@@ -149,7 +149,7 @@ impl Striped {
                 sizes: sizes.clone(),
                 blocks: Mutex::default(),
                 windows: Mutex::default(),
-                buffers: Buffers::default(),
+                buffers: BufferPool::default(),
             };
             Some((number, stripe))
         };
@@ -157,22 +157,22 @@ impl Striped {
     }
 
     /// Announces that a split of these rows is being read, until the returned value is dropped.
-    pub(super) fn reading(&self, rows: Range<u64>) -> Reading<'_> {
-        Reading { source: self, rows }
+    pub(super) fn begin_reading(&self, rows: Range<u64>) -> StripeReadGuard<'_> {
+        StripeReadGuard { source: self, rows }
     }
 }
 
 /// A split being read.
 #[derive(Debug)]
-pub(super) struct Reading<'a> {
+pub(super) struct StripeReadGuard<'a> {
     source: &'a Striped,
     rows: Range<u64>,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for StripeReadGuard<'_> {
     fn drop(&mut self) {
         for stripe in self.source.stripes.get().into_iter().flat_map(BTreeMap::values) {
-            stripe.done(&self.rows);
+            stripe.release_rows(&self.rows);
         }
     }
 }
@@ -184,7 +184,7 @@ impl Arrays for Striped {
 
     fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
         let stripe = self.stripes.get().and_then(|stripes| stripes.get(&variable));
-        match stripe.filter(|stripe| stripe.shape.len() == slab.count.len() && slab.elements() > 0) {
+        match stripe.filter(|stripe| stripe.shape.len() == slab.count.len() && slab.element_count() > 0) {
             Some(stripe) => stripe.read(self, variable, slab).map(Values::Fixed),
             None => self.inner.read(variable, slab),
         }
@@ -203,12 +203,12 @@ impl Arrays for Striped {
     }
 }
 
-fn reordered(values: &[u64], order: &[usize]) -> Vec<u64> {
+fn reorder_axes(values: &[u64], order: &[usize]) -> Vec<u64> {
     order.iter().map(|axis| values[*axis]).collect()
 }
 
 /// Returns the value of a slot, which the first user makes.
-fn made<T>(slot: &Slot<T>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+fn get_or_make<T>(slot: &LazySlot<T>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
     let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(made) = &*slot {
         return Ok(Arc::clone(made));
@@ -220,31 +220,32 @@ fn made<T>(slot: &Slot<T>, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
 
 impl Stripe {
     fn read(&self, source: &Striped, variable: usize, slab: &Slab) -> Result<Vec<u8>> {
-        let wanted = Slab { start: reordered(&slab.start, &self.order), count: reordered(&slab.count, &self.order) };
-        let mut out = vec![0; slab.bytes(self.width)?];
-        let to = Place { start: &wanted.start, shape: &wanted.count };
+        let wanted =
+            Slab { start: reorder_axes(&slab.start, &self.order), count: reorder_axes(&slab.count, &self.order) };
+        let mut out = vec![0; slab.byte_count(self.width)?];
+        let to = BufferExtent { start: &wanted.start, shape: &wanted.count };
         let (first, end) = (wanted.start[0], wanted.start[0] + wanted.count[0]);
-        for block in first / self.records()..end.div_ceil(self.records()) {
+        for block in first / self.records_per_block()..end.div_ceil(self.records_per_block()) {
             if !(self.sizes.windows && self.sliced) {
-                self.block(source, variable, block)?.copy_to(&wanted, to, &mut out)?;
+                self.load_block(source, variable, block)?.copy_to(&wanted, to, &mut out)?;
                 continue;
             }
             // A window is within one block, so that it can be made again while the block exists.
-            let start = block * self.records();
-            let pieces = |until: u64| until.min(start + self.records()) - start;
+            let start = block * self.records_per_block();
+            let pieces = |until: u64| until.min(start + self.records_per_block()) - start;
             for number in pieces(first.max(start)) / self.sizes.piece..pieces(end).div_ceil(self.sizes.piece) {
-                let window = self.window(source, variable, (block, number))?;
-                if let Some(shared) = wanted.shared(&window.area.start, &window.area.count) {
-                    let from = Place { start: &window.area.start, shape: &window.area.count };
-                    copy(&shared, self.width, from, &window.bytes, to, &mut out);
+                let window = self.load_window(source, variable, (block, number))?;
+                if let Some(shared) = wanted.intersect_box(&window.area.start, &window.area.count) {
+                    let from = BufferExtent { start: &window.area.start, shape: &window.area.count };
+                    copy_box(&shared, self.width, from, &window.bytes, to, &mut out);
                 }
             }
         }
         let turned = self.order.iter().copied().ne(0..self.order.len());
-        Ok(if turned { permute(&out, self.width, &wanted.count, &self.back) } else { out })
+        Ok(if turned { permute_axes(&out, self.width, &wanted.count, &self.back) } else { out })
     }
 
-    fn window(&self, source: &Striped, variable: usize, number: (u64, u64)) -> Result<Arc<Window>> {
+    fn load_window(&self, source: &Striped, variable: usize, number: (u64, u64)) -> Result<Arc<Window>> {
         let slot = {
             let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
             let slot = Arc::clone(windows.entry(number).or_default());
@@ -253,32 +254,35 @@ impl Stripe {
             }
             slot
         };
-        made(&slot, || {
+        get_or_make(&slot, || {
             let (block, piece) = number;
             let first = piece * self.sizes.piece;
-            let area = self.area(block * self.records() + first, self.sizes.piece.min(self.records() - first));
+            let area = self.slab_of_records(
+                block * self.records_per_block() + first,
+                self.sizes.piece.min(self.records_per_block() - first),
+            );
             let mut bytes = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-            bytes.resize(area.bytes(self.width)?, 0);
-            let to = Place { start: &area.start, shape: &area.count };
-            self.block(source, variable, block)?.copy_to(&area, to, &mut bytes)?;
+            bytes.resize(area.byte_count(self.width)?, 0);
+            let to = BufferExtent { start: &area.start, shape: &area.count };
+            self.load_block(source, variable, block)?.copy_to(&area, to, &mut bytes)?;
             Ok(Window { area, bytes, buffers: Arc::clone(&self.buffers) })
         })
     }
 
     /// Returns the records of a block.
-    fn records(&self) -> u64 {
+    fn records_per_block(&self) -> u64 {
         if self.sliced { self.chunk[0] } else { self.shape[0] }
     }
 
-    fn block(&self, source: &Striped, variable: usize, number: u64) -> Result<Arc<Block>> {
+    fn load_block(&self, source: &Striped, variable: usize, number: u64) -> Result<Arc<Block>> {
         let slot = {
             let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Waited { block: Slot::default(), splits: self.splits_of(number) };
+            let new = || Waited { block: LazySlot::default(), splits: self.splits_of(number) };
             Arc::clone(&blocks.entry(number).or_insert_with(new).block)
         };
-        made(&slot, || {
+        get_or_make(&slot, || {
             let _making = source.making.lock().unwrap_or_else(PoisonError::into_inner);
-            let origin = Origin {
+            let origin = BlockOrigin {
                 source: source.inner.as_ref(),
                 variable,
                 width: self.width,
@@ -286,15 +290,15 @@ impl Stripe {
                 back: &self.back,
                 chunk: &self.chunk,
             };
-            let first = number * self.records();
-            let area = self.area(first, self.records());
-            Block::make(&origin, area, &self.sizes)
+            let first = number * self.records_per_block();
+            let area = self.slab_of_records(first, self.records_per_block());
+            Block::read_area(&origin, area, &self.sizes)
         })
     }
 
     /// Returns the slab of up to `records` records from `first` on.
-    fn area(&self, first: u64, records: u64) -> Slab {
-        let mut area = Slab::all(&self.shape);
+    fn slab_of_records(&self, first: u64, records: u64) -> Slab {
+        let mut area = Slab::from_shape(&self.shape);
         (area.start[0], area.count[0]) = (first, records.min(self.shape[0] - first));
         area
     }
@@ -309,7 +313,7 @@ impl Stripe {
             let row = record.min(self.shape[0]).saturating_mul(self.sizes.rows_per_record);
             row.clamp(read.start, read.end)
         };
-        rows(number * self.records())..rows((number + 1) * self.records())
+        rows(number * self.records_per_block())..rows((number + 1) * self.records_per_block())
     }
 
     /// Returns the number of splits that need a block.
@@ -318,7 +322,7 @@ impl Stripe {
         (rows.end - first).div_ceil(self.sizes.step) - (rows.start - first) / self.sizes.step
     }
 
-    fn done(&self, rows: &Range<u64>) {
+    fn release_rows(&self, rows: &Range<u64>) {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         blocks.retain(|number, waited| {
             let of_block = self.rows_of(*number);

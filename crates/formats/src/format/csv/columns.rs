@@ -26,9 +26,9 @@ use arrow::{
 };
 
 use super::{
-    numbers::{GROUP, Group, Moments},
+    numbers::{GROUP, Moments, TextGroup},
     simd,
-    tokenize::{QUOTE, Row, Tokenizer, unquote},
+    tokenize::{QUOTE, Row, Tokenizer, unquote_field},
     value,
 };
 use crate::{
@@ -62,11 +62,11 @@ pub(super) struct Cells<'a> {
 
 impl<'a> Cells<'a> {
     /// Returns the cells of the current chunk.
-    pub(super) fn of(tokens: &'a Tokenizer<'a>, null: Option<&'a [u8]>) -> Self {
+    pub(super) fn from_tokens(tokens: &'a Tokenizer<'a>, null: Option<&'a [u8]>) -> Self {
         Self {
             bytes: tokens.bytes,
             rows: &tokens.rows,
-            ends: tokens.ends(),
+            ends: tokens.field_ends(),
             plainly_quoted: tokens.is_plainly_quoted(),
             expected: tokens.expected_rows(),
             null,
@@ -75,7 +75,7 @@ impl<'a> Cells<'a> {
 
     /// Returns the start and end of a field; they are equal if the row lacks the field.
     #[inline]
-    pub(super) fn span(&self, row: usize, column: usize) -> (usize, usize) {
+    pub(super) fn field_span(&self, row: usize, column: usize) -> (usize, usize) {
         let row = &self.rows[row];
         let at = row.first as usize + column;
         let end = self.ends[at];
@@ -85,17 +85,17 @@ impl<'a> Cells<'a> {
 
     /// Returns the raw field.
     #[inline]
-    pub(super) fn raw(&self, row: usize, column: usize) -> &'a [u8] {
-        let (start, end) = self.span(row, column);
+    pub(super) fn raw_field(&self, row: usize, column: usize) -> &'a [u8] {
+        let (start, end) = self.field_span(row, column);
         &self.bytes[start..end]
     }
 
     /// Returns the value of a field that is not text; `None` if it is null.
     #[inline]
-    pub(super) fn value<'s>(&self, raw: &'s [u8], scratch: &'s mut Vec<u8>) -> Option<&'s [u8]> {
+    pub(super) fn unquoted_value<'s>(&self, raw: &'s [u8], scratch: &'s mut Vec<u8>) -> Option<&'s [u8]> {
         if raw.first() == Some(&QUOTE) {
             scratch.clear();
-            return Some(unquote(raw, scratch)).filter(|value| !value.is_empty());
+            return Some(unquote_field(raw, scratch)).filter(|value| !value.is_empty());
         }
         (!raw.is_empty() && self.null != Some(raw)).then_some(raw)
     }
@@ -103,7 +103,7 @@ impl<'a> Cells<'a> {
 
 /// A value that does not fit its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct CellFault {
     /// Row within the chunk.
     pub(super) row: usize,
     /// Column within the source.
@@ -111,9 +111,9 @@ pub(super) struct Fault {
 }
 
 /// A column that grows chunk by chunk.
-pub(super) trait Column {
+pub(super) trait ColumnBuilder {
     /// Appends one value per row; a value that does not fit is appended as null and reported in `faults`.
-    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>);
+    fn append_cells(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<CellFault>);
 
     /// Returns the column and empties the builder.
     fn finish(&mut self) -> Result<ArrayRef, ArrowError>;
@@ -121,40 +121,45 @@ pub(super) trait Column {
 
 /// Returns the builder of a type; `None` if delimited text cannot be read as that type. `pinned` states that the user
 /// set the type.
-pub(super) fn column(field: &Field, pinned: bool) -> Option<Box<dyn Column>> {
+pub(super) fn column_builder(field: &Field, pinned: bool) -> Option<Box<dyn ColumnBuilder>> {
     let data_type = field.data_type();
     Some(match data_type {
         DataType::Null => Box::new(Nulls(0)),
         DataType::Utf8 if schema::is_json(field) => {
-            Box::new(Others { values: Typed::new(field)?, valid: Bits::default(), as_documents: !pinned })
+            Box::new(Others { values: Typed::new(field)?, valid: BitmapBuilder::default(), as_documents: !pinned })
         }
-        DataType::Utf8 => Box::new(Text::default()),
-        DataType::LargeUtf8 => Box::new(Cast(Text::default(), DataType::LargeUtf8)),
+        DataType::Utf8 => Box::new(TextColumn::default()),
+        DataType::LargeUtf8 => Box::new(Cast(TextColumn::default(), DataType::LargeUtf8)),
         // If the type is binary because other sources contain bytes, text becomes its bytes.
-        DataType::Binary | DataType::LargeBinary if !pinned => Box::new(Cast(Text::default(), data_type.clone())),
+        DataType::Binary | DataType::LargeBinary if !pinned => Box::new(Cast(TextColumn::default(), data_type.clone())),
         DataType::Boolean => Box::new(Booleans::default()),
-        DataType::Int8 => integer::<Int8Type>(pinned),
-        DataType::Int16 => integer::<Int16Type>(pinned),
-        DataType::Int32 => integer::<Int32Type>(pinned),
-        DataType::Int64 if pinned => quick::<Int64Type>(Quick::Short(simd::integers), loose(value::int64)),
-        DataType::Int64 => quick::<Int64Type>(Quick::Short(simd::integers), value::int64),
-        DataType::UInt8 => integer::<UInt8Type>(pinned),
-        DataType::UInt16 => integer::<UInt16Type>(pinned),
-        DataType::UInt32 => integer::<UInt32Type>(pinned),
-        DataType::UInt64 if pinned => plain::<UInt64Type>(loose(value::uint64)),
-        DataType::UInt64 => plain::<UInt64Type>(value::uint64),
-        DataType::Float32 => plain::<Float32Type>(loose(value::any_float32)),
-        DataType::Float64 if pinned => quick::<Float64Type>(Quick::Short(simd::floats), loose(value::any_float64)),
-        DataType::Float64 => quick::<Float64Type>(Quick::Short(simd::floats), value::float64),
-        DataType::Date32 => plain::<Date32Type>(value::date32),
-        DataType::Timestamp(TimeUnit::Microsecond, None) => {
-            quick::<TimestampMicrosecondType>(Quick::Moment(simd::timestamps, None), value::timestamp)
+        DataType::Int8 => integer_column::<Int8Type>(pinned),
+        DataType::Int16 => integer_column::<Int16Type>(pinned),
+        DataType::Int32 => integer_column::<Int32Type>(pinned),
+        DataType::Int64 if pinned => {
+            quick_column::<Int64Type>(Quick::Short(simd::parse_integers), lenient_parser(value::parse_int64))
         }
+        DataType::Int64 => quick_column::<Int64Type>(Quick::Short(simd::parse_integers), value::parse_int64),
+        DataType::UInt8 => integer_column::<UInt8Type>(pinned),
+        DataType::UInt16 => integer_column::<UInt16Type>(pinned),
+        DataType::UInt32 => integer_column::<UInt32Type>(pinned),
+        DataType::UInt64 if pinned => plain_column::<UInt64Type>(lenient_parser(value::parse_uint64)),
+        DataType::UInt64 => plain_column::<UInt64Type>(value::parse_uint64),
+        DataType::Float32 => plain_column::<Float32Type>(lenient_parser(value::any_float32)),
+        DataType::Float64 if pinned => {
+            quick_column::<Float64Type>(Quick::Short(simd::parse_floats), lenient_parser(value::any_float64))
+        }
+        DataType::Float64 => quick_column::<Float64Type>(Quick::Short(simd::parse_floats), value::parse_float64),
+        DataType::Date32 => plain_column::<Date32Type>(value::parse_date32),
+        DataType::Timestamp(TimeUnit::Microsecond, None) => quick_column::<TimestampMicrosecondType>(
+            Quick::Moment(simd::parse_timestamps, None),
+            value::parse_timestamp,
+        ),
         DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => {
-            let quick = Some(Quick::Moment(simd::timestamps, Some(b'Z')));
-            Box::new(Primitives::<TimestampMicrosecondType, _>::new(quick, value::instant, data_type.clone()))
+            let quick = Some(Quick::Moment(simd::parse_timestamps, Some(b'Z')));
+            Box::new(Primitives::<TimestampMicrosecondType, _>::new(quick, value::parse_instant, data_type.clone()))
         }
-        _ => Box::new(Others { values: Typed::new(field)?, valid: Bits::default(), as_documents: false }),
+        _ => Box::new(Others { values: Typed::new(field)?, valid: BitmapBuilder::default(), as_documents: false }),
     })
 }
 
@@ -162,7 +167,7 @@ pub(super) fn column(field: &Field, pinned: bool) -> Option<Box<dyn Column>> {
 #[derive(Clone, Copy)]
 enum Quick<N> {
     /// Texts of up to eight bytes.
-    Short(fn(&Group, &mut [N; GROUP]) -> u64),
+    Short(fn(&TextGroup, &mut [N; GROUP]) -> u64),
     /// Date and time to the second, followed by this byte if there is one.
     Moment(fn(&Moments, &mut [N; GROUP]) -> u64, Option<u8>),
 }
@@ -170,12 +175,12 @@ enum Quick<N> {
 impl<N> Quick<N> {
     /// Returns which texts are not empty, and which are values; `numbers` receives the values. Other elements of
     /// `group` are unspecified.
-    fn parse(
+    fn parse_rows(
         self,
         cells: Cells<'_>,
         rows: Range<usize>,
         column: usize,
-        group: &mut Group,
+        group: &mut TextGroup,
         numbers: &mut [N; GROUP],
     ) -> (u64, u64) {
         let mut there = 0;
@@ -183,7 +188,7 @@ impl<N> Quick<N> {
             Self::Short(parse) => {
                 group.lengths[rows.len()..].fill(0);
                 for (i, row) in rows.enumerate() {
-                    let (start, end) = cells.span(row, column);
+                    let (start, end) = cells.field_span(row, column);
                     there |= u64::from(start != end) << i;
                     let word = cells.bytes[..end].last_chunk().filter(|_| end - start <= 8);
                     group.words[i] = word.map_or(0, |word| u64::from_le_bytes(*word));
@@ -194,13 +199,13 @@ impl<N> Quick<N> {
             Self::Moment(parse, suffix) => {
                 let mut moments = Moments::new();
                 for (i, row) in rows.enumerate() {
-                    let raw = cells.raw(row, column);
+                    let raw = cells.raw_field(row, column);
                     there |= u64::from(!raw.is_empty()) << i;
                     if let Some((text, rest)) = raw.split_first_chunk()
                         && rest.len() < 2
                         && rest.first().copied() == suffix
                     {
-                        moments.set(i, text);
+                        moments.set_text(i, text);
                     }
                 }
                 parse(&moments, numbers)
@@ -211,43 +216,43 @@ impl<N> Quick<N> {
 }
 
 /// Returns a column of numbers, most of which `quick` parses; it agrees with `parse`, which parses all of them.
-fn quick<T: ArrowPrimitiveType>(
+fn quick_column<T: ArrowPrimitiveType>(
     quick: Quick<T::Native>,
     parse: impl Fn(&[u8]) -> Option<T::Native> + 'static,
-) -> Box<dyn Column> {
+) -> Box<dyn ColumnBuilder> {
     Box::new(Primitives::<T, _>::new(Some(quick), parse, T::DATA_TYPE))
 }
 
-fn plain<T: ArrowPrimitiveType>(parse: impl Fn(&[u8]) -> Option<T::Native> + 'static) -> Box<dyn Column> {
+fn plain_column<T: ArrowPrimitiveType>(parse: impl Fn(&[u8]) -> Option<T::Native> + 'static) -> Box<dyn ColumnBuilder> {
     Box::new(Primitives::<T, _>::new(None, parse, T::DATA_TYPE))
 }
 
-fn integer<T>(pinned: bool) -> Box<dyn Column>
+fn integer_column<T>(pinned: bool) -> Box<dyn ColumnBuilder>
 where
     T: ArrowPrimitiveType,
     T::Native: TryFrom<i64>,
 {
-    let parse = |text: &[u8]| T::Native::try_from(value::int64(text)?).ok();
-    if pinned { plain::<T>(loose(parse)) } else { plain::<T>(parse) }
+    let parse = |text: &[u8]| T::Native::try_from(value::parse_int64(text)?).ok();
+    if pinned { plain_column::<T>(lenient_parser(parse)) } else { plain_column::<T>(parse) }
 }
 
 /// Extends a parser to numbers in unusual forms.
-fn loose<N>(parse: impl Fn(&[u8]) -> Option<N>) -> impl Fn(&[u8]) -> Option<N> {
+fn lenient_parser<N>(parse: impl Fn(&[u8]) -> Option<N>) -> impl Fn(&[u8]) -> Option<N> {
     move |text| parse(text).or_else(|| parse(value::plain_number(text, &mut [0; 64])?))
 }
 
 /// Bits of a column, 64 at a time.
 #[derive(Debug, Default)]
-struct Bits {
+struct BitmapBuilder {
     words: Vec<u64>,
     length: usize,
     ones: usize,
 }
 
-impl Bits {
+impl BitmapBuilder {
     /// Appends the lowest `count` bits, at most 64; all higher bits must be zero.
     #[inline]
-    fn push(&mut self, bits: u64, count: usize) {
+    fn push_bits(&mut self, bits: u64, count: usize) {
         let used = self.length % GROUP;
         match self.words.last_mut() {
             Some(last) if used > 0 => {
@@ -263,7 +268,7 @@ impl Bits {
         self.ones += bits.count_ones() as usize;
     }
 
-    fn take(&mut self) -> BooleanBuffer {
+    fn take_buffer(&mut self) -> BooleanBuffer {
         let Self { words, length, .. } = std::mem::take(self);
         BooleanBuffer::new(Buffer::from_vec(words), 0, length)
     }
@@ -274,7 +279,7 @@ impl Bits {
             *self = Self::default();
             return None;
         }
-        Some(NullBuffer::new(self.take()))
+        Some(NullBuffer::new(self.take_buffer()))
     }
 }
 
@@ -284,14 +289,14 @@ struct Primitives<T: ArrowPrimitiveType, P> {
     parse: P,
     data_type: DataType,
     values: Vec<T::Native>,
-    valid: Bits,
+    valid: BitmapBuilder,
     scratch: Vec<u8>,
 }
 
 /// Buffers for the values that are parsed at a time. They are no part of a builder: a table may have as many columns
 /// as others have rows.
 struct Parsing<N> {
-    group: Group,
+    group: TextGroup,
     numbers: [N; GROUP],
 }
 
@@ -301,7 +306,7 @@ where
     P: Fn(&[u8]) -> Option<T::Native>,
 {
     fn new(quick: Option<Quick<T::Native>>, parse: P, data_type: DataType) -> Self {
-        Self { quick, parse, data_type, values: Vec::new(), valid: Bits::default(), scratch: Vec::new() }
+        Self { quick, parse, data_type, values: Vec::new(), valid: BitmapBuilder::default(), scratch: Vec::new() }
     }
 
     /// Appends the values of at most a group of rows with `quick`.
@@ -312,7 +317,7 @@ where
         rows: Range<usize>,
         faults: &mut Faults<'_>,
     ) {
-        let (there, mut valid) = quick.parse(cells, rows.clone(), faults.column, group, numbers);
+        let (there, mut valid) = quick.parse_rows(cells, rows.clone(), faults.column, group, numbers);
         let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
         while others != 0 {
             let i = others.trailing_zeros() as usize;
@@ -322,21 +327,21 @@ where
             valid = (valid & !(1 << i)) | u64::from(value.is_some()) << i;
         }
         self.values.extend_from_slice(&numbers[..rows.len()]);
-        self.valid.push(valid, rows.len());
+        self.valid.push_bits(valid, rows.len());
     }
 
     /// Parses any value; `None` if it is null or does not fit.
     fn look_at(&mut self, cells: Cells<'_>, row: usize, faults: &mut Faults<'_>) -> Option<T::Native> {
-        let raw = cells.raw(row, faults.column);
+        let raw = cells.raw_field(row, faults.column);
         if let Some(value) = (self.parse)(raw)
             && cells.null.is_none_or(|null| null != raw)
         {
             return Some(value);
         }
-        let value = cells.value(raw, &mut self.scratch)?;
+        let value = cells.unquoted_value(raw, &mut self.scratch)?;
         let parsed = (self.parse)(value);
         if parsed.is_none() {
-            faults.found.push(Fault { row, column: faults.column });
+            faults.found.push(CellFault { row, column: faults.column });
         }
         parsed
     }
@@ -345,22 +350,22 @@ where
 /// Collects values that do not fit.
 struct Faults<'a> {
     column: usize,
-    found: &'a mut Vec<Fault>,
+    found: &'a mut Vec<CellFault>,
 }
 
-impl<T, P> Column for Primitives<T, P>
+impl<T, P> ColumnBuilder for Primitives<T, P>
 where
     T: ArrowPrimitiveType,
     P: Fn(&[u8]) -> Option<T::Native>,
 {
-    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
+    fn append_cells(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<CellFault>) {
         if self.values.is_empty() {
             self.values.reserve(cells.expected);
         }
         let rows = cells.rows.len();
         let faults = &mut Faults { column, found: faults };
         let mut quick = self.quick.map(|quick| {
-            let parsing = Parsing { group: Group::new(), numbers: [T::Native::default(); GROUP] };
+            let parsing = Parsing { group: TextGroup::new(), numbers: [T::Native::default(); GROUP] };
             (quick, parsing)
         });
         for first in (0..rows).step_by(GROUP) {
@@ -375,7 +380,7 @@ where
                 self.values.push(value.unwrap_or_default());
                 valid |= u64::from(value.is_some()) << (row - first);
             }
-            self.valid.push(valid, group.len());
+            self.valid.push_bits(valid, group.len());
         }
     }
 
@@ -389,61 +394,62 @@ where
 /// Truth values.
 #[derive(Default)]
 struct Booleans {
-    values: Bits,
-    valid: Bits,
+    values: BitmapBuilder,
+    valid: BitmapBuilder,
 }
 
-impl Column for Booleans {
-    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
+impl ColumnBuilder for Booleans {
+    fn append_cells(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<CellFault>) {
         let mut scratch = Vec::new();
         for row in 0..cells.rows.len() {
-            let value = cells.value(cells.raw(row, column), &mut scratch);
-            let parsed = value.and_then(value::boolean);
+            let value = cells.unquoted_value(cells.raw_field(row, column), &mut scratch);
+            let parsed = value.and_then(value::parse_boolean);
             if value.is_some() && parsed.is_none() {
-                faults.push(Fault { row, column });
+                faults.push(CellFault { row, column });
             }
-            self.valid.push(u64::from(parsed.is_some()), 1);
-            self.values.push(u64::from(parsed.unwrap_or_default()), 1);
+            self.valid.push_bits(u64::from(parsed.is_some()), 1);
+            self.values.push_bits(u64::from(parsed.unwrap_or_default()), 1);
         }
     }
 
     fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
-        Ok(Arc::new(BooleanArray::new(self.values.take(), self.valid.take_nulls())))
+        Ok(Arc::new(BooleanArray::new(self.values.take_buffer(), self.valid.take_nulls())))
     }
 }
 
 /// Values of any other type.
 struct Others {
     values: Typed,
-    valid: Bits,
+    valid: BitmapBuilder,
     /// Whether values must be converted to JSON documents, because other sources have documents in this column.
     as_documents: bool,
 }
 
 /// Returns the JSON document of a value: a number unchanged, anything else as a string.
-fn document(text: &str) -> String {
-    let number = value::float64(text.as_bytes()).is_some() && serde_json::from_str::<serde_json::Number>(text).is_ok();
+fn json_document(text: &str) -> String {
+    let number =
+        value::parse_float64(text.as_bytes()).is_some() && serde_json::from_str::<serde_json::Number>(text).is_ok();
     if number { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 
-impl Column for Others {
-    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
+impl ColumnBuilder for Others {
+    fn append_cells(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<CellFault>) {
         let mut scratch = Vec::new();
         for row in 0..cells.rows.len() {
-            let value = cells.value(cells.raw(row, column), &mut scratch);
+            let value = cells.unquoted_value(cells.raw_field(row, column), &mut scratch);
             // Rows that are not UTF-8 were rejected before.
             let text = value.map(|value| std::str::from_utf8(value).unwrap_or_default());
             let taken = text.is_some_and(|text| match self.as_documents {
-                true => self.values.push(Form::Text(&document(text))),
+                true => self.values.push(Form::Text(&json_document(text))),
                 false => self.values.push(Form::Text(text)),
             });
             if !taken {
                 self.values.push_null();
                 if text.is_some() {
-                    faults.push(Fault { row, column });
+                    faults.push(CellFault { row, column });
                 }
             }
-            self.valid.push(u64::from(taken), 1);
+            self.valid.push_bits(u64::from(taken), 1);
         }
     }
 
@@ -453,11 +459,11 @@ impl Column for Others {
 }
 
 /// Text that is cast at the end.
-struct Cast(Text, DataType);
+struct Cast(TextColumn, DataType);
 
-impl Column for Cast {
-    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
-        self.0.append(cells, column, faults);
+impl ColumnBuilder for Cast {
+    fn append_cells(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<CellFault>) {
+        self.0.append_cells(cells, column, faults);
     }
 
     fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
@@ -467,20 +473,20 @@ impl Column for Cast {
 
 /// Text, which takes every value.
 #[derive(Default)]
-struct Text {
+struct TextColumn {
     /// The values, followed by unused bytes.
     values: Vec<u8>,
     /// Bytes of the values.
     used: usize,
     /// Ends of the values, preceded by a zero.
     offsets: Vec<i32>,
-    valid: Bits,
+    valid: BitmapBuilder,
     /// Buffer for a value whose quotes are removed.
     scratch: Vec<u8>,
 }
 
-impl Column for Text {
-    fn append(&mut self, cells: Cells<'_>, column: usize, _faults: &mut Vec<Fault>) {
+impl ColumnBuilder for TextColumn {
+    fn append_cells(&mut self, cells: Cells<'_>, column: usize, _faults: &mut Vec<CellFault>) {
         let rows = cells.rows.len();
         if self.offsets.is_empty() {
             self.offsets.reserve(cells.expected + 1);
@@ -488,7 +494,7 @@ impl Column for Text {
         }
         if self.used == 0 && rows > 0 {
             // Slightly more than the whole column takes if the other chunks are like this one.
-            let chunk: usize = (0..rows).map(|row| cells.raw(row, column).len()).sum();
+            let chunk: usize = (0..rows).map(|row| cells.raw_field(row, column).len()).sum();
             let whole = chunk as u64 * cells.expected as u64 / rows as u64;
             self.make_room(usize::try_from(whole + whole / 32).unwrap_or(0));
         }
@@ -504,12 +510,12 @@ impl Column for Text {
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
         values.truncate(used);
-        let values = Buffer::from(buffer_pool::column_buffers().lend(values));
+        let values = Buffer::from(buffer_pool::column_buffers().lend_buffer(values));
         Ok(Arc::new(StringArray::try_new(offsets, values, valid.take_nulls())?))
     }
 }
 
-impl Text {
+impl TextColumn {
     /// Ensures room for this many more bytes, and for the excess bytes that are copied beyond them.
     fn make_room(&mut self, bytes: usize) {
         let wanted = self.used + bytes + WIDER;
@@ -528,25 +534,25 @@ impl Text {
         let mut valid = 0;
         let mut at = 0;
         for (i, row) in rows.clone().enumerate() {
-            let (start, end) = cells.span(row, column);
+            let (start, end) = cells.field_span(row, column);
             let there = (start != end) & cells.null.is_none_or(|null| null != &cells.bytes[start..end]);
             let quoted = there & (cells.bytes.get(start) == Some(&QUOTE));
             valid |= u64::from(there) << i;
             if quoted & !cells.plainly_quoted {
                 // Quotes are ASCII, so the text remains UTF-8 without them.
                 self.scratch.clear();
-                let value = unquote(&cells.bytes[start..end], &mut self.scratch);
+                let value = unquote_field(&cells.bytes[start..end], &mut self.scratch);
                 out[at..at + value.len()].copy_from_slice(value);
                 at += value.len();
             } else {
                 let quotes = 2 * usize::from(quoted);
                 let length = (end - start).wrapping_sub(quotes) & 0_usize.wrapping_sub(there.into());
-                copy(&cells.bytes[start + usize::from(quoted)..], &mut out[at..], length);
+                copy_wide(&cells.bytes[start + usize::from(quoted)..], &mut out[at..], length);
                 at += length;
             }
-            ends[i] = offset(self.used + at);
+            ends[i] = to_offset(self.used + at);
         }
-        self.valid.push(valid, rows.len());
+        self.valid.push_bits(valid, rows.len());
         self.offsets.extend_from_slice(&ends[..rows.len()]);
         self.used += at;
     }
@@ -554,7 +560,7 @@ impl Text {
 
 /// Copies this many bytes, and some bytes after them if there are any.
 #[inline(always)]
-fn copy(from: &[u8], to: &mut [u8], length: usize) {
+fn copy_wide(from: &[u8], to: &mut [u8], length: usize) {
     match (from.first_chunk::<WIDE>(), to.first_chunk_mut::<WIDE>()) {
         (Some(from), Some(to)) if length <= WIDE => return *to = *from,
         _ => {}
@@ -568,12 +574,12 @@ fn copy(from: &[u8], to: &mut [u8], length: usize) {
 /// A column that contains only nulls.
 struct Nulls(usize);
 
-impl Column for Nulls {
-    fn append(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<Fault>) {
+impl ColumnBuilder for Nulls {
+    fn append_cells(&mut self, cells: Cells<'_>, column: usize, faults: &mut Vec<CellFault>) {
         let mut scratch = Vec::new();
         for row in 0..cells.rows.len() {
-            if cells.value(cells.raw(row, column), &mut scratch).is_some() {
-                faults.push(Fault { row, column });
+            if cells.unquoted_value(cells.raw_field(row, column), &mut scratch).is_some() {
+                faults.push(CellFault { row, column });
             }
         }
         self.0 += cells.rows.len();
@@ -586,6 +592,6 @@ impl Column for Nulls {
 
 /// Converts a position to an offset; texts of a split are shorter than 2 GiB, as the split is.
 #[inline(always)]
-fn offset(place: usize) -> i32 {
+fn to_offset(place: usize) -> i32 {
     i32::try_from(place).unwrap_or(i32::MAX)
 }

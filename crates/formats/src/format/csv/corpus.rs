@@ -50,18 +50,18 @@ impl Outcome {
 pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outcome {
     let splits: Vec<Split> = source.splits(Box::new(bytes), split_bytes, 1 << 29).collect::<Result<_, _>>().unwrap();
     let start = usize::try_from(source.data_offset).unwrap();
-    assert_eq!(splits.iter().map(|s| s.bytes().len()).sum::<usize>(), bytes.len() - start);
+    assert_eq!(splits.iter().map(|s| s.content_bytes().len()).sum::<usize>(), bytes.len() - start);
     let mut source = source.clone();
     let mut fields = source.infer(&Split::of_bytes(0, bytes::Bytes::new()));
     for split in &splits {
         fields = unite_lists(&fields, &source.infer(split));
     }
-    for _ in 0..=2 * source.columns().len() {
+    for _ in 0..=2 * source.column_names().len() {
         let schema = schema_of(&fields);
         match parse_all(&source, &splits, &schema) {
             Ok(outcome) => return outcome,
             Err((column, _)) if column.is_empty() => {
-                CsvSource::settle(&source, Box::new(bytes)).unwrap();
+                CsvSource::settle_quoting(&source, Box::new(bytes)).unwrap();
                 return read(&source, bytes, split_bytes);
             }
             Err((column, split)) => {
@@ -141,7 +141,7 @@ fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) ->
     if fine.is_odd() || source.is_unusual(bytes) || !source.facts.notes.is_empty() {
         return false;
     }
-    let header = u64::from(options.has_header && !source.columns().is_empty());
+    let header = u64::from(options.has_header && !source.column_names().is_empty());
     let Some(count) = oracle.filter(|_| source.delimiter == b',') else { return false };
     assert_eq!(fine.records + fine.blank + source.facts.blank_lines_before + header, count, "{name}");
     true
@@ -235,8 +235,8 @@ fn check_values(name: &str, bytes: &[u8], python: &[Fields]) -> bool {
     }
     let options = CsvOptions { has_header: false, delimiter: Some(b','), ..CsvOptions::default() };
     let Some(mut source) = sniff(&bytes[..bytes.len().min(HEAD)], bytes.len() <= HEAD, &options) else { return false };
-    source.columns().to_vec().iter().for_each(|column| source.force_text(column));
-    let width = source.columns().len();
+    source.column_names().to_vec().iter().for_each(|column| source.force_text(column));
+    let width = source.column_names().len();
     let out = read(&source, bytes, 64 << 10);
     if out.is_odd() || source.is_unusual(bytes) {
         return false;

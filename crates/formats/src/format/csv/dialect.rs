@@ -12,13 +12,13 @@ use std::{collections::HashSet, ops::Range};
 
 use super::{
     super::ReaderFacts,
-    head::{Layout, layout, skipped},
+    head::{HeadLayout, detect_layout, skipped_note},
     profile::{Profile, SAMPLE},
     quotes::{Quotes, SINGLE},
     quoting::Quoting,
-    rows::Rows,
+    rows::HeadRows,
     source::CsvSource,
-    tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
+    tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan_records, unquote_field},
 };
 use crate::schema::distinct_names;
 
@@ -95,33 +95,33 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     if options.delimiter.is_none() && (!is_text(text, complete) || !options.certain && may_be_json(text)) {
         return None;
     }
-    let comments = if options.tidy { comments(text, complete, options.delimiter) } else { Comments::default() };
+    let comments = if options.tidy { find_comments(text, complete, options.delimiter) } else { Comments::default() };
     let mark = mark + comments.end;
     let (above, text) = text.split_at(comments.end);
     let blank = text.iter().position(|&byte| byte != LF && byte != CR).unwrap_or(text.len());
     if blank == text.len() {
-        return complete.then(|| CsvSource::empty(head.len() as u64, count_lines(text), options));
+        return complete.then(|| CsvSource::without_records(head.len() as u64, count_lines(text), options));
     }
     if options.delimiter.is_some_and(|delimiter| !is_possible(delimiter)) {
         return None;
     }
-    let Dialect { delimiter, sample, quotes, single_quotes } = dialect(text, complete, options);
+    let Dialect { delimiter, sample, quotes, single_quotes } = detect_dialect(text, complete, options);
     let turned = if quotes.are_usual() { None } else { Some(quotes.apply(delimiter, text)) };
     let text = turned.as_deref().unwrap_or(text);
-    let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
+    let rows = HeadRows::from_text(text, delimiter, complete, SAMPLE + 1);
     let consistency = sample.consistency();
     let first = sample.first?;
     let mut layout = match options.has_header {
-        true if rows.len() > 0 => layout(&rows, options.tidy),
-        _ => Layout { profile: Profile::of(&rows, 0, first.fields), ..Layout::default() },
+        true if rows.len() > 0 => detect_layout(&rows, options.tidy),
+        _ => HeadLayout { profile: Profile::from_rows(&rows, 0, first.fields), ..HeadLayout::default() },
     };
     note_dialect(&mut layout.notes, &comments, quotes, single_quotes);
     let (record, next) = match layout.header {
         0 => (first.record, first.next),
-        header => (rows.record(header), rows.next(header)),
+        header => (rows.record_range(header), rows.next(header)),
     };
     let names = match options.has_header {
-        true => header(&text[record.clone()], delimiter)?,
+        true => parse_header(&text[record.clone()], delimiter)?,
         false => vec![String::new(); first.fields],
     };
     let unnamed = layout.labels.then(String::new);
@@ -148,7 +148,7 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         quotes,
         trailing: layout.trailing,
         labels: layout.labels,
-        quoting: if options.tidy { Quoting::default() } else { Quoting::settled() },
+        quoting: if options.tidy { Quoting::default() } else { Quoting::always_standard() },
     };
     if complete {
         source.settle_at_once(data);
@@ -159,7 +159,7 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
 /// Adds the notes about comment lines and quotes to those about the first lines.
 fn note_dialect(notes: &mut Vec<String>, comments: &Comments<'_>, quotes: Quotes, single_quotes: bool) {
     if !comments.lines.is_empty() {
-        notes.insert(0, skipped("comment line", "(`#`) before the table", comments.lines.iter().copied()));
+        notes.insert(0, skipped_note("comment line", "(`#`) before the table", comments.lines.iter().copied()));
     }
     if quotes.swapped {
         notes.push("`'` was taken as the quote".to_owned());
@@ -183,16 +183,16 @@ struct Dialect {
 
 /// Returns the dialect that fits best. Unusual dialects are tried only if the usual one results in records of different
 /// lengths, or in fields that are all in single quotes.
-fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
+fn detect_dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
     let find = |text: &[u8]| match options.delimiter {
-        Some(delimiter) => (delimiter, Sample::take(text, delimiter, complete)),
-        None => detect(text, complete),
+        Some(delimiter) => (delimiter, Sample::from_text(text, delimiter, complete)),
+        None => detect_delimiter(text, complete),
     };
     let (delimiter, sample) = find(text);
     let mut best = Dialect { delimiter, sample, quotes: Quotes::default(), single_quotes: false };
-    if best.sample.consistency() <= 0.5 || best.sample.columns() < 2 {
+    if best.sample.consistency() <= 0.5 || best.sample.column_count() < 2 {
         let named = options.named || options.certain;
-        let rare = if named && options.delimiter.is_none() { rare(text, complete) } else { None };
+        let rare = if named && options.delimiter.is_none() { find_rare_delimiter(text, complete) } else { None };
         let by_mode = || if options.delimiter.is_none() && options.tidy { by_mode(text, complete) } else { None };
         let other = rare.or_else(by_mode);
         if let Some((delimiter, sample)) = other {
@@ -210,7 +210,7 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
     best.single_quotes = quoted == SingleQuotes::InOneRecord;
     if quoted == SingleQuotes::Throughout {
         let quotes = Quotes { swapped: true, spaced: false };
-        let sample = Sample::take(&quotes.apply(best.delimiter, text), best.delimiter, complete);
+        let sample = Sample::from_text(&quotes.apply(best.delimiter, text), best.delimiter, complete);
         if sample.consistency() >= 1.0 {
             return Dialect { sample, quotes, ..best };
         }
@@ -225,8 +225,8 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
         let others: &[u8] = if options.delimiter.is_some() { &[] } else { &DELIMITERS };
         let delimiters = others.iter().copied().filter(|one| *one != own);
         for delimiter in std::iter::once(own).chain(delimiters) {
-            let sample = Sample::take(&quotes.apply(delimiter, text), delimiter, complete);
-            if sample.columns() > 1 && sample.consistency() >= 1.0 && sample.records > 1 {
+            let sample = Sample::from_text(&quotes.apply(delimiter, text), delimiter, complete);
+            if sample.column_count() > 1 && sample.consistency() >= 1.0 && sample.records > 1 {
                 return Dialect { delimiter, sample, quotes, single_quotes: false };
             }
         }
@@ -239,12 +239,12 @@ fn dialect(text: &[u8], complete: bool, options: &CsvOptions) -> Dialect {
 fn by_mode(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
     let mut best: Option<(u8, f64, usize)> = None;
     for delimiter in DELIMITERS {
-        let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
-        let (width, count) = rows.mode();
+        let rows = HeadRows::from_text(text, delimiter, complete, SAMPLE + 1);
+        let (width, count) = rows.most_common_width();
         if width < 2 || rows.len() < 3 {
             continue;
         }
-        let found = layout(&rows, true);
+        let found = detect_layout(&rows, true);
         if found.header == 0 && !found.labels {
             continue;
         }
@@ -254,17 +254,17 @@ fn by_mode(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
         }
     }
     let (delimiter, share, _) = best.filter(|(_, share, _)| *share > 0.5)?;
-    let mut sample = Sample::take(text, delimiter, complete);
+    let mut sample = Sample::from_text(text, delimiter, complete);
     sample.share = Some(share);
     Some((delimiter, sample))
 }
 
 /// Returns a rare delimiter that every record has equally often.
-fn rare(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
-    let samples = RARE_DELIMITERS.into_iter().map(|one| (one, Sample::take(text, one, complete)));
+fn find_rare_delimiter(text: &[u8], complete: bool) -> Option<(u8, Sample)> {
+    let samples = RARE_DELIMITERS.into_iter().map(|one| (one, Sample::from_text(text, one, complete)));
     samples
         .into_iter()
-        .find(|(_, sample)| sample.columns() > 1 && sample.consistency() >= 1.0 && sample.records >= RARE_RECORDS)
+        .find(|(_, sample)| sample.column_count() > 1 && sample.consistency() >= 1.0 && sample.records >= RARE_RECORDS)
 }
 
 /// Use of `'` as a quote in records that all have the right number of fields.
@@ -281,13 +281,13 @@ enum SingleQuotes {
 
 /// Returns how a text uses `'`.
 fn single_quotes(text: &[u8], delimiter: u8, complete: bool) -> SingleQuotes {
-    let rows = Rows::take(text, delimiter, complete, SAMPLE + 1);
-    let (width, _) = rows.mode();
+    let rows = HeadRows::from_text(text, delimiter, complete, SAMPLE + 1);
+    let (width, _) = rows.most_common_width();
     let (mut doubled, mut records) = (0, std::collections::BTreeSet::new());
     for column in 0..width {
         let (mut quoted, mut plain) = (0, 0);
         for row in 1..rows.len() {
-            match rows.raw(row, column) {
+            match rows.raw_field(row, column) {
                 [] => {}
                 [SINGLE, inner @ .., SINGLE] => {
                     quoted += 1;
@@ -318,7 +318,7 @@ struct Comments<'t> {
 
 /// Finds comments before a header. A line that begins with `#` is a comment if all such lines are followed by a table
 /// of several columns, and the line has another number of fields: `#id,name` may be the header itself.
-fn comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments<'_> {
+fn find_comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments<'_> {
     let mut lines: Vec<&[u8]> = Vec::new();
     let is_blank = |line: &[u8]| line.iter().all(|&byte| byte == LF || byte == CR);
     lines.extend(text.split_inclusive(|&byte| byte == LF).take_while(|line| is_blank(line) || line[0] == b'#'));
@@ -327,16 +327,16 @@ fn comments(text: &[u8], complete: bool, delimiter: Option<u8>) -> Comments<'_> 
         return Comments::default();
     }
     let (delimiter, table) = match delimiter {
-        Some(delimiter) => (delimiter, Sample::take(&text[body..], delimiter, complete)),
-        None => detect(&text[body..], complete),
+        Some(delimiter) => (delimiter, Sample::from_text(&text[body..], delimiter, complete)),
+        None => detect_delimiter(&text[body..], complete),
     };
     let mut found = Comments::default();
-    if table.columns() < 2 || table.consistency() <= 0.5 {
+    if table.column_count() < 2 || table.consistency() <= 0.5 {
         return found;
     }
     let mut start = 0;
     for line in lines {
-        if !is_blank(line) && Sample::take(line, delimiter, true).columns() == table.columns() {
+        if !is_blank(line) && Sample::from_text(line, delimiter, true).column_count() == table.column_count() {
             break;
         }
         start += line.len();
@@ -386,14 +386,14 @@ struct Sample {
 }
 
 impl Sample {
-    fn take(text: &[u8], delimiter: u8, complete: bool) -> Self {
+    fn from_text(text: &[u8], delimiter: u8, complete: bool) -> Self {
         let mut sample = Self::default();
-        if let Ended::Exhausted { start, open: None } = scan(text, delimiter, 0, &mut sample)
+        if let Ended::Exhausted { start, open: None } = scan_records(text, delimiter, 0, &mut sample)
             && complete
             && start < text.len()
         {
-            sample.field(text.len());
-            sample.record(start..text.len(), text.len());
+            sample.end_field(text.len());
+            sample.end_record(start..text.len(), text.len());
         }
         sample
     }
@@ -405,17 +405,17 @@ impl Sample {
         if self.records == 0 { 0.0 } else { self.alike as f64 / self.records as f64 }
     }
 
-    fn columns(&self) -> usize {
+    fn column_count(&self) -> usize {
         self.first.as_ref().map_or(0, |first| first.fields)
     }
 }
 
 impl Sink for Sample {
-    fn field(&mut self, _end: usize) {
+    fn end_field(&mut self, _end: usize) {
         self.fields += 1;
     }
 
-    fn record(&mut self, record: Range<usize>, next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, next: usize) -> bool {
         let fields = std::mem::take(&mut self.fields);
         if !record.is_empty() {
             let first = self.first.get_or_insert(First { record, next, fields });
@@ -427,39 +427,39 @@ impl Sink for Sample {
 }
 
 /// Returns the delimiter that fits best; the comma if none does.
-fn detect(text: &[u8], complete: bool) -> (u8, Sample) {
+fn detect_delimiter(text: &[u8], complete: bool) -> (u8, Sample) {
     let mut best: Option<(u8, Sample)> = None;
     for delimiter in DELIMITERS {
-        let sample = Sample::take(text, delimiter, complete);
-        let rank = |s: &Sample| (s.consistency(), s.columns());
-        if sample.columns() > 1 && best.as_ref().is_none_or(|(_, other)| rank(&sample) > rank(other)) {
+        let sample = Sample::from_text(text, delimiter, complete);
+        let rank = |s: &Sample| (s.consistency(), s.column_count());
+        if sample.column_count() > 1 && best.as_ref().is_none_or(|(_, other)| rank(&sample) > rank(other)) {
             best = Some((delimiter, sample));
         }
     }
-    best.unwrap_or_else(|| (b',', Sample::take(text, b',', complete)))
+    best.unwrap_or_else(|| (b',', Sample::from_text(text, b',', complete)))
 }
 
 /// Returns the fields of the header; `None` if it is not UTF-8.
-fn header(record: &[u8], delimiter: u8) -> Option<Vec<String>> {
-    struct Ends(Vec<usize>);
-    impl Sink for Ends {
-        fn field(&mut self, end: usize) {
+fn parse_header(record: &[u8], delimiter: u8) -> Option<Vec<String>> {
+    struct HeaderEnds(Vec<usize>);
+    impl Sink for HeaderEnds {
+        fn end_field(&mut self, end: usize) {
             self.0.push(end);
         }
 
-        fn record(&mut self, _record: Range<usize>, _next: usize) -> bool {
+        fn end_record(&mut self, _record: Range<usize>, _next: usize) -> bool {
             true
         }
     }
-    let mut ends = Ends(Vec::new());
-    scan(record, delimiter, 0, &mut ends);
+    let mut ends = HeaderEnds(Vec::new());
+    scan_records(record, delimiter, 0, &mut ends);
     ends.0.push(record.len());
     let mut start = 0;
     let field = |end| {
         let raw = &record[start..end];
         start = end + 1;
         let mut scratch = Vec::new();
-        let name = if raw.first() == Some(&QUOTE) { unquote(raw, &mut scratch) } else { raw };
+        let name = if raw.first() == Some(&QUOTE) { unquote_field(raw, &mut scratch) } else { raw };
         std::str::from_utf8(name).ok().map(str::to_owned)
     };
     ends.0.into_iter().map(field).collect()
@@ -488,7 +488,7 @@ mod tests {
             ("\"a,b\"\n1\n", b',', 1),
         ] {
             let source = sniffed(text);
-            assert_eq!((source.delimiter, source.columns().len()), (delimiter, columns), "{text:?}");
+            assert_eq!((source.delimiter, source.column_names().len()), (delimiter, columns), "{text:?}");
         }
         assert!(sniffed("a,b\n1,2\n").is_convincing());
         assert!(!sniffed("Hello, world\nthis is\nprose\n").is_convincing());
@@ -508,18 +508,18 @@ mod tests {
     #[test]
     fn the_head_is_measured() {
         let source = sniffed("\u{feff}\r\n\n\"a\r\nb\",c\r\n1,2\r\n");
-        assert_eq!(source.columns(), ["a\r\nb", "c"]);
+        assert_eq!(source.column_names(), ["a\r\nb", "c"]);
         assert_eq!((source.data_offset, source.header_lines, source.facts.blank_lines_before), (16, 4, 2));
         let options = CsvOptions { has_header: false, ..CsvOptions::default() };
         let source = sniff("\u{feff}\n1,2\n".as_bytes(), true, &options).unwrap();
-        assert_eq!(source.columns(), ["column_1", "column_2"]);
+        assert_eq!(source.column_names(), ["column_1", "column_2"]);
         assert_eq!((source.data_offset, source.header_lines, source.facts.blank_lines_before), (3, 0, 0));
     }
 
     #[test]
     fn missing_and_equal_names_become_distinct() {
-        assert_eq!(sniffed("a,,a,a_2,a,\"\"\n").columns(), ["a", "column_2", "a_3", "a_2", "a_4", "column_6"]);
-        assert_eq!(sniffed("column_2,,\"q\"\"\"\n").columns(), ["column_2", "column_2_2", "q\""]);
+        assert_eq!(sniffed("a,,a,a_2,a,\"\"\n").column_names(), ["a", "column_2", "a_3", "a_2", "a_4", "column_6"]);
+        assert_eq!(sniffed("column_2,,\"q\"\"\"\n").column_names(), ["column_2", "column_2_2", "q\""]);
     }
 
     #[test]
@@ -549,7 +549,7 @@ mod tests {
     fn an_empty_source_is_a_table_without_columns() {
         for head in ["", "\u{feff}", "\n\r\n", "\u{feff}\r"] {
             let source = sniffed(head);
-            assert!(source.columns().is_empty(), "{head:?}");
+            assert!(source.column_names().is_empty(), "{head:?}");
             assert_eq!(source.data_offset, head.len() as u64);
         }
         assert_eq!(sniffed("\n\r\n").facts.blank_lines_before, 2);

@@ -19,14 +19,14 @@ const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Returns the number that one to sixteen digits represent; `None` for any other text.
 #[inline]
-pub(super) fn whole(text: &[u8]) -> Option<u64> {
+pub(super) fn parse_whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > MAX_BYTES {
         return None;
     }
     match text.split_last_chunk::<8>() {
-        None | Some(([], _)) => value(load(text), text.len()),
+        None | Some(([], _)) => parse_word(load_word(text), text.len()),
         Some((first, last)) => {
-            Some(value(load(first), first.len())? * 100_000_000 + value(u64::from_le_bytes(*last), 8)?)
+            Some(parse_word(load_word(first), first.len())? * 100_000_000 + parse_word(u64::from_le_bytes(*last), 8)?)
         }
     }
 }
@@ -41,27 +41,27 @@ pub(super) fn with_point(text: &[u8]) -> Option<(u64, usize)> {
     if text.len() > 8 {
         return long_with_point(text);
     }
-    let word = load(text);
-    let before = point(word);
+    let word = load_word(text);
+    let before = point_position(word);
     if before >= text.len() {
         return None;
     }
     let below = (1 << (8 * before)) - 1;
     let digits = (word & below) | ((word >> 8) & !below);
-    Some((value(digits, text.len() - 1)?, text.len() - 1 - before))
+    Some((parse_word(digits, text.len() - 1)?, text.len() - 1 - before))
 }
 
 #[inline]
 fn long_with_point(text: &[u8]) -> Option<(u64, usize)> {
-    let before = match point(u64::from_le_bytes(*text.first_chunk()?)) {
-        8 => text.len() - 8 + point(u64::from_le_bytes(*text.last_chunk()?)),
+    let before = match point_position(u64::from_le_bytes(*text.first_chunk()?)) {
+        8 => text.len() - 8 + point_position(u64::from_le_bytes(*text.last_chunk()?)),
         before => before,
     };
     if before == text.len() {
         return None;
     }
     let (first, last) = (&text[..before], &text[before + 1..]);
-    let part = |digits: &[u8]| if digits.is_empty() { Some(0) } else { whole(digits) };
+    let part = |digits: &[u8]| if digits.is_empty() { Some(0) } else { parse_whole(digits) };
     Some((part(first)? * POWERS[last.len()] + part(last)?, last.len()))
 }
 
@@ -78,7 +78,7 @@ const POWERS: [u64; MAX_BYTES] = {
 
 /// Loads one to eight bytes as a little-endian word.
 #[inline]
-fn load(text: &[u8]) -> u64 {
+fn load_word(text: &[u8]) -> u64 {
     if let Some(all) = text.first_chunk::<8>() {
         u64::from_le_bytes(*all)
     } else if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
@@ -90,7 +90,7 @@ fn load(text: &[u8]) -> u64 {
 
 /// Returns the position of the first point, or 8.
 #[inline]
-fn point(word: u64) -> usize {
+fn point_position(word: u64) -> usize {
     // The lowest byte that becomes zero is marked exactly; false marks appear only above it.
     let other = word ^ POINTS;
     (other.wrapping_sub(LOWEST_BITS) & !other & HIGHEST_BITS).trailing_zeros() as usize / 8
@@ -98,7 +98,7 @@ fn point(word: u64) -> usize {
 
 /// Returns the number that the lowest `length` bytes represent, if all are digits; `length` is 1 to 8.
 #[inline]
-fn value(word: u64, length: usize) -> Option<u64> {
+fn parse_word(word: u64, length: usize) -> Option<u64> {
     let free = 8 * (8 - length);
     let digits = (word << free | ZEROS & ((1 << free) - 1)) ^ ZEROS;
     let strange = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS;
@@ -117,7 +117,7 @@ mod tests {
         #[test]
         fn whole_numbers_agree_with_the_standard_library(text in "[0-9]{0,18}") {
             let expected = text.parse::<u64>().ok().filter(|_| text.len() <= MAX_BYTES);
-            prop_assert_eq!(whole(text.as_bytes()), expected);
+            prop_assert_eq!(parse_whole(text.as_bytes()), expected);
         }
 
         #[test]
@@ -134,7 +134,7 @@ mod tests {
             let points = text.iter().filter(|b| **b == b'.').count();
             let others = text.iter().filter(|b| !b.is_ascii_digit()).count();
             let fits = (1..=MAX_BYTES).contains(&text.len());
-            prop_assert_eq!(whole(&text).is_some(), digits && fits);
+            prop_assert_eq!(parse_whole(&text).is_some(), digits && fits);
             prop_assert_eq!(with_point(&text).is_some(), fits && points == 1 && others == 1 && text.len() > 1);
         }
 
@@ -143,7 +143,7 @@ mod tests {
             byte: u8) {
             let at = at % text.len();
             text[at] = byte;
-            prop_assert_eq!(whole(&text).is_some(), byte.is_ascii_digit());
+            prop_assert_eq!(parse_whole(&text).is_some(), byte.is_ascii_digit());
         }
     }
 }

@@ -8,11 +8,11 @@ use arrow::{
 };
 
 use super::{
-    columns::{Cells, column},
-    index::{BLOCK, Index, Portable, Search, State, index_with, terminator_with},
-    numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
+    columns::{Cells, column_builder},
+    index::{BLOCK, FieldIndex, Portable, ScanState, SplitSearch, index_with, terminator_with},
+    numbers::{GROUP, Moments, TextGroup, floats_with, integers_with, timestamps_with},
     simd,
-    tokenize::{Ended, QUOTE, Sink, Tokenizer, after, oracle, scan},
+    tokenize::{Ended, QUOTE, Sink, Tokenizer, next_record_start, oracle, scan_records},
     value,
 };
 
@@ -80,8 +80,8 @@ impl Random {
     }
 }
 
-type Indexer = fn(&[u8], (usize, usize), u8, &mut State, &mut Index);
-type Terminator = fn(&[u8], (usize, bool), u8, &mut Search) -> Option<usize>;
+type Indexer = fn(&[u8], (usize, usize), u8, &mut ScanState, &mut FieldIndex);
+type Terminator = fn(&[u8], (usize, bool), u8, &mut SplitSearch) -> Option<usize>;
 
 /// Returns the kernels that this processor supports.
 fn kernels() -> Vec<(&'static str, Indexer, Terminator)> {
@@ -90,7 +90,7 @@ fn kernels() -> Vec<(&'static str, Indexer, Terminator)> {
         |bytes, range, delimiter, state, index| index_with(Portable, bytes, range, delimiter, state, index),
         |bytes, target, delimiter, search| terminator_with(Portable, bytes, target, delimiter, search),
     );
-    let mut kernels = vec![portable, ("chosen", simd::index, simd::terminator)];
+    let mut kernels = vec![portable, ("chosen", simd::index, simd::find_terminator)];
     kernels.extend(simd::avx2());
     kernels
 }
@@ -131,7 +131,7 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
     let read = BLOCK * random.below(bytes.len() / BLOCK + 1);
     for (name, index_by, terminator_by) in kernels() {
         let shown = || format!("{name}: {:?}", String::from_utf8_lossy(bytes));
-        let (mut index, mut state) = (Index::default(), State::at_record());
+        let (mut index, mut state) = (FieldIndex::default(), ScanState::at_record());
         for from in (0..bytes.len()).step_by(step) {
             index_by(bytes, (from, bytes.len().min(from + step)), b',', &mut state, &mut index);
         }
@@ -140,7 +140,7 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
         assert_eq!((index.lines, state.is_inside()), (wanted.lines, wanted.open), "{}", shown());
         assert_eq!(index.high != 0, !bytes.is_ascii(), "{}", shown());
         // The bytes are searched in two steps, as when they arrive one after the other.
-        let mut search = Search::new();
+        let mut search = SplitSearch::new();
         let early = terminator_by(&bytes[..read], (target, false), b',', &mut search);
         let found = early.or_else(|| terminator_by(bytes, (target, true), b',', &mut search));
         assert_eq!(found, end, "{} from {target}", shown());
@@ -154,11 +154,11 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
 struct Ends(Vec<usize>, Vec<(usize, usize, usize)>);
 
 impl Sink for Ends {
-    fn field(&mut self, end: usize) {
+    fn end_field(&mut self, end: usize) {
         self.0.push(end);
     }
 
-    fn record(&mut self, record: std::ops::Range<usize>, next: usize) -> bool {
+    fn end_record(&mut self, record: std::ops::Range<usize>, next: usize) -> bool {
         self.1.push((record.start, record.end, next));
         true
     }
@@ -166,7 +166,7 @@ impl Sink for Ends {
 
 fn check_scan(bytes: &[u8], records: &[oracle::Record]) {
     let mut found = Ends::default();
-    let ended = scan(bytes, b',', 0, &mut found);
+    let ended = scan_records(bytes, b',', 0, &mut found);
     let whole: Vec<_> = records.iter().filter(|r| r.next > r.end).map(|r| (r.start, r.end, r.next)).collect();
     assert_eq!(found.1, whole);
     let wanted = expected(bytes, records).ends;
@@ -181,11 +181,11 @@ fn check_scan(bytes: &[u8], records: &[oracle::Record]) {
 fn check_columns(bytes: &[u8], records: &[oracle::Record], width: usize) {
     let mut tokens = Tokenizer::new(bytes, b',', width);
     let mut columns: Vec<_> =
-        (0..width).map(|_| column(&Field::new("", DataType::Utf8, true), false).unwrap()).collect();
+        (0..width).map(|_| column_builder(&Field::new("", DataType::Utf8, true), false).unwrap()).collect();
     let mut faults = Vec::new();
-    while tokens.advance() {
+    while tokens.advance_chunk() {
         for (i, column) in columns.iter_mut().enumerate() {
-            column.append(Cells::of(&tokens, None), i, &mut faults);
+            column.append_cells(Cells::from_tokens(&tokens, None), i, &mut faults);
         }
     }
     let arrays: Vec<_> = columns.iter_mut().map(|column| column.finish().unwrap()).collect();
@@ -213,7 +213,7 @@ fn check_columns(bytes: &[u8], records: &[oracle::Record], width: usize) {
     }
     assert!(arrays.iter().all(|array| array.len() == row));
     assert_eq!((tokens.bad.len(), faults.len()), (bad, 0));
-    assert_eq!(tokens.lines(), expected(bytes, records).lines);
+    assert_eq!(tokens.line_count(), expected(bytes, records).lines);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn every_kernel_agrees_with_the_reference() {
             check_columns(&bytes, &records, 1 + random.below(5));
         }
         for record in records.iter().filter(|r| r.next > r.end) {
-            assert_eq!(after(&bytes, record.end), record.next);
+            assert_eq!(next_record_start(&bytes, record.end), record.next);
         }
     }
 }
@@ -238,7 +238,7 @@ fn every_kernel_agrees_with_the_reference() {
 fn numbers_agree_with_the_slow_path() {
     let mut random = Random(0x5eed);
     for _ in 0..cases() / GROUP as u64 {
-        let mut group = Group::new();
+        let mut group = TextGroup::new();
         let mut texts = Vec::new();
         let kind = random.below(3);
         for i in 0..GROUP {
@@ -253,20 +253,20 @@ fn numbers_agree_with_the_slow_path() {
             group.lengths[i] = length as u64;
             texts.push(word[8 - length..].to_vec());
         }
-        for integers in [integers_with, simd::integers] {
+        for integers in [integers_with, simd::parse_integers] {
             let mut numbers = [7; GROUP];
             let good = integers(&group, &mut numbers);
             for (i, text) in texts.iter().enumerate() {
-                let wanted = value::int64(text);
+                let wanted = value::parse_int64(text);
                 assert_eq!((numbers[i], good >> i & 1 == 1), (wanted.unwrap_or(0), wanted.is_some()), "{text:?}");
             }
         }
-        for floats in [floats_with, simd::floats] {
+        for floats in [floats_with, simd::parse_floats] {
             let mut numbers = [7.; GROUP];
             let good = floats(&group, &mut numbers);
             for (i, text) in texts.iter().enumerate() {
                 // Exponents and names are left to the slow path.
-                let wanted = value::float64(text).filter(|_| text.iter().all(|b| b"-.0123456789".contains(b)));
+                let wanted = value::parse_float64(text).filter(|_| text.iter().all(|b| b"-.0123456789".contains(b)));
                 let wanted = (wanted.unwrap_or(0.).to_bits(), wanted.is_some());
                 assert_eq!((numbers[i].to_bits(), good >> i & 1 == 1), wanted, "{text:?}");
             }
@@ -291,14 +291,14 @@ fn times_agree_with_the_slow_path() {
                 let at = random.below(text.len());
                 text[at] = random.pick(b"0/:; -T\x80\xff\0");
             }
-            moments.set(i, text[..].try_into().unwrap());
+            moments.set_text(i, text[..].try_into().unwrap());
             texts.push(text);
         }
-        for timestamps in [timestamps_with, simd::timestamps] {
+        for timestamps in [timestamps_with, simd::parse_timestamps] {
             let mut micros = [7; GROUP];
             let good = timestamps(&moments, &mut micros);
             for (i, text) in texts.iter().enumerate() {
-                let wanted = value::timestamp(text);
+                let wanted = value::parse_timestamp(text);
                 let got = (micros[i], good >> i & 1 == 1);
                 assert_eq!(got, (wanted.unwrap_or(0), wanted.is_some()), "{}", String::from_utf8_lossy(text));
             }

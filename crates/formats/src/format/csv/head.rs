@@ -13,9 +13,9 @@
 use std::borrow::Cow;
 
 use super::{
-    profile::{Profile, SAMPLE, SENTENCE, words},
-    rows::Rows,
-    value::Kind,
+    profile::{Profile, SAMPLE, SENTENCE, word_count},
+    rows::HeadRows,
+    value::ValueKind,
 };
 
 /// Lines before a table that may be notes.
@@ -25,7 +25,7 @@ const SHOWN: usize = 60;
 
 /// The meaning of the first lines.
 #[derive(Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct HeadLayout {
     /// Number of the record that contains the names; if there are none, of the first record of the table. The records
     /// before it are notes.
     pub(super) header: usize,
@@ -39,20 +39,20 @@ pub(super) struct Layout {
 
 /// Returns the layout of a table with a header, according to its first records. `tidy` allows other readings than the
 /// standard one.
-pub(super) fn layout(rows: &Rows<'_>, tidy: bool) -> Layout {
+pub(super) fn detect_layout(rows: &HeadRows<'_>, tidy: bool) -> HeadLayout {
     let notes = if tidy { notes_before(rows) } else { 0 };
-    let mut found = Layout { header: notes, ..Layout::default() };
+    let mut found = HeadLayout { header: notes, ..HeadLayout::default() };
     if notes > 0 {
-        found.notes.push(skipped("line", "before the table", (0..notes).map(|row| rows.line(row))));
+        found.notes.push(skipped_note("line", "before the table", (0..notes).map(|row| rows.record_text(row))));
     }
-    let width = rows.width(found.header);
+    let width = rows.field_count(found.header);
     // The first record may be unlike the others, as units are.
     let first = found.header + if rows.len() > found.header + 4 { 2 } else { 1 };
-    found.profile = Profile::of(rows, first, width);
+    found.profile = Profile::from_rows(rows, first, width);
     found.trailing = tidy && has_trailing(rows, found.header);
     found.labels = tidy && !found.trailing && has_labels(rows, found.header);
     if found.trailing || found.labels {
-        found.profile = Profile::of(rows, found.header + 1, width + 1);
+        found.profile = Profile::from_rows(rows, found.header + 1, width + 1);
     }
     if found.trailing {
         found.notes.push("each record ends with a delimiter that the header lacks; it was ignored".to_owned());
@@ -64,22 +64,22 @@ pub(super) fn layout(rows: &Rows<'_>, tidy: bool) -> Layout {
         );
     }
     if notes == 0 && !found.trailing && !found.labels {
-        found.notes.extend(doubts(rows, &found.profile));
+        found.notes.extend(header_doubts(rows, &found.profile));
     }
     found
 }
 
 /// Returns a note on lines that are not records, with their text.
-pub(super) fn skipped<'l>(kind: &str, place: &str, lines: impl ExactSizeIterator<Item = &'l [u8]>) -> String {
+pub(super) fn skipped_note<'l>(kind: &str, place: &str, lines: impl ExactSizeIterator<Item = &'l [u8]>) -> String {
     let count = lines.len();
-    let texts: Vec<String> = lines.take(MAX_NOTES).map(shown).collect();
+    let texts: Vec<String> = lines.take(MAX_NOTES).map(line_excerpt).collect();
     let more = if count > MAX_NOTES { format!(" and {} more", count - MAX_NOTES) } else { String::new() };
     let (kind, was) = if count == 1 { (kind.to_owned(), "was") } else { (format!("{kind}s"), "were") };
     format!("{count} {kind} {place} {was} skipped: {}{more}", texts.join(", "))
 }
 
 /// Returns a line for a note.
-fn shown(line: &[u8]) -> String {
+fn line_excerpt(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(&line[..line.len().min(4 * SHOWN + 4)]);
     let short: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
     let more = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
@@ -87,10 +87,11 @@ fn shown(line: &[u8]) -> String {
 }
 
 /// Returns a note if the first lines do not look like a header and a record, although they are read as such.
-fn doubts(rows: &Rows<'_>, profile: &Profile) -> Option<String> {
-    let line =
-        |row: usize| format!("{} {}", if row == 0 { "the header" } else { "the first record" }, shown(rows.line(row)));
-    if rows.width(0) > 2 && is_note(rows, 0) {
+fn header_doubts(rows: &HeadRows<'_>, profile: &Profile) -> Option<String> {
+    let line = |row: usize| {
+        format!("{} {}", if row == 0 { "the header" } else { "the first record" }, line_excerpt(rows.record_text(row)))
+    };
+    if rows.field_count(0) > 2 && is_note(rows, 0) {
         return Some(format!("{} reads like a note; if it is one, remove the line", line(0)));
     }
     if has_groups(rows) {
@@ -113,95 +114,101 @@ fn doubts(rows: &Rows<'_>, profile: &Profile) -> Option<String> {
 }
 
 /// Returns the number of notes before the table: lines with another number of fields than all other lines.
-fn notes_before(rows: &Rows<'_>) -> usize {
-    let (width, count) = rows.mode();
+fn notes_before(rows: &HeadRows<'_>) -> usize {
+    let (width, count) = rows.most_common_width();
     if width < 2 {
         return 0;
     }
     let notes = (0..rows.len().min(MAX_NOTES))
-        .take_while(|&row| rows.width(row) != width && reads_like_a_note(rows, row, width))
+        .take_while(|&row| rows.field_count(row) != width && reads_like_a_note(rows, row, width))
         .count();
-    let follows = (notes..rows.len().min(notes + 2)).filter(|row| rows.width(*row) == width).count() == 2;
+    let follows = (notes..rows.len().min(notes + 2)).filter(|row| rows.field_count(*row) == width).count() == 2;
     let typical = 2 * count > rows.len() - notes;
-    let fits = (notes..rows.len()).all(|row| rows.width(row) <= width);
-    if notes == 0 || !follows || !typical || !fits || !names(rows, notes) {
+    let fits = (notes..rows.len()).all(|row| rows.field_count(row) <= width);
+    if notes == 0 || !follows || !typical || !fits || !is_mostly_text(rows, notes) {
         return 0;
     }
     // One name above two columns may also be a header that lacks the name of the row labels.
-    let profile = Profile::of(rows, notes + 1, width);
-    let differs = || profile.typed().any(|column| !profile.takes(column, &rows.value(notes, column)));
-    if width > 2 || notes > 1 || words(rows.line(0)) >= SENTENCE || differs() { notes } else { 0 }
+    let profile = Profile::from_rows(rows, notes + 1, width);
+    let differs =
+        || profile.typed_columns().any(|column| !profile.accepts_value(column, &rows.unquoted_field(notes, column)));
+    if width > 2 || notes > 1 || word_count(rows.record_text(0)) >= SENTENCE || differs() { notes } else { 0 }
 }
 
-fn reads_like_a_note(rows: &Rows<'_>, row: usize, width: usize) -> bool {
-    let values = rows.values(row);
-    let said: usize = values.iter().map(|value| words(value)).sum();
-    let next = |column| (row + 1 < rows.len()).then(|| rows.raw(row + 1, column));
+fn reads_like_a_note(rows: &HeadRows<'_>, row: usize, width: usize) -> bool {
+    let values = rows.unquoted_fields(row);
+    let said: usize = values.iter().map(|value| word_count(value)).sum();
+    let next = |column| (row + 1 < rows.len()).then(|| rows.raw_field(row + 1, column));
     let cut = values.len() > 1 && values[1..].iter().all(|value| value.starts_with(b" "));
     // If the header has spaces after its delimiters, its records have them, too.
     let cut = cut
         && said >= SENTENCE
-        && !next(1).is_some_and(|value| value.starts_with(b" ") && rows.width(row + 1) == width);
+        && !next(1).is_some_and(|value| value.starts_with(b" ") && rows.field_count(row + 1) == width);
     is_note(rows, row) && (values.len() == 1 || said >= SENTENCE) || cut
 }
 
 /// Whether only the first field of a record is not empty.
-fn is_note(rows: &Rows<'_>, row: usize) -> bool {
-    let values = rows.values(row);
+fn is_note(rows: &HeadRows<'_>, row: usize) -> bool {
+    let values = rows.unquoted_fields(row);
     !values[0].is_empty() && values[1..].iter().all(|value| value.is_empty())
 }
 
 /// Whether most fields of a record are texts.
-fn names(rows: &Rows<'_>, row: usize) -> bool {
-    let values = rows.values(row);
-    let filled = values.iter().filter(|value| !value.is_empty() && Kind::of(value) == Kind::Text).count();
+fn is_mostly_text(rows: &HeadRows<'_>, row: usize) -> bool {
+    let values = rows.unquoted_fields(row);
+    let filled =
+        values.iter().filter(|value| !value.is_empty() && ValueKind::from_text(value) == ValueKind::Text).count();
     2 * filled > values.len()
 }
 
 /// Whether the first record looks like names of groups, and the next one like names of columns.
-fn has_groups(rows: &Rows<'_>) -> bool {
-    if rows.len() < 3 || rows.width(0) != rows.width(1) || rows.width(0) < 2 {
+fn has_groups(rows: &HeadRows<'_>) -> bool {
+    if rows.len() < 3 || rows.field_count(0) != rows.field_count(1) || rows.field_count(0) < 2 {
         return false;
     }
-    let (groups, columns) = (rows.values(0), rows.values(1));
-    let all_text =
-        |values: &[Cow<'_, [u8]>]| values.iter().all(|value| value.is_empty() || Kind::of(value) == Kind::Text);
+    let (groups, columns) = (rows.unquoted_fields(0), rows.unquoted_fields(1));
+    let all_text = |values: &[Cow<'_, [u8]>]| {
+        values.iter().all(|value| value.is_empty() || ValueKind::from_text(value) == ValueKind::Text)
+    };
     let gaps = groups.iter().filter(|value| value.is_empty()).count();
     let complete = columns.iter().all(|value| !value.is_empty());
     if gaps == 0 || 3 * gaps < groups.len() || !complete || !all_text(&groups) || !all_text(&columns) {
         return false;
     }
-    let profile = Profile::of(rows, 2, columns.len());
-    let mut typed = profile.typed().peekable();
-    typed.peek().is_some() && typed.all(|column| !profile.takes(column, &columns[column]))
+    let profile = Profile::from_rows(rows, 2, columns.len());
+    let mut typed = profile.typed_columns().peekable();
+    typed.peek().is_some() && typed.all(|column| !profile.accepts_value(column, &columns[column]))
 }
 
 /// Whether nearly all records have one more field than the header, and it is empty.
-fn has_trailing(rows: &Rows<'_>, header: usize) -> bool {
-    let width = rows.width(header);
+fn has_trailing(rows: &HeadRows<'_>, header: usize) -> bool {
+    let width = rows.field_count(header);
     let below = header + 1..rows.len().min(header + 1 + SAMPLE);
-    let ends = below.clone().filter(|&row| rows.width(row) == width + 1 && rows.raw(row, width).is_empty()).count();
+    let ends = below
+        .clone()
+        .filter(|&row| rows.field_count(row) == width + 1 && rows.raw_field(row, width).is_empty())
+        .count();
     width > 1 && ends > 0 && 10 * ends >= 9 * below.len()
 }
 
 /// Whether all records, at least two, have one more field than the header.
-fn has_labels(rows: &Rows<'_>, header: usize) -> bool {
-    let width = rows.width(header);
-    rows.len() > header + 2 && (header + 1..rows.len()).all(|row| rows.width(row) == width + 1)
+fn has_labels(rows: &HeadRows<'_>, header: usize) -> bool {
+    let width = rows.field_count(header);
+    rows.len() > header + 2 && (header + 1..rows.len()).all(|row| rows.field_count(row) == width + 1)
 }
 
 /// Whether the first record looks like units, or other names.
-fn is_below(rows: &Rows<'_>, profile: &Profile) -> bool {
-    if rows.len() < 3 || rows.width(1) != rows.width(0) || rows.width(1) < 2 {
+fn is_below(rows: &HeadRows<'_>, profile: &Profile) -> bool {
+    if rows.len() < 3 || rows.field_count(1) != rows.field_count(0) || rows.field_count(1) < 2 {
         return false;
     }
-    if rows.values(1) == rows.values(0) {
+    if rows.unquoted_fields(1) == rows.unquoted_fields(0) {
         return false;
     }
     let bracketed = |value: &[u8]| matches!(value, [b'(', .., b')'] | [b'[', .., b']']);
-    let values = rows.values(1);
+    let values = rows.unquoted_fields(1);
     let all = |row: usize| {
-        let values = rows.values(row);
+        let values = rows.unquoted_fields(row);
         let mut there = values.iter().filter(|value| !value.is_empty()).peekable();
         there.peek().is_some() && there.all(|value| bracketed(value))
     };
@@ -213,10 +220,11 @@ fn is_below(rows: &Rows<'_>, profile: &Profile) -> bool {
 }
 
 /// Whether the first record has the same kinds of values as the records below it.
-fn is_data(rows: &Rows<'_>, profile: &Profile) -> bool {
-    let values = rows.values(0);
-    let typed: Vec<&[u8]> = profile.typed().map(|column| &*values[column]).filter(|value| !value.is_empty()).collect();
-    let fits = profile.mismatch(values.iter().map(|value| &**value)).is_none();
+fn is_data(rows: &HeadRows<'_>, profile: &Profile) -> bool {
+    let values = rows.unquoted_fields(0);
+    let typed: Vec<&[u8]> =
+        profile.typed_columns().map(|column| &*values[column]).filter(|value| !value.is_empty()).collect();
+    let fits = profile.first_mismatch(values.iter().map(|value| &**value)).is_none();
     if typed.is_empty() || !fits {
         return false;
     }
@@ -246,7 +254,7 @@ mod tests {
     fn start(text: &str) -> (Vec<String>, &str, String) {
         let source = sniffed(text);
         let data = usize::try_from(source.data_offset).unwrap();
-        (source.columns().to_vec(), text[data..].lines().next().unwrap(), source.facts.notes.join("; "))
+        (source.column_names().to_vec(), text[data..].lines().next().unwrap(), source.facts.notes.join("; "))
     }
 
     #[test]
@@ -267,11 +275,11 @@ mod tests {
             assert!(notes.contains(note), "{notes}");
             let options = CsvOptions { tidy: false, delimiter: Some(b','), ..CsvOptions::default() };
             let source = sniff(text.as_bytes(), true, &options).unwrap();
-            assert_eq!(source.columns()[0], "Report of the office");
+            assert_eq!(source.column_names()[0], "Report of the office");
         }
         // A record that is longer than the others does not fit.
         let source = sniffed(&format!("Report of the office\n{NAMES}{ROWS}5,2024-01-05,e,5.5,more\n"));
-        assert!(source.facts.lines_skipped == 0 && source.columns().len() == 1, "{source:?}");
+        assert!(source.facts.lines_skipped == 0 && source.column_names().len() == 1, "{source:?}");
     }
 
     #[test]
@@ -346,10 +354,14 @@ mod tests {
     #[test]
     fn unusual_delimiters_and_quotes_are_found() {
         for delimiter in ["^", "~", ":"] {
-            assert_eq!(sniffed(&format!("{NAMES}{ROWS}").replace(',', delimiter)).columns().len(), 4, "{delimiter}");
+            assert_eq!(
+                sniffed(&format!("{NAMES}{ROWS}").replace(',', delimiter)).column_names().len(),
+                4,
+                "{delimiter}"
+            );
         }
         let single = sniffed("a,b\n'x, y',1\nz,2\n'it''s',3\n'u, v',4\n'w, ',5\n");
-        assert!(single.quotes.swapped && single.columns() == ["a", "b"], "{single:?}");
+        assert!(single.quotes.swapped && single.column_names() == ["a", "b"], "{single:?}");
         let spaced = sniffed("a, b\n1, \"x, y\"\n2, z\n3, \"u, v\"\n4, \"w, \"\n");
         assert!(spaced.quotes.spaced, "{spaced:?}");
     }

@@ -32,7 +32,7 @@ const BATCH: usize = 16;
 
 /// Positions of the significant bytes of a block; the lowest bit is the first byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Marks {
+pub(super) struct BlockMarks {
     pub(super) delimiters: u64,
     pub(super) feeds: u64,
     pub(super) returns: u64,
@@ -44,13 +44,13 @@ pub(super) struct Marks {
 /// Operations that have an implementation for each processor.
 pub(super) trait Kernel: Copy {
     /// Compares the bytes of a block with the significant ones.
-    fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks;
+    fn mark_block(self, block: &[u8; BLOCK], delimiter: u8) -> BlockMarks;
 
     /// Returns, for each bit, the xor of all bits up to it.
     fn prefix_xor(self, bits: u64) -> u64;
 
     /// Writes `base` plus the number of each set bit, in order; subsequent elements of `out` may be overwritten, too.
-    fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]);
+    fn write_positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]);
 }
 
 /// Works on every processor.
@@ -59,13 +59,13 @@ pub(super) struct Portable;
 
 impl Kernel for Portable {
     #[inline(always)]
-    fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks {
-        Marks {
-            delimiters: gather(block, |byte| byte == delimiter),
-            feeds: gather(block, |byte| byte == LF),
-            returns: gather(block, |byte| byte == CR),
-            quotes: gather(block, |byte| byte == QUOTE),
-            high: gather(block, |byte| byte >= 0x80),
+    fn mark_block(self, block: &[u8; BLOCK], delimiter: u8) -> BlockMarks {
+        BlockMarks {
+            delimiters: gather_bits(block, |byte| byte == delimiter),
+            feeds: gather_bits(block, |byte| byte == LF),
+            returns: gather_bits(block, |byte| byte == CR),
+            quotes: gather_bits(block, |byte| byte == QUOTE),
+            high: gather_bits(block, |byte| byte >= 0x80),
         }
     }
 
@@ -78,7 +78,7 @@ impl Kernel for Portable {
     }
 
     #[inline(always)]
-    fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
+    fn write_positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
         bit_by_bit(bits, base, out);
     }
 }
@@ -89,8 +89,8 @@ pub(super) struct Unquoted;
 
 impl Kernel for Unquoted {
     #[inline(always)]
-    fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks {
-        Marks { quotes: 0, ..Portable.marks(block, delimiter & !UNQUOTED) }
+    fn mark_block(self, block: &[u8; BLOCK], delimiter: u8) -> BlockMarks {
+        BlockMarks { quotes: 0, ..Portable.mark_block(block, delimiter & !UNQUOTED) }
     }
 
     #[inline(always)]
@@ -99,14 +99,14 @@ impl Kernel for Unquoted {
     }
 
     #[inline(always)]
-    fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
-        Portable.positions(bits, base, out);
+    fn write_positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
+        Portable.write_positions(bits, base, out);
     }
 }
 
 /// One bit per byte. Written so that the compiler uses vector compares.
 #[inline(always)]
-fn gather(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> u64 {
+fn gather_bits(block: &[u8; BLOCK], is: impl Fn(u8) -> bool) -> u64 {
     // Gathers the lowest bit of each of eight bytes in the topmost byte of the product.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let mut hits = [0_u8; BLOCK];
@@ -136,7 +136,7 @@ pub(super) fn bit_by_bit(mut bits: u64, base: u32, out: &mut [u32; BLOCK]) {
 
 /// What is known about the bytes before a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct ScanState {
     /// All bits are set inside quotes.
     inside: u64,
     /// Whether a quote at the first byte opens a field: 0 or 1, like the following fields.
@@ -166,7 +166,7 @@ pub(super) struct Cuts {
     pub(super) lines: u32,
 }
 
-impl State {
+impl ScanState {
     /// Returns the state at the start of a record.
     pub(super) fn at_record() -> Self {
         Self { inside: 0, ready: 1, ended: 0, returned: 0, closed: 0 }
@@ -179,7 +179,7 @@ impl State {
 
     /// Advances by one block.
     #[inline(always)]
-    pub(super) fn step<K: Kernel>(&mut self, kernel: K, marks: Marks) -> Cuts {
+    pub(super) fn advance_block<K: Kernel>(&mut self, kernel: K, marks: BlockMarks) -> Cuts {
         let terminators = marks.feeds | marks.returns;
         let breaks = marks.delimiters | terminators;
         let mut quotes = marks.quotes;
@@ -225,7 +225,7 @@ impl State {
 
 /// The ends of fields and records.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct FieldIndex {
     /// Positions of the bytes that end fields; only the first `fields` count.
     pub(super) ends: Vec<u32>,
     pub(super) fields: usize,
@@ -242,7 +242,7 @@ pub(super) struct Index {
     pub(super) high: u64,
 }
 
-impl Index {
+impl FieldIndex {
     /// Ensures room for the fields and records of a batch.
     #[inline]
     fn make_room(&mut self) {
@@ -253,18 +253,18 @@ impl Index {
         }
     }
 
-    fn batch(&mut self) -> Batch<'_> {
+    fn start_batch(&mut self) -> Batch<'_> {
         self.make_room();
         Batch {
             ends: &mut self.ends[self.fields..],
             marks: &mut self.marks[self.records..],
-            before: narrow(self.fields),
-            found: Found::default(),
+            before: to_u32(self.fields),
+            found: BatchCounts::default(),
         }
     }
 
     /// Stores the results of a batch.
-    fn go_on(&mut self, found: Found) {
+    fn go_on(&mut self, found: BatchCounts) {
         self.fields += found.fields;
         self.records += found.records;
         self.lines += u64::from(found.lines);
@@ -274,12 +274,12 @@ impl Index {
     }
 
     /// Adds the end of a field, and of a record if `record`.
-    pub(super) fn push(&mut self, end: u32, record: bool) {
+    pub(super) fn push_end(&mut self, end: u32, record: bool) {
         self.make_room();
         self.ends[self.fields] = end;
         self.fields += 1;
         if record {
-            self.marks[self.records] = narrow(self.fields);
+            self.marks[self.records] = to_u32(self.fields);
             self.records += 1;
         }
     }
@@ -291,7 +291,7 @@ impl Index {
     }
 
     /// Removes all records and the first fields; the fields after them belong to a record that is not complete yet.
-    pub(super) fn forget(&mut self, fields: usize) {
+    pub(super) fn drop_fields(&mut self, fields: usize) {
         self.ends.copy_within(fields..self.fields, 0);
         self.fields -= fields;
         self.records = 0;
@@ -310,18 +310,18 @@ impl Index {
     }
 }
 
-/// What a few blocks add to an [`Index`], kept in registers.
+/// What a few blocks add to an [`FieldIndex`], kept in registers.
 struct Batch<'a> {
     ends: &'a mut [u32],
     marks: &'a mut [u32],
     /// Fields before the batch.
     before: u32,
-    found: Found,
+    found: BatchCounts,
 }
 
 /// The result of a batch.
 #[derive(Debug, Clone, Copy, Default)]
-struct Found {
+struct BatchCounts {
     fields: usize,
     records: usize,
     lines: u32,
@@ -332,13 +332,13 @@ struct Found {
 
 impl Batch<'_> {
     #[inline(always)]
-    fn add<K: Kernel>(&mut self, kernel: K, marks: Marks, cuts: Cuts, base: u32) {
+    fn add_block<K: Kernel>(&mut self, kernel: K, marks: BlockMarks, cuts: Cuts, base: u32) {
         if let Some(out) = self.ends.get_mut(self.found.fields..).and_then(|rest| rest.first_chunk_mut()) {
-            kernel.positions(cuts.fields, base, out);
+            kernel.write_positions(cuts.fields, base, out);
         }
         let mut records = cuts.records;
         if let Some(out) = self.marks.get_mut(self.found.records..).and_then(|rest| rest.first_chunk_mut::<BLOCK>()) {
-            let before = self.before + narrow(self.found.fields);
+            let before = self.before + to_u32(self.found.fields);
             for two in out.as_chunks_mut::<2>().0 {
                 for place in two {
                     // All bits up to the lowest one.
@@ -368,28 +368,28 @@ pub(super) fn index_with<K: Kernel>(
     bytes: &[u8],
     (from, to): (usize, usize),
     delimiter: u8,
-    state: &mut State,
-    index: &mut Index,
+    state: &mut ScanState,
+    index: &mut FieldIndex,
 ) {
     let (blocks, tail) = bytes[from..to].as_chunks::<BLOCK>();
     let mut at = *state;
-    let mut base = narrow(from);
+    let mut base = to_u32(from);
     for blocks in blocks.chunks(BATCH) {
-        let mut batch = index.batch();
+        let mut batch = index.start_batch();
         for block in blocks {
-            let marks = kernel.marks(block, delimiter);
-            let cuts = at.step(kernel, marks);
-            batch.add(kernel, marks, cuts, base);
-            base = base.wrapping_add(narrow(BLOCK));
+            let marks = kernel.mark_block(block, delimiter);
+            let cuts = at.advance_block(kernel, marks);
+            batch.add_block(kernel, marks, cuts, base);
+            base = base.wrapping_add(to_u32(BLOCK));
         }
         let found = batch.found;
         index.go_on(found);
     }
     if !tail.is_empty() {
         let marks = last_marks(kernel, tail, delimiter);
-        let cuts = at.step(kernel, marks);
-        let mut batch = index.batch();
-        batch.add(kernel, marks, cuts, base);
+        let cuts = at.advance_block(kernel, marks);
+        let mut batch = index.start_batch();
+        batch.add_block(kernel, marks, cuts, base);
         let found = batch.found;
         index.go_on(found);
     }
@@ -398,17 +398,17 @@ pub(super) fn index_with<K: Kernel>(
 
 /// Returns the marks of less than a block.
 #[inline(always)]
-fn last_marks<K: Kernel>(kernel: K, tail: &[u8], delimiter: u8) -> Marks {
+fn last_marks<K: Kernel>(kernel: K, tail: &[u8], delimiter: u8) -> BlockMarks {
     let mut block = [0; BLOCK];
     block[..tail.len()].copy_from_slice(tail);
-    let Marks { delimiters, feeds, returns, quotes, high } = kernel.marks(&block, delimiter);
-    let there = u64::MAX.checked_shr(narrow(BLOCK - tail.len())).unwrap_or(0);
-    Marks { delimiters: delimiters & there, feeds, returns, quotes, high }
+    let BlockMarks { delimiters, feeds, returns, quotes, high } = kernel.mark_block(&block, delimiter);
+    let there = u64::MAX.checked_shr(to_u32(BLOCK - tail.len())).unwrap_or(0);
+    BlockMarks { delimiters: delimiters & there, feeds, returns, quotes, high }
 }
 
 /// Search for the end of a split.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Search {
+pub(super) struct SplitSearch {
     /// Number of bytes that were searched: whole blocks.
     pub(super) passed: usize,
     /// Number of records that end within these bytes, blank lines included.
@@ -421,7 +421,7 @@ pub(super) struct Search {
     lines: u64,
     /// Whether a record begins with the next byte: 0 or 1.
     begins: u64,
-    state: State,
+    state: ScanState,
 }
 
 /// What a split consists of.
@@ -435,19 +435,19 @@ pub(super) struct Counts {
     pub(super) intricate: bool,
 }
 
-impl Search {
+impl SplitSearch {
     /// Returns a search at its start.
     pub(super) fn new() -> Self {
-        Self { passed: 0, records: 0, counting: false, blank: 0, lines: 0, begins: 1, state: State::at_record() }
+        Self { passed: 0, records: 0, counting: false, blank: 0, lines: 0, begins: 1, state: ScanState::at_record() }
     }
 
-    /// The same, with what [`counts`](Self::counts) tells.
-    pub(super) fn counting() -> Self {
+    /// The same, with what [`count_split`](Self::count_split) tells.
+    pub(super) fn with_counts() -> Self {
         Self { counting: true, ..Self::new() }
     }
 
     #[inline(always)]
-    fn pass(&mut self, cuts: Cuts, state: State) {
+    fn pass_block(&mut self, cuts: Cuts, state: ScanState) {
         self.passed += BLOCK;
         self.records += cuts.records.count_ones() as usize;
         self.state = state;
@@ -459,7 +459,7 @@ impl Search {
     }
 
     /// Counts what is in a split, which ends with `bytes`; nothing if the search has passed its end, or did not count.
-    pub(super) fn counts(mut self, bytes: &[u8], delimiter: u8) -> Option<Counts> {
+    pub(super) fn count_split(mut self, bytes: &[u8], delimiter: u8) -> Option<Counts> {
         if !self.counting {
             return None;
         }
@@ -470,9 +470,9 @@ impl Search {
                 0 => last_marks(Portable, block, delimiter),
                 _ => last_marks(Unquoted, block, delimiter),
             };
-            let cuts = state.step(Portable, marks);
+            let cuts = state.advance_block(Portable, marks);
             begins = cuts.terminators >> (block.len() - 1) & 1;
-            self.pass(cuts, state);
+            self.pass_block(cuts, state);
         }
         Some(Counts {
             records: (self.records - self.blank) as u64,
@@ -490,15 +490,15 @@ pub(super) fn terminator_with<K: Kernel>(
     bytes: &[u8],
     (target, complete): (usize, bool),
     delimiter: u8,
-    search: &mut Search,
+    search: &mut SplitSearch,
 ) -> Option<usize> {
     let (blocks, tail) = bytes[search.passed..].as_chunks::<BLOCK>();
     let before = blocks.len().min(target.saturating_sub(search.passed) / BLOCK);
     let mut at = *search;
     for block in &blocks[..before] {
         let mut state = at.state;
-        let cuts = state.step(kernel, kernel.marks(block, delimiter));
-        at.pass(cuts, state);
+        let cuts = state.advance_block(kernel, kernel.mark_block(block, delimiter));
+        at.pass_block(cuts, state);
     }
     let wanted = |passed: usize, cuts: Cuts| {
         let found = cuts.terminators & (u64::MAX << target.saturating_sub(passed).min(BLOCK - 1));
@@ -507,21 +507,21 @@ pub(super) fn terminator_with<K: Kernel>(
     let mut found = None;
     for block in &blocks[before..] {
         let mut state = at.state;
-        let cuts = state.step(kernel, kernel.marks(block, delimiter));
+        let cuts = state.advance_block(kernel, kernel.mark_block(block, delimiter));
         found = wanted(at.passed, cuts);
         if found.is_some() {
             break;
         }
-        at.pass(cuts, state);
+        at.pass_block(cuts, state);
     }
     *search = at;
     if found.is_none() && complete && target < bytes.len() {
-        found = wanted(at.passed, at.state.step(kernel, last_marks(kernel, tail, delimiter)));
+        found = wanted(at.passed, at.state.advance_block(kernel, last_marks(kernel, tail, delimiter)));
     }
     found
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "splits are shorter than 4 GiB")]
-pub(super) fn narrow(position: usize) -> u32 {
+pub(super) fn to_u32(position: usize) -> u32 {
     position as u32
 }

@@ -57,12 +57,12 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::{
-    columns::{Cells, Column, Fault},
+    columns::{CellFault, Cells, ColumnBuilder},
     quotes::Turned,
-    screen::{Origin, Screened, screen},
-    split::Splits,
+    screen::{RecordOrigin, Screened, screen_split},
+    split::CsvSplits,
     tokenize::{CR, LF, QUOTE, Row, Tokenizer, count_lines},
-    value::Kind,
+    value::ValueKind,
 };
 pub use self::{
     dialect::{CsvOptions, sniff},
@@ -80,7 +80,7 @@ const SHOWN: usize = 60;
 
 impl CsvSource {
     fn tokens<'a>(&'a self, bytes: &'a [u8]) -> Tokenizer<'a> {
-        Tokenizer::new(bytes, self.delimiter, self.columns().len()).with_header(&self.header)
+        Tokenizer::new(bytes, self.delimiter, self.column_names().len()).with_header(&self.header)
     }
 
     /// Cuts `input`, of which the first `head` bytes belong to no split.
@@ -90,12 +90,13 @@ impl CsvSource {
         head: u64,
         split_bytes: usize,
         max_record_bytes: usize,
-    ) -> Splits<SourceBytes<'a>> {
+    ) -> CsvSplits<SourceBytes<'a>> {
         let input = match self.quotes.are_usual() {
             true => input,
             false => Box::new(Turned::new(input, self.quotes, self.delimiter, head)),
         };
-        Splits::new(input, self.separator(), head, split_bytes, max_record_bytes).with_columns(self.columns().len())
+        CsvSplits::new(input, self.marked_delimiter(), head, split_bytes, max_record_bytes)
+            .with_columns(self.column_names().len())
     }
 
     /// Whether a split must be rewritten, whatever its records are.
@@ -112,30 +113,34 @@ impl CsvSource {
     /// was handled.
     fn guess(&self, bytes: &[u8], screened: bool) -> Option<Vec<Guess>> {
         let mut tokens = self.tokens(bytes);
-        let mut found: Vec<Guess> = (0..self.columns().len())
-            .map(|column| Guess { kind: if self.is_text(column) { Kind::Text } else { Kind::Null }, inexact: false })
+        let mut found: Vec<Guess> = (0..self.column_names().len())
+            .map(|column| Guess {
+                kind: if self.is_text(column) { ValueKind::Text } else { ValueKind::Null },
+                inexact: false,
+            })
             .collect();
-        while tokens.advance() {
+        while tokens.advance_chunk() {
             if !screened && tokens.is_odd() {
                 return None;
             }
-            let cells = Cells::of(&tokens, self.null());
+            let cells = Cells::from_tokens(&tokens, self.null());
             for (column, guess) in found.iter_mut().enumerate() {
                 guess.look_at(cells, column);
             }
         }
         // A line that is not a record may have made a column text.
-        let surprise = self.profile.typed().any(|column| found[column].kind == Kind::Text && !self.is_text(column));
+        let surprise =
+            self.profile.typed_columns().any(|column| found[column].kind == ValueKind::Text && !self.is_text(column));
         (screened || !surprise).then_some(found)
     }
 
     fn is_text(&self, column: usize) -> bool {
-        self.options.text.contains(&self.columns()[column])
+        self.options.text.contains(&self.column_names()[column])
     }
 
     /// Whether a value in a chunk swallows lines that are records on their own.
     fn swallows(&self, tokens: &Tokenizer<'_>) -> bool {
-        let open = self.options.tidy && self.columns().len() > 1 && !self.quoting.is_character();
+        let open = self.options.tidy && self.column_names().len() > 1 && !self.quoting.is_character();
         open && tokens.rows.iter().any(|row| {
             let record = &tokens.bytes[row.start as usize..row.end as usize];
             memchr::memchr2(LF, CR, record).is_some() && self.all_fit(record)
@@ -146,7 +151,7 @@ impl CsvSource {
     fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let fields = ByName::new(schema.fields());
         let is_open = |column: usize| self.is_open(column, &fields);
-        let screened = screen(self, (split.bytes(), split.offset), &is_open);
+        let screened = screen_split(self, (split.content_bytes(), split.offset), &is_open);
         if let Some((line, byte)) = screened.suspect.filter(|_| self.quoting.is_open()) {
             let expected = TypeMismatch::QUOTES.to_owned();
             return Ok(Parsed::Mismatch(TypeMismatch {
@@ -167,11 +172,11 @@ impl CsvSource {
 
     /// Returns the builders of the columns that are taken; the name of one that is not in the schema as an error.
     fn builders(&self, schema: &SchemaRef) -> Result<Result<Builders, String>> {
-        let mut builders = Vec::with_capacity(self.columns().len());
+        let mut builders = Vec::with_capacity(self.column_names().len());
         let fields = ByName::new(schema.fields());
-        for (column, name) in self.columns().iter().enumerate().filter(|(column, _)| self.is_taken(*column)) {
+        for (column, name) in self.column_names().iter().enumerate().filter(|(column, _)| self.is_taken(*column)) {
             let Some((at, field)) = fields.find(name) else { return Ok(Err(name.clone())) };
-            let Some(values) = columns::column(field, self.is_pinned(name)) else {
+            let Some(values) = columns::column_builder(field, self.is_pinned(name)) else {
                 return Err(unreadable(field));
             };
             builders.push(Builder { column, at, values });
@@ -181,12 +186,12 @@ impl CsvSource {
 
     /// Whether the values of a column are parsed.
     fn is_taken(&self, column: usize) -> bool {
-        self.options.taken.as_ref().is_none_or(|taken| taken.contains(&self.columns()[column]))
+        self.options.taken.as_ref().is_none_or(|taken| taken.contains(&self.column_names()[column]))
     }
 
     /// Whether a text would change the type of a column.
     fn is_open(&self, column: usize, fields: &ByName<'_>) -> bool {
-        let name = &self.columns()[column];
+        let name = &self.column_names()[column];
         let typed =
             |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
         !self.is_pinned(name) && fields.find(name).is_some_and(typed)
@@ -194,7 +199,7 @@ impl CsvSource {
 
     /// Whether the user set the type of a column, or made it text.
     fn is_set(&self, column: usize) -> bool {
-        self.columns().get(column).is_some_and(|name| self.is_pinned(name) || self.options.text.contains(name))
+        self.column_names().get(column).is_some_and(|name| self.is_pinned(name) || self.options.text.contains(name))
     }
 
     /// Returns the columns in which a second header shows although each of them is text by now. Empty if one of them
@@ -202,11 +207,11 @@ impl CsvSource {
     /// are the columns with types that are passed over.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
         let fields = ByName::new(schema.fields());
-        let passed: Vec<usize> = self.profile.typed().filter(|column| !self.is_taken(*column)).collect();
-        if !passed.is_empty() && !self.profile.typed().any(|column| self.is_open(column, &fields)) {
+        let passed: Vec<usize> = self.profile.typed_columns().filter(|column| !self.is_taken(*column)).collect();
+        if !passed.is_empty() && !self.profile.typed_columns().any(|column| self.is_open(column, &fields)) {
             return passed;
         }
-        let strict: Vec<usize> = self.profile.strict().filter(|column| !self.is_set(*column)).collect();
+        let strict: Vec<usize> = self.profile.strict_columns().filter(|column| !self.is_set(*column)).collect();
         let settled = strict.len() > 1 && !strict.iter().any(|column| self.is_open(*column, &fields));
         if settled { strict } else { Vec::new() }
     }
@@ -226,14 +231,14 @@ impl CsvSource {
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) naming the column and the type.
 pub fn check_type(field: &Field) -> Result<()> {
-    if columns::column(field, true).is_some() { Ok(()) } else { Err(unreadable(field)) }
+    if columns::column_builder(field, true).is_some() { Ok(()) } else { Err(unreadable(field)) }
 }
 
 fn unreadable(field: &Field) -> Error {
     let found = print_type(field);
     Error::usage(format!("expected a type that delimited text can be read as, found {found}"))
-        .column(field.name())
-        .hint("lists and structs are read as `json`; any other value as `text`")
+        .in_column(field.name())
+        .with_hint("lists and structs are read as `json`; any other value as `text`")
 }
 
 impl RecordReader for CsvSource {
@@ -246,7 +251,7 @@ impl RecordReader for CsvSource {
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        parts::parts(self, input, sizes)
+        parts::cut_csv_parts(self, input, sizes)
     }
 
     fn splits_of<'a>(
@@ -265,26 +270,30 @@ impl RecordReader for CsvSource {
     }
 
     fn settle(&self, input: SourceBytes<'_>) -> Result<Option<&'static str>> {
-        Ok(Self::settle(self, input)?.then_some(quoting::NOTE))
+        Ok(Self::settle_quoting(self, input)?.then_some(quoting::NOTE))
     }
 
     fn infer(&self, split: &Split) -> Fields {
-        let plain = if self.is_unusual(split.bytes()) { None } else { self.guess(split.bytes(), false) };
+        let plain =
+            if self.is_unusual(split.content_bytes()) { None } else { self.guess(split.content_bytes(), false) };
         let found = plain.or_else(|| {
-            let is_open = |column: usize| !self.is_pinned(&self.columns()[column]) && !self.is_text(column);
-            self.guess(&screen(self, (split.bytes(), split.offset), &is_open).text, true)
+            let is_open = |column: usize| !self.is_pinned(&self.column_names()[column]) && !self.is_text(column);
+            self.guess(&screen_split(self, (split.content_bytes(), split.offset), &is_open).text, true)
         });
         let found = found.unwrap_or_default();
         let field = |(name, guess): (&String, &Guess)| Arc::new(Field::new(name, guess.data_type(), true));
-        self.columns().iter().zip(&found).map(field).collect()
+        self.column_names().iter().zip(&found).map(field).collect()
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        if i32::try_from(split.bytes().len()).is_err() {
-            return Err(Error::internal(format!("expected a split below 2 GiB, found {} bytes", split.bytes().len())));
+        if i32::try_from(split.content_bytes().len()).is_err() {
+            return Err(Error::internal(format!(
+                "expected a split below 2 GiB, found {} bytes",
+                split.content_bytes().len()
+            )));
         }
         match self.builders(schema)? {
-            Ok(builders) if !self.is_unusual(split.bytes()) => {
+            Ok(builders) if !self.is_unusual(split.content_bytes()) => {
                 match Parse::new(self, split, builders, None).run(schema)? {
                     Some(parsed) => Ok(parsed),
                     None => self.parse_screened(split, schema),
@@ -305,7 +314,7 @@ impl RecordReader for CsvSource {
 /// What is known about a column's values.
 #[derive(Debug, Clone, Copy)]
 struct Guess {
-    kind: Kind,
+    kind: ValueKind,
     /// Whether a whole number cannot be represented as `Float64`.
     inexact: bool,
 }
@@ -314,21 +323,22 @@ impl Guess {
     fn look_at(&mut self, cells: Cells<'_>, column: usize) {
         let mut scratch = Vec::new();
         for row in 0..cells.rows.len() {
-            if self.kind == Kind::Text {
+            if self.kind == ValueKind::Text {
                 return;
             }
-            if let Some(text) = cells.value(cells.raw(row, column), &mut scratch) {
-                if !self.kind.takes(text) {
-                    self.kind = self.kind.unite(Kind::of(text));
+            if let Some(text) = cells.unquoted_value(cells.raw_field(row, column), &mut scratch) {
+                if !self.kind.accepts_value(text) {
+                    self.kind = self.kind.unite(ValueKind::from_text(text));
                 }
                 // It is a whole number that is too long to be exact.
-                self.inexact |= text.len() > 15 && value::int64(text).is_some() && value::float64(text).is_none();
+                self.inexact |=
+                    text.len() > 15 && value::parse_int64(text).is_some() && value::parse_float64(text).is_none();
             }
         }
     }
 
     fn data_type(&self) -> DataType {
-        if self.kind == Kind::Float64 && self.inexact { DataType::Utf8 } else { self.kind.data_type() }
+        if self.kind == ValueKind::Float64 && self.inexact { DataType::Utf8 } else { self.kind.data_type() }
     }
 }
 
@@ -360,7 +370,7 @@ struct Builder {
     column: usize,
     /// Its index in the schema.
     at: usize,
-    values: Box<dyn Column>,
+    values: Box<dyn ColumnBuilder>,
 }
 
 /// The builders of the columns that are taken.
@@ -374,23 +384,23 @@ impl<'a> Parse<'a> {
 
     /// Parses the split; `None` if it must be rewritten.
     fn run(mut self, schema: &SchemaRef) -> Result<Option<Parsed>> {
-        let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
+        let bytes = self.screened.map_or(self.split.content_bytes(), |screened| screened.text.as_slice());
         let mut tokens = self.source.tokens(bytes);
         let mut faults = Vec::new();
         let watched = if self.screened.is_none() { self.source.watched(schema) } else { Vec::new() };
-        while tokens.advance() {
+        while tokens.advance_chunk() {
             if self.screened.is_none() && tokens.is_odd() {
                 return Ok(None);
             }
             if self.screened.is_none() && tokens.may_span_lines() && self.source.swallows(&tokens) {
                 return Ok(None);
             }
-            let cells = Cells::of(&tokens, self.source.null());
+            let cells = Cells::from_tokens(&tokens, self.source.null());
             if !watched.is_empty() && has_names(cells, &watched) {
                 return Ok(None);
             }
             for builder in &mut self.builders {
-                builder.values.append(cells, builder.column, &mut faults);
+                builder.values.append_cells(cells, builder.column, &mut faults);
             }
             if !faults.is_empty()
                 && let Some(mismatch) = self.judge(cells, schema, &mut faults)
@@ -421,23 +431,23 @@ impl<'a> Parse<'a> {
     }
 
     /// Returns the first fault in a column whose type may change; if there is none, marks the records with faults.
-    fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<Fault>) -> Option<TypeMismatch> {
+    fn judge(&mut self, cells: Cells<'_>, schema: &SchemaRef, faults: &mut Vec<CellFault>) -> Option<TypeMismatch> {
         faults.sort_unstable_by_key(|fault| (fault.row, fault.column));
-        let expected = |fault: &Fault| {
+        let expected = |fault: &CellFault| {
             let builder = self.builders.iter().find(|builder| builder.column == fault.column);
             builder.map_or_else(String::new, |builder| value::type_name(schema.field(builder.at)))
         };
-        let name = |fault: &Fault| &self.source.columns()[fault.column];
+        let name = |fault: &CellFault| &self.source.column_names()[fault.column];
         if let Some(fault) = faults.iter().find(|fault| !self.source.is_fixed(name(fault))) {
             let origin = self.origin(cells.rows[fault.row]);
             let row = cells.rows[fault.row];
             let start = row.start as usize;
             // The values of a repaired record are at other positions, so only its start is known.
             let same = row.end as usize - start == origin.end - origin.start;
-            let within = if same { cells.span(fault.row, fault.column).0 - start } else { 0 };
+            let within = if same { cells.field_span(fault.row, fault.column).0 - start } else { 0 };
             return Some(TypeMismatch {
                 column: name(fault).clone(),
-                line: count_lines(&self.split.bytes()[..origin.start]),
+                line: count_lines(&self.split.content_bytes()[..origin.start]),
                 byte: self.split.offset + (origin.start + within) as u64,
                 value: shown(cells, *fault),
                 expected: expected(fault),
@@ -473,7 +483,7 @@ impl<'a> Parse<'a> {
             self.hashes.retain(|_| stays.next() == Some(&true));
         }
         // Rejected records with too few fields count as rejected only.
-        let bytes = self.split.bytes();
+        let bytes = self.split.content_bytes();
         let short = |(row, ..): &&(Row, usize, String)| self.screened.is_some() && self.is_short(*row);
         let padded = tokens.padded - self.unfit.iter().filter(short).count() as u64;
         Ok(RecordBlock {
@@ -481,7 +491,7 @@ impl<'a> Parse<'a> {
             rejects: self.rejects(),
             rows: self.rows,
             hashes: self.hashes,
-            lines: if self.screened.is_some() { count_lines(bytes) } else { tokens.lines() },
+            lines: if self.screened.is_some() { count_lines(bytes) } else { tokens.line_count() },
             blank_lines: self.screened.map_or(tokens.blank, |screened| screened.blank),
             padded,
             remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
@@ -491,36 +501,36 @@ impl<'a> Parse<'a> {
     }
 
     /// Returns the position and the number of a row.
-    fn origin(&self, row: Row) -> Origin {
+    fn origin(&self, row: Row) -> RecordOrigin {
         match self.screened {
             Some(screened) => screened.origins[row.number as usize],
-            None => Origin { number: row.number, start: row.start as usize, end: row.end as usize },
+            None => RecordOrigin { number: row.number, start: row.start as usize, end: row.end as usize },
         }
     }
 
     /// Returns the source bytes of a record.
-    fn raw(&self, origin: Origin) -> Cow<'a, [u8]> {
-        let bytes = &self.split.bytes()[origin.start..origin.end];
+    fn raw(&self, origin: RecordOrigin) -> Cow<'a, [u8]> {
+        let bytes = &self.split.content_bytes()[origin.start..origin.end];
         if !self.source.quotes.swapped {
             return Cow::Borrowed(bytes);
         }
         let mut bytes = bytes.to_vec();
-        self.source.quotes.back(&mut bytes);
+        self.source.quotes.restore_bytes(&mut bytes);
         Cow::Owned(bytes)
     }
 
     /// Whether a valid row has fewer fields than the header.
     fn is_short(&self, row: Row) -> bool {
-        let bytes = self.screened.map_or(self.split.bytes(), |screened| screened.text.as_slice());
+        let bytes = self.screened.map_or(self.split.content_bytes(), |screened| screened.text.as_slice());
         let record = &bytes[row.start as usize..row.end as usize];
-        let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.columns().len());
-        alone.advance();
+        let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.column_names().len());
+        alone.advance_chunk();
         alone.padded > 0
     }
 
     /// Returns all rejects in input order.
     fn rejects(&self) -> Vec<Reject> {
-        let bytes = self.split.bytes();
+        let bytes = self.split.content_bytes();
         let unfit = self.unfit.iter().map(|(row, column, reason)| (self.origin(*row), Some(*column), reason.clone()));
         let bad = self.screened.map_or(&[][..], |screened| screened.bad.as_slice());
         let mut all: Vec<_> = bad.iter().map(|(origin, why)| (*origin, None, why.clone())).chain(unfit).collect();
@@ -534,7 +544,7 @@ impl<'a> Parse<'a> {
                     row: origin.number,
                     line,
                     byte: self.split.offset + origin.start as u64,
-                    column: column.map(|column| self.source.columns()[column].clone()),
+                    column: column.map(|column| self.source.column_names()[column].clone()),
                     reason,
                     // A slice would keep the whole split in memory.
                     raw: Bytes::copy_from_slice(&self.raw(origin)),
@@ -547,16 +557,16 @@ impl<'a> Parse<'a> {
 /// Whether a record has a name in each of these columns.
 fn has_names(cells: Cells<'_>, columns: &[usize]) -> bool {
     let named = |row: usize, column: usize| {
-        let raw = cells.raw(row, column);
+        let raw = cells.raw_field(row, column);
         profile::is_name(raw.strip_prefix(b"\"").unwrap_or(raw))
     };
     (0..cells.rows.len()).any(|row| columns.iter().all(|&column| named(row, column)))
 }
 
 /// Returns the value for a message: shortened, on one line.
-fn shown(cells: Cells<'_>, fault: Fault) -> String {
+fn shown(cells: Cells<'_>, fault: CellFault) -> String {
     let mut scratch = Vec::new();
-    let value = cells.value(cells.raw(fault.row, fault.column), &mut scratch).unwrap_or_default();
+    let value = cells.unquoted_value(cells.raw_field(fault.row, fault.column), &mut scratch).unwrap_or_default();
     let text = String::from_utf8_lossy(&value[..value.len().min(4 * SHOWN + 4)]);
     let mut out: String = text.chars().take(SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if text.chars().nth(SHOWN).is_some() {
@@ -641,7 +651,7 @@ mod tests {
         assert_eq!(columns[5], ["2024-01-01T08:00:00", "2024-01-01T00:00:00", "-"]);
         assert_eq!(columns[6], ["007", "a \"b\"", ""]);
         assert_eq!(columns[7], ["-", "-", "-"]);
-        assert_eq!(out.batch.schema().field(5).data_type(), &crate::schema::instant());
+        assert_eq!(out.batch.schema().field(5).data_type(), &crate::schema::instant_type());
     }
 
     #[test]
@@ -768,10 +778,10 @@ mod tests {
         fn text_is_kept_as_the_reference_reads_it(bytes in trouble(1500), size in 1usize..500) {
             let options = CsvOptions { has_header: false, delimiter: Some(b','), tidy: false, ..CsvOptions::default() };
             let Some(mut source) = sniff(&bytes, true, &options) else { return Ok(()) };
-            for column in source.columns().to_vec() {
+            for column in source.column_names().to_vec() {
                 source.force_text(&column);
             }
-            let width = source.columns().len();
+            let width = source.column_names().len();
             let out = read(&source, &bytes, size);
             let (mut rows, mut bad, mut blank, mut padded) = (Vec::new(), 0, 0, 0);
             for record in oracle::records(&bytes, b',') {

@@ -22,53 +22,53 @@ const HIGHEST_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// Texts of up to eight bytes.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct TextGroup {
     /// For each text, the eight bytes that end with it, the last one topmost.
     pub(super) words: [u64; GROUP],
     /// Lengths of the texts, from 0 to 8.
     pub(super) lengths: [u64; GROUP],
 }
 
-impl Group {
+impl TextGroup {
     pub(super) fn new() -> Self {
         Self { words: [0; GROUP], lengths: [0; GROUP] }
     }
 }
 
-/// Parses whole numbers as [`value::int64`](super::value::int64) does. A bit of the result is set if the text is one;
-/// otherwise the number is zero.
+/// Parses whole numbers as [`value::int64`](super::value::parse_int64) does. A bit of the result is set if the text is
+/// one; otherwise the number is zero.
 #[inline(always)]
-pub(super) fn integers_with(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+pub(super) fn integers_with(group: &TextGroup, numbers: &mut [i64; GROUP]) -> u64 {
     let mut good = [0; GROUP];
     for i in 0..GROUP {
         let (word, length) = (group.words[i], group.lengths[i]);
-        let negative = u64::from(byte(word, length) == u64::from(b'-')) & u64::from(length > 0);
+        let negative = u64::from(byte_from_end(word, length) == u64::from(b'-')) & u64::from(length > 0);
         let count = length.wrapping_sub(negative);
-        let mask = top(count);
+        let mask = top_mask(count);
         let digits = (word ^ ZEROS) & mask;
         let magnitude = add_up(digits);
-        let leading_zero = u64::from(count > 1) & u64::from(byte(word, count) == u64::from(b'0'));
+        let leading_zero = u64::from(count > 1) & u64::from(byte_from_end(word, count) == u64::from(b'0'));
         let no_zero = negative & u64::from(magnitude == 0);
-        let fine = u64::from(strange(digits) == 0) & u64::from(count > 0) & !leading_zero & !no_zero;
+        let fine = u64::from(nondigit_bits(digits) == 0) & u64::from(count > 0) & !leading_zero & !no_zero;
         let sign = 0_u64.wrapping_sub(negative);
         numbers[i] = (((magnitude ^ sign).wrapping_sub(sign)) & 0_u64.wrapping_sub(fine)).cast_signed();
         good[i] = fine;
     }
-    bits(&good)
+    pack_bits(&good)
 }
 
-/// Parses numbers as [`value::float64`](super::value::float64) does. Returns bits as [`integers_with`] does.
+/// Parses numbers as [`value::float64`](super::value::parse_float64) does. Returns bits as [`integers_with`] does.
 #[inline(always)]
-pub(super) fn floats_with(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+pub(super) fn floats_with(group: &TextGroup, numbers: &mut [f64; GROUP]) -> u64 {
     let mut good = [0; GROUP];
     let mut mantissas = [0_i64; GROUP];
     let mut powers = [0_u8; GROUP];
     let mut signs = [0_u64; GROUP];
     for i in 0..GROUP {
         let (word, length) = (group.words[i], group.lengths[i]);
-        let negative = u64::from(byte(word, length) == u64::from(b'-')) & u64::from(length > 0);
+        let negative = u64::from(byte_from_end(word, length) == u64::from(b'-')) & u64::from(length > 0);
         let count = length.wrapping_sub(negative);
-        let mask = top(count);
+        let mask = top_mask(count);
         let text = (word & mask) | (ZEROS & !mask);
         // The lowest byte that becomes zero is marked exactly; false marks appear only above it.
         let other = text ^ POINTS;
@@ -80,10 +80,10 @@ pub(super) fn floats_with(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
         let shift = 8 * has_point;
         let above = !below << shift;
         let digits = ((text & above) | ((text & below) << shift) | (u64::from(b'0') * has_point)) ^ ZEROS;
-        let second = byte(word, count.wrapping_sub(1));
-        let zero = u64::from(byte(word, count) == u64::from(b'0')) & u64::from(second != u64::from(b'.'));
+        let second = byte_from_end(word, count.wrapping_sub(1));
+        let zero = u64::from(byte_from_end(word, count) == u64::from(b'0')) & u64::from(second != u64::from(b'.'));
         let leading_zero = u64::from(count > 1) & zero;
-        let fine = u64::from(strange(digits) == 0) & u64::from(count > has_point) & !leading_zero;
+        let fine = u64::from(nondigit_bits(digits) == 0) & u64::from(count > has_point) & !leading_zero;
         mantissas[i] = (add_up(digits) & 0_u64.wrapping_sub(fine)).cast_signed();
         #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
         let place = below.count_ones() as u8;
@@ -96,7 +96,7 @@ pub(super) fn floats_with(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
         let value = mantissas[i] as f64 / POWERS[usize::from(powers[i] / 8) & 15];
         numbers[i] = f64::from_bits(value.to_bits() ^ signs[i]);
     }
-    bits(&good)
+    pack_bits(&good)
 }
 
 /// Texts of the form `YYYY-MM-DD HH:MM:SS`, with a space or a `T` between date and time.
@@ -117,13 +117,13 @@ impl Moments {
 
     /// Sets a text.
     #[inline(always)]
-    pub(super) fn set(&mut self, i: usize, text: &[u8; 19]) {
+    pub(super) fn set_text(&mut self, i: usize, text: &[u8; 19]) {
         let word = |at: usize| text[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         (self.months[i], self.days[i], self.times[i]) = (word(0), word(8), word(11));
     }
 }
 
-/// Parses timestamps to microseconds as [`value::timestamp`](super::value::timestamp) does. Returns bits as
+/// Parses timestamps to microseconds as [`value::timestamp`](super::value::parse_timestamp) does. Returns bits as
 /// [`integers_with`] does.
 #[inline(always)]
 pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
@@ -165,7 +165,7 @@ pub(super) fn timestamps_with(moments: &Moments, micros: &mut [i64; GROUP]) -> u
         micros[i] = (seconds.wrapping_mul(1_000_000) & 0_u64.wrapping_sub(fine)).cast_signed();
         good[i] = fine;
     }
-    bits(&good)
+    pack_bits(&good)
 }
 
 /// Divisors by the position of the point from the left among eight bytes; 8 if there is none.
@@ -173,20 +173,20 @@ const POWERS: [f64; 16] = [1e7, 1e6, 1e5, 1e4, 1e3, 1e2, 1e1, 1e0, 1e0, 0., 0., 
 
 /// Returns the byte `length` before the end of a word; any byte if the length is zero.
 #[inline(always)]
-fn byte(word: u64, length: u64) -> u64 {
+fn byte_from_end(word: u64, length: u64) -> u64 {
     word >> (64_u64.wrapping_sub(length.wrapping_mul(8)) & 63) & 0xff
 }
 
 /// Returns a mask of the topmost bytes; `length` is 0 to 8.
 #[inline(always)]
-fn top(length: u64) -> u64 {
+fn top_mask(length: u64) -> u64 {
     let half = 32_u64.wrapping_sub(length.wrapping_mul(4)) & 63;
     u64::MAX << half << half
 }
 
 /// Returns nonzero if there is anything but digits, from which the code of zero was subtracted.
 #[inline(always)]
-fn strange(digits: u64) -> u64 {
+fn nondigit_bits(digits: u64) -> u64 {
     (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & HIGHEST_BITS
 }
 
@@ -199,7 +199,7 @@ fn add_up(digits: u64) -> u64 {
 }
 
 #[inline(always)]
-fn bits(good: &[u64; GROUP]) -> u64 {
+fn pack_bits(good: &[u64; GROUP]) -> u64 {
     let mut bits = 0;
     for (i, good) in good.iter().enumerate() {
         bits |= (good & 1) << i;

@@ -17,7 +17,7 @@ use std::io::Read as _;
 
 use super::{
     index::Counts,
-    screen::screen,
+    screen::screen_split,
     source::CsvSource,
     tokenize::{LF, count_lines},
 };
@@ -28,7 +28,11 @@ use crate::{
 };
 
 /// See [`RecordReader::parts`](crate::format::RecordReader::parts).
-pub(super) fn parts(source: &CsvSource, mut input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+pub(super) fn cut_csv_parts(
+    source: &CsvSource,
+    mut input: SourceBytes<'_>,
+    sizes: &PartSizes,
+) -> Result<Vec<SourcePart>> {
     // Where spaces move into quotes, a damaged record changes how the bytes after it are turned.
     if source.quotes.spaced {
         return Ok(Vec::new());
@@ -38,13 +42,13 @@ pub(super) fn parts(source: &CsvSource, mut input: SourceBytes<'_>, sizes: &Part
     // As messages count the lines before the first split.
     let lines = memchr::memchr_iter(LF, &head).count() as u64;
     let splits = source.split(input, 0, sizes.split_bytes, sizes.max_record_bytes);
-    let mut splits = splits.starting_at(source.data_offset).counting();
+    let mut splits = splits.starting_at(source.data_offset).with_counts();
     let mut cuts = PartCuts::new(sizes, lines);
     loop {
         match splits.next_counted() {
             Ok(Some((split, counts))) => {
-                let (records, lines) = source.count(&split, counts);
-                cuts.add(split.offset + split.bytes_in(), records, lines);
+                let (records, lines) = source.count_records(&split, counts);
+                cuts.add_piece(split.offset + split.bytes_in(), records, lines);
             }
             Ok(None) => break,
             Err(error) if error.kind() == Kind::Storage => return Err(error),
@@ -56,13 +60,17 @@ pub(super) fn parts(source: &CsvSource, mut input: SourceBytes<'_>, sizes: &Part
 
 impl CsvSource {
     /// Number of records of a split, as [`parse`](crate::format::RecordReader::parse) numbers them, and of its lines.
-    fn count(&self, split: &Split, counts: Option<Counts>) -> (u64, u64) {
-        let bytes = split.bytes();
+    fn count_records(&self, split: &Split, counts: Option<Counts>) -> (u64, u64) {
+        let bytes = split.content_bytes();
         if let Some(counts) = counts.filter(|counts| !counts.intricate) {
             return (counts.records, counts.lines);
         }
         let lines = counts.map_or_else(|| count_lines(bytes), |counts| counts.lines);
-        (self.count_tokens(bytes).unwrap_or_else(|| screen(self, (bytes, split.offset), &|_| false).records()), lines)
+        (
+            self.count_tokens(bytes)
+                .unwrap_or_else(|| screen_split(self, (bytes, split.offset), &|_| false).record_count()),
+            lines,
+        )
     }
 
     /// Number of records of a split; nothing if there is anything odd.
@@ -71,12 +79,12 @@ impl CsvSource {
             return None;
         }
         let mut tokens = self.tokens(bytes);
-        while tokens.advance() {
+        while tokens.advance_chunk() {
             if tokens.is_odd() {
                 return None;
             }
         }
-        Some(tokens.records())
+        Some(tokens.record_count())
     }
 }
 
@@ -197,13 +205,13 @@ mod tests {
     fn single_records_on_lines_need_no_second_look() {
         let text = format!("a,b\n{}", "1,\"x\"\n\n".repeat(1000));
         let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
-        let mut splits = source.split(Box::new(text.as_bytes()), source.data_offset, 1000, 1000).counting();
+        let mut splits = source.split(Box::new(text.as_bytes()), source.data_offset, 1000, 1000).with_counts();
         while let Some((split, counts)) = splits.next_counted().unwrap() {
             let counts = counts.unwrap();
-            let lines = memchr::memchr_iter(LF, split.bytes()).count() as u64;
+            let lines = memchr::memchr_iter(LF, split.content_bytes()).count() as u64;
             assert_eq!(
                 (counts.intricate, counts.lines, counts.records),
-                (false, lines, (lines + u64::from(split.bytes()[0] != LF)) / 2)
+                (false, lines, (lines + u64::from(split.content_bytes()[0] != LF)) / 2)
             );
         }
         assert!(source.facts.columns.is_some());

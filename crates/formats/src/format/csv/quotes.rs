@@ -38,7 +38,7 @@ impl Quotes {
     pub(super) fn apply(self, delimiter: u8, head: &[u8]) -> Vec<u8> {
         let mut turn = Turn::new(self, delimiter);
         let mut out = Vec::with_capacity(head.len());
-        turn.push(head, &mut out);
+        turn.convert_bytes(head, &mut out);
         turn.flush(&mut out);
         out
     }
@@ -59,14 +59,14 @@ impl Quotes {
     }
 
     /// Restores the original bytes of a value or record.
-    pub(super) fn back(self, bytes: &mut [u8]) {
+    pub(super) fn restore_bytes(self, bytes: &mut [u8]) {
         if self.swapped {
-            bytes.iter_mut().for_each(|byte| *byte = other(*byte));
+            bytes.iter_mut().for_each(|byte| *byte = swap_quote(*byte));
         }
     }
 }
 
-fn other(byte: u8) -> u8 {
+fn swap_quote(byte: u8) -> u8 {
     match byte {
         QUOTE => SINGLE,
         SINGLE => QUOTE,
@@ -75,7 +75,7 @@ fn other(byte: u8) -> u8 {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum QuoteState {
     /// At the start of a field or after its leading spaces.
     Start,
     Plain,
@@ -89,54 +89,56 @@ enum At {
 struct Turn {
     quotes: Quotes,
     delimiter: u8,
-    at: At,
+    at: QuoteState,
     /// Number of spaces that were not written yet.
     spaces: usize,
 }
 
 impl Turn {
     fn new(quotes: Quotes, delimiter: u8) -> Self {
-        Self { quotes, delimiter, at: At::Start, spaces: 0 }
+        Self { quotes, delimiter, at: QuoteState::Start, spaces: 0 }
     }
 
-    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+    fn convert_bytes(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         for &byte in bytes {
-            let byte = if self.quotes.swapped { other(byte) } else { byte };
-            if self.quotes.spaced { self.step(byte, out) } else { out.push(byte) }
+            let byte = if self.quotes.swapped { swap_quote(byte) } else { byte };
+            if self.quotes.spaced { self.convert_byte(byte, out) } else { out.push(byte) }
         }
     }
 
-    fn step(&mut self, byte: u8, out: &mut Vec<u8>) {
+    fn convert_byte(&mut self, byte: u8, out: &mut Vec<u8>) {
         let ends = byte == self.delimiter || byte == LF || byte == CR;
         match self.at {
-            At::Start | At::Closing if byte == b' ' && self.delimiter != b' ' && self.spaces < MAX_SPACES => {
+            QuoteState::Start | QuoteState::Closing
+                if byte == b' ' && self.delimiter != b' ' && self.spaces < MAX_SPACES =>
+            {
                 return self.spaces += 1;
             }
-            At::Start if byte == QUOTE => {
+            QuoteState::Start if byte == QUOTE => {
                 out.push(QUOTE);
                 self.write_spaces(out);
-                return self.at = At::Inside;
+                return self.at = QuoteState::Inside;
             }
-            At::Closing if ends => {
+            QuoteState::Closing if ends => {
                 self.write_spaces(out);
                 out.extend([QUOTE, byte]);
-                return self.at = At::Start;
+                return self.at = QuoteState::Start;
             }
-            At::Closing => {
+            QuoteState::Closing => {
                 out.push(QUOTE);
                 // Two quotes are one; anything else does not end the field.
                 let escaped = byte == QUOTE && self.spaces == 0;
                 self.write_spaces(out);
-                self.at = At::Inside;
+                self.at = QuoteState::Inside;
                 if !escaped {
-                    return self.step(byte, out);
+                    return self.convert_byte(byte, out);
                 }
             }
-            At::Inside if byte == QUOTE => return self.at = At::Closing,
-            At::Inside => {}
-            At::Start | At::Plain => {
+            QuoteState::Inside if byte == QUOTE => return self.at = QuoteState::Closing,
+            QuoteState::Inside => {}
+            QuoteState::Start | QuoteState::Plain => {
                 self.write_spaces(out);
-                self.at = if ends { At::Start } else { At::Plain };
+                self.at = if ends { QuoteState::Start } else { QuoteState::Plain };
             }
         }
         out.push(byte);
@@ -149,7 +151,7 @@ impl Turn {
     /// Writes the remaining bytes at the end.
     fn flush(&mut self, out: &mut Vec<u8>) {
         self.write_spaces(out);
-        if self.at == At::Closing {
+        if self.at == QuoteState::Closing {
             out.push(QUOTE);
         }
     }
@@ -172,7 +174,7 @@ impl<R: Read> Turned<R> {
         Self { input, turn: Turn::new(quotes, delimiter), head, ready: Vec::new(), given: 0, ended: false }
     }
 
-    fn fill(&mut self) -> io::Result<()> {
+    fn read_piece(&mut self) -> io::Result<()> {
         (self.given, self.ended) = (0, false);
         self.ready.clear();
         let mut piece = vec![0; PIECE];
@@ -180,10 +182,10 @@ impl<R: Read> Turned<R> {
         let untouched = usize::try_from(self.head).unwrap_or(usize::MAX).min(read);
         self.head -= untouched as u64;
         self.ready.extend_from_slice(&piece[..untouched]);
-        self.turn.push(&piece[untouched..read], &mut self.ready);
+        self.turn.convert_bytes(&piece[untouched..read], &mut self.ready);
         if read == 0 {
             self.turn.flush(&mut self.ready);
-            self.turn.at = At::Plain;
+            self.turn.at = QuoteState::Plain;
             self.ended = true;
         }
         Ok(())
@@ -193,7 +195,7 @@ impl<R: Read> Turned<R> {
 impl<R: Read> Read for Turned<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.given == self.ready.len() && !self.ended {
-            self.fill()?;
+            self.read_piece()?;
         }
         let length = out.len().min(self.ready.len() - self.given);
         out[..length].copy_from_slice(&self.ready[self.given..self.given + length]);

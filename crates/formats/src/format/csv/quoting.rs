@@ -21,8 +21,8 @@ use std::{
 use super::{
     index::UNQUOTED,
     source::CsvSource,
-    split::Splits,
-    tokenize::{CR, Ended, LF, QUOTE, Sink, scan},
+    split::CsvSplits,
+    tokenize::{CR, Ended, LF, QUOTE, Sink, scan_records},
 };
 use crate::{error::Result, format::SourceBytes};
 
@@ -42,7 +42,7 @@ const SETTLED: u8 = 2;
 
 impl Quoting {
     /// The standard, whatever is found.
-    pub(super) fn settled() -> Self {
+    pub(super) fn always_standard() -> Self {
         Self(Arc::new(AtomicU8::new(SETTLED)))
     }
 
@@ -56,7 +56,7 @@ impl Quoting {
         self.0.load(Ordering::Relaxed) == STANDARD
     }
 
-    fn settle(&self, is_character: bool) {
+    fn set_decision(&self, is_character: bool) {
         self.0.store(if is_character { CHARACTER } else { SETTLED }, Ordering::Relaxed);
     }
 }
@@ -73,7 +73,7 @@ pub(super) const NOTE: &str = "every line has all fields without quoting, and no
 
 impl CsvSource {
     /// The delimiter, with the mark of sources in which a quote is a character.
-    pub(super) fn separator(&self) -> u8 {
+    pub(super) fn marked_delimiter(&self) -> u8 {
         if self.quoting.is_character() { self.delimiter | UNQUOTED } else { self.delimiter }
     }
 
@@ -81,38 +81,38 @@ impl CsvSource {
     ///
     /// # Errors
     /// When the source cannot be read.
-    pub(super) fn settle(&self, input: SourceBytes<'_>) -> Result<bool> {
+    pub(super) fn settle_quoting(&self, input: SourceBytes<'_>) -> Result<bool> {
         let separator = self.delimiter | UNQUOTED;
         let mut fits = true;
-        for split in Splits::new(input, separator, self.data_offset, PIECE, usize::MAX) {
-            fits = fits && self.all_fit(split?.bytes());
+        for split in CsvSplits::new(input, separator, self.data_offset, PIECE, usize::MAX) {
+            fits = fits && self.all_fit(split?.content_bytes());
             if !fits {
                 break;
             }
         }
-        self.quoting.settle(fits);
+        self.quoting.set_decision(fits);
         Ok(fits)
     }
 
     /// Settles the question for the text after the head, if it is complete and gives a reason to ask.
     pub(super) fn settle_at_once(&mut self, text: &[u8]) {
-        if !self.quoting.is_open() || memchr::memchr(QUOTE, text).is_none() || self.columns().len() < 2 {
+        if !self.quoting.is_open() || memchr::memchr(QUOTE, text).is_none() || self.column_names().len() < 2 {
             return;
         }
         let mut tokens = self.tokens(text);
-        while tokens.advance() && !tokens.is_odd() && !tokens.may_span_lines() {}
+        while tokens.advance_chunk() && !tokens.is_odd() && !tokens.may_span_lines() {}
         if !tokens.is_odd() && !tokens.may_span_lines() {
             return;
         }
         let mut found = Suspects { source: self, text, ends: 0, any: false };
-        if let Ended::Exhausted { start, open } = scan(text, self.delimiter, 0, &mut found)
+        if let Ended::Exhausted { start, open } = scan_records(text, self.delimiter, 0, &mut found)
             && start < text.len()
         {
             found.any = self.is_suspect(&text[start..], if open.is_some() { 0 } else { found.ends + 1 });
         }
         if found.any {
             let fits = self.all_fit(text);
-            self.quoting.settle(fits);
+            self.quoting.set_decision(fits);
             if fits {
                 self.facts.notes.push(NOTE.to_owned());
             }
@@ -123,21 +123,21 @@ impl CsvSource {
     /// is impossible by the standard or swallows lines. `fields` are those that it has by the standard; 0 if a quote is
     /// open.
     pub(super) fn is_suspect(&self, record: &[u8], fields: usize) -> bool {
-        if self.columns().len() < 2 || memchr::memchr(QUOTE, record).is_none() {
+        if self.column_names().len() < 2 || memchr::memchr(QUOTE, record).is_none() {
             return false;
         }
         let spans = memchr::memchr2(LF, CR, record).is_some();
-        let impossible = || fields != self.columns().len() || super::repair::is_torn(record, self.delimiter);
+        let impossible = || fields != self.column_names().len() || super::repair::is_torn(record, self.delimiter);
         self.all_fit(record) && (impossible() || spans && self.is_evident(record))
     }
 
     /// Whether the lines that a quoted value swallows are evidently records: they have the columns' types, or so many
     /// delimiters as lines of text seldom have.
     fn is_evident(&self, record: &[u8]) -> bool {
-        if self.profile.typed().next().is_none() {
-            return self.delimiter == b'\t' || self.columns().len() > 2;
+        if self.profile.typed_columns().next().is_none() {
+            return self.delimiter == b'\t' || self.column_names().len() > 2;
         }
-        let fits = |line: &[u8]| self.profile.mismatch(line.split(|byte| *byte == self.delimiter)).is_none();
+        let fits = |line: &[u8]| self.profile.first_mismatch(line.split(|byte| *byte == self.delimiter)).is_none();
         record.split(|byte| matches!(*byte, LF | CR)).filter(|line| !line.is_empty()).all(fits)
     }
 
@@ -146,8 +146,8 @@ impl CsvSource {
         if !self.quotes.are_usual() || self.trailing {
             return false;
         }
-        let mut found = Widths { wanted: self.columns().len(), ends: 0, fits: true };
-        match scan(lines, self.delimiter | UNQUOTED, 0, &mut found) {
+        let mut found = Widths { wanted: self.column_names().len(), ends: 0, fits: true };
+        match scan_records(lines, self.delimiter | UNQUOTED, 0, &mut found) {
             Ended::Exhausted { start, .. } if start < lines.len() => found.fits && found.ends + 1 == found.wanted,
             _ => found.fits,
         }
@@ -162,11 +162,11 @@ struct Widths {
 }
 
 impl Sink for Widths {
-    fn field(&mut self, _end: usize) {
+    fn end_field(&mut self, _end: usize) {
         self.ends += 1;
     }
 
-    fn record(&mut self, record: Range<usize>, _next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, _next: usize) -> bool {
         self.fits = record.is_empty() || self.ends == self.wanted;
         self.ends = 0;
         self.fits
@@ -182,11 +182,11 @@ struct Suspects<'a> {
 }
 
 impl Sink for Suspects<'_> {
-    fn field(&mut self, _end: usize) {
+    fn end_field(&mut self, _end: usize) {
         self.ends += 1;
     }
 
-    fn record(&mut self, record: Range<usize>, _next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, _next: usize) -> bool {
         self.any = self.source.is_suspect(&self.text[record], self.ends);
         self.ends = 0;
         !self.any

@@ -21,11 +21,11 @@ pub(super) const UNCLOSED: &str = "a quote is not closed; the value was read up 
 pub(super) const SPACED: &str = "a record has spaces between delimiters and quotes, which were ignored";
 
 /// A field, and whether it was quoted.
-pub(super) type Field = (Vec<u8>, bool);
+pub(super) type ParsedField = (Vec<u8>, bool);
 
 /// Rules for dividing a record into fields.
 #[derive(Debug, Clone, Copy)]
-struct Reading {
+struct FieldRules {
     delimiter: u8,
     quote: u8,
     /// Whether a quote closes only before a delimiter or the end of the record.
@@ -36,33 +36,34 @@ struct Reading {
 
 /// What a reading of a damaged record must match.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Expected<'a> {
+pub(super) struct RepairTarget<'a> {
     pub(super) delimiter: u8,
     pub(super) width: usize,
     pub(super) profile: &'a Profile,
 }
 
-impl Expected<'_> {
+impl RepairTarget<'_> {
     /// Whether there are as many fields as columns, and they have the columns' types.
-    pub(super) fn fits(&self, fields: &[Field]) -> bool {
-        fields.len() == self.width && self.profile.mismatch(fields.iter().map(|(text, _)| text.as_slice())).is_none()
+    pub(super) fn accepts_fields(&self, fields: &[ParsedField]) -> bool {
+        fields.len() == self.width
+            && self.profile.first_mismatch(fields.iter().map(|(text, _)| text.as_slice())).is_none()
     }
 
     /// Whether any column has a type. Without one, nearly every record has several readings.
     pub(super) fn has_types(&self) -> bool {
-        self.profile.typed().next().is_some()
+        self.profile.typed_columns().next().is_some()
     }
 
     /// Returns the only reading of the record that fits, and a remark about it.
-    pub(super) fn repair(&self, record: &[u8]) -> Option<(Vec<Field>, &'static str)> {
+    pub(super) fn repair_record(&self, record: &[u8]) -> Option<(Vec<ParsedField>, &'static str)> {
         if !self.has_types() {
             return None;
         }
-        let plain = self.plain();
-        let mut found: Option<(Vec<Field>, &'static str)> = None;
-        let mut take = |reading: Option<Vec<Field>>, why| {
-            let Some(fields) = reading.filter(|fields| self.fits(fields)) else { return true };
-            let same = |(other, _): &(Vec<Field>, _)| other.iter().map(|f| &f.0).eq(fields.iter().map(|f| &f.0));
+        let plain = self.plain_rules();
+        let mut found: Option<(Vec<ParsedField>, &'static str)> = None;
+        let mut take = |reading: Option<Vec<ParsedField>>, why| {
+            let Some(fields) = reading.filter(|fields| self.accepts_fields(fields)) else { return true };
+            let same = |(other, _): &(Vec<ParsedField>, _)| other.iter().map(|f| &f.0).eq(fields.iter().map(|f| &f.0));
             if found.as_ref().is_some_and(|other| !same(other)) {
                 return false;
             }
@@ -71,33 +72,33 @@ impl Expected<'_> {
         };
         let mut unique = true;
         if record.contains(&QUOTE) {
-            match plain.fields(record) {
+            match plain.read_fields(record) {
                 Some(fields) => unique &= take(Some(fields), UNESCAPED),
-                None => unique &= take(self.unclosed(record), UNCLOSED),
+                None => unique &= take(self.read_unclosed(record), UNCLOSED),
             }
             if record.windows(2).any(|two| two == b" \"") {
-                unique &= take(Reading { spaced: true, ..plain }.fields(record), SPACED);
+                unique &= take(FieldRules { spaced: true, ..plain }.read_fields(record), SPACED);
             }
         }
         if record.contains(&SINGLE) {
-            let reading = Reading { quote: SINGLE, ..plain }.fields(record);
+            let reading = FieldRules { quote: SINGLE, ..plain }.read_fields(record);
             unique &= take(reading.filter(|fields| fields.iter().any(|(_, quoted)| *quoted)), OTHER_QUOTE);
         }
         for delimiter in DELIMITERS.into_iter().filter(|one| *one != self.delimiter && record.contains(one)) {
-            unique &= take(Reading { delimiter, ..plain }.fields(record), OTHER_DELIMITER);
+            unique &= take(FieldRules { delimiter, ..plain }.read_fields(record), OTHER_DELIMITER);
         }
         found.filter(|_| unique)
     }
 
     /// Reads the unclosed quote as if it were closed where the record has the right number of fields.
-    fn unclosed(&self, record: &[u8]) -> Option<Vec<Field>> {
+    fn read_unclosed(&self, record: &[u8]) -> Option<Vec<ParsedField>> {
         let mut fields = Vec::with_capacity(self.width);
         let mut rest = record;
         loop {
-            if rest.first() == Some(&QUOTE) && field(rest, &self.plain()).is_none() {
+            if rest.first() == Some(&QUOTE) && read_field(rest, &self.plain_rules()).is_none() {
                 break;
             }
-            let (one, next) = field(rest, &self.plain())?;
+            let (one, next) = read_field(rest, &self.plain_rules())?;
             fields.push(one);
             rest = &rest[next?..];
         }
@@ -109,26 +110,26 @@ impl Expected<'_> {
         Some(fields)
     }
 
-    fn plain(&self) -> Reading {
-        Reading { delimiter: self.delimiter, quote: QUOTE, lenient: true, spaced: false }
+    fn plain_rules(&self) -> FieldRules {
+        FieldRules { delimiter: self.delimiter, quote: QUOTE, lenient: true, spaced: false }
     }
 
     /// Returns the fields of a record whose values, at least two, are all enclosed in `'`.
-    pub(super) fn all_single(&self, record: &[u8]) -> Option<Vec<Field>> {
-        let reading = Reading { quote: SINGLE, ..self.plain() };
-        let fields = reading.fields(record).filter(|fields| fields.len() == self.width)?;
+    pub(super) fn all_single(&self, record: &[u8]) -> Option<Vec<ParsedField>> {
+        let reading = FieldRules { quote: SINGLE, ..self.plain_rules() };
+        let fields = reading.read_fields(record).filter(|fields| fields.len() == self.width)?;
         let mut values = fields.iter().filter(|(text, quoted)| *quoted || !text.is_empty());
         (values.clone().count() > 1 && values.all(|(_, quoted)| *quoted)).then_some(fields)
     }
 }
 
-impl Reading {
+impl FieldRules {
     /// Returns all fields of a record; `None` if a quote is not closed.
-    fn fields(&self, record: &[u8]) -> Option<Vec<Field>> {
+    fn read_fields(&self, record: &[u8]) -> Option<Vec<ParsedField>> {
         let mut fields = Vec::new();
         let mut rest = record;
         loop {
-            let (one, next) = field(rest, self)?;
+            let (one, next) = read_field(rest, self)?;
             fields.push(one);
             match next {
                 Some(next) => rest = &rest[next..],
@@ -139,8 +140,8 @@ impl Reading {
 }
 
 /// Returns the first field, and where the next one begins; `None` if its quote is not closed.
-fn field(rest: &[u8], reading: &Reading) -> Option<(Field, Option<usize>)> {
-    let Reading { delimiter, quote, lenient, spaced } = *reading;
+fn read_field(rest: &[u8], reading: &FieldRules) -> Option<(ParsedField, Option<usize>)> {
+    let FieldRules { delimiter, quote, lenient, spaced } = *reading;
     let spaces = if spaced { rest.iter().take_while(|byte| **byte == b' ').count() } else { 0 };
     if rest.get(spaces) != Some(&quote) {
         let end = memchr::memchr(delimiter, rest);
@@ -172,12 +173,12 @@ fn field(rest: &[u8], reading: &Reading) -> Option<(Field, Option<usize>)> {
 
 /// Whether anything but spaces is between a closing quote of the record and the end of its field.
 pub(super) fn is_torn(record: &[u8], delimiter: u8) -> bool {
-    let reading = Reading { delimiter, quote: QUOTE, lenient: false, spaced: false };
-    memchr::memchr(QUOTE, record).is_some() && reading.fields(record).is_none()
+    let reading = FieldRules { delimiter, quote: QUOTE, lenient: false, spaced: false };
+    memchr::memchr(QUOTE, record).is_some() && reading.read_fields(record).is_none()
 }
 
 /// Appends a record of these fields, with its terminator.
-pub(super) fn write(fields: &[Field], delimiter: u8, out: &mut Vec<u8>) {
+pub(super) fn write(fields: &[ParsedField], delimiter: u8, out: &mut Vec<u8>) {
     for (number, (text, quoted)) in fields.iter().enumerate() {
         if number > 0 {
             out.push(delimiter);

@@ -2,38 +2,38 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use super::tokenize::{Ended, QUOTE, Sink, scan, unquote};
+use super::tokenize::{Ended, QUOTE, Sink, scan_records, unquote_field};
 
 /// Maximum number of fields that are kept: a table may have tens of thousands of columns.
 const MAX_FIELDS: usize = 1 << 20;
 
 /// Records of a text, without blank lines.
 #[derive(Debug)]
-pub(super) struct Rows<'t> {
+pub(super) struct HeadRows<'t> {
     text: &'t [u8],
     limit: usize,
     ends: Vec<usize>,
-    rows: Vec<At>,
+    rows: Vec<RecordSpan>,
     first: usize,
 }
 
 #[derive(Debug, Clone)]
-struct At {
+struct RecordSpan {
     record: Range<usize>,
     next: usize,
     ends: Range<usize>,
 }
 
-impl<'t> Rows<'t> {
+impl<'t> HeadRows<'t> {
     /// Reads up to `limit` records; `complete` states that the last one may lack its terminator.
-    pub(super) fn take(text: &'t [u8], delimiter: u8, complete: bool, limit: usize) -> Self {
+    pub(super) fn from_text(text: &'t [u8], delimiter: u8, complete: bool, limit: usize) -> Self {
         let mut rows = Self { text, limit, ends: Vec::new(), rows: Vec::new(), first: 0 };
-        if let Ended::Exhausted { start, open: None } = scan(text, delimiter, 0, &mut rows)
+        if let Ended::Exhausted { start, open: None } = scan_records(text, delimiter, 0, &mut rows)
             && complete
             && start < text.len()
         {
-            rows.field(text.len());
-            Sink::record(&mut rows, start..text.len(), text.len());
+            rows.end_field(text.len());
+            Sink::end_record(&mut rows, start..text.len(), text.len());
         }
         rows
     }
@@ -44,18 +44,18 @@ impl<'t> Rows<'t> {
     }
 
     /// Number of fields of a record.
-    pub(super) fn width(&self, row: usize) -> usize {
+    pub(super) fn field_count(&self, row: usize) -> usize {
         self.rows[row].ends.len()
     }
 
     /// Returns the position of a record, without its terminator.
-    pub(super) fn record(&self, row: usize) -> Range<usize> {
+    pub(super) fn record_range(&self, row: usize) -> Range<usize> {
         self.rows[row].record.clone()
     }
 
     /// Returns the text of a record.
-    pub(super) fn line(&self, row: usize) -> &'t [u8] {
-        &self.text[self.record(row)]
+    pub(super) fn record_text(&self, row: usize) -> &'t [u8] {
+        &self.text[self.record_range(row)]
     }
 
     /// Returns where the record after this one may begin.
@@ -64,7 +64,7 @@ impl<'t> Rows<'t> {
     }
 
     /// Returns a raw field; empty if there is none.
-    pub(super) fn raw(&self, row: usize, column: usize) -> &'t [u8] {
+    pub(super) fn raw_field(&self, row: usize, column: usize) -> &'t [u8] {
         let at = &self.rows[row];
         let ends = &self.ends[at.ends.clone()];
         let Some(&end) = ends.get(column) else { return &[] };
@@ -73,39 +73,39 @@ impl<'t> Rows<'t> {
     }
 
     /// Returns a field without its quotes.
-    pub(super) fn value(&self, row: usize, column: usize) -> Cow<'t, [u8]> {
-        let raw = self.raw(row, column);
+    pub(super) fn unquoted_field(&self, row: usize, column: usize) -> Cow<'t, [u8]> {
+        let raw = self.raw_field(row, column);
         if raw.first() != Some(&QUOTE) {
             return Cow::Borrowed(raw);
         }
         let mut scratch = Vec::new();
-        Cow::Owned(unquote(raw, &mut scratch).to_vec())
+        Cow::Owned(unquote_field(raw, &mut scratch).to_vec())
     }
 
     /// Returns all fields of a record.
-    pub(super) fn values(&self, row: usize) -> Vec<Cow<'t, [u8]>> {
-        (0..self.width(row)).map(|column| self.value(row, column)).collect()
+    pub(super) fn unquoted_fields(&self, row: usize) -> Vec<Cow<'t, [u8]>> {
+        (0..self.field_count(row)).map(|column| self.unquoted_field(row, column)).collect()
     }
 
     /// Returns the number of fields that most records have, and the number of these records; the larger number of
     /// fields wins a tie.
-    pub(super) fn mode(&self) -> (usize, usize) {
+    pub(super) fn most_common_width(&self) -> (usize, usize) {
         let mut counts = std::collections::BTreeMap::new();
         self.rows.iter().for_each(|row| *counts.entry(row.ends.len()).or_insert(0_usize) += 1);
         counts.into_iter().max_by_key(|(_, count)| *count).unwrap_or_default()
     }
 }
 
-impl Sink for Rows<'_> {
-    fn field(&mut self, end: usize) {
+impl Sink for HeadRows<'_> {
+    fn end_field(&mut self, end: usize) {
         self.ends.push(end);
     }
 
-    fn record(&mut self, record: Range<usize>, next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, next: usize) -> bool {
         if record.is_empty() {
             self.ends.truncate(self.first);
         } else {
-            self.rows.push(At { record, next, ends: self.first..self.ends.len() });
+            self.rows.push(RecordSpan { record, next, ends: self.first..self.ends.len() });
         }
         self.first = self.ends.len();
         self.rows.len() < self.limit && self.ends.len() < MAX_FIELDS

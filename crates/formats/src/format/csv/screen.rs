@@ -15,9 +15,9 @@ use std::ops::Range;
 
 use super::{
     dialect::BYTE_ORDER_MARK,
-    repair::{self, Expected, Field},
+    repair::{self, ParsedField, RepairTarget},
     source::CsvSource,
-    tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan, unquote},
+    tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan_records, unquote_field},
 };
 use crate::record::{Oddity, Remark};
 
@@ -36,7 +36,7 @@ const OTHER_QUOTE: &str = "this record has values in `'`, and was kept as it is"
 
 /// The origin of a record of the rewritten text, or of a rejected record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct RecordOrigin {
     /// Its number among the records of the split.
     pub(super) number: u32,
     /// Its bytes in the split.
@@ -50,9 +50,9 @@ pub(super) struct Screened {
     /// Records that can be parsed, each with a terminator.
     pub(super) text: Vec<u8>,
     /// The origin of each of these records.
-    pub(super) origins: Vec<Origin>,
+    pub(super) origins: Vec<RecordOrigin>,
     /// The other records, with reasons.
-    pub(super) bad: Vec<(Origin, String)>,
+    pub(super) bad: Vec<(RecordOrigin, String)>,
     pub(super) blank: u64,
     /// Line in the split and byte in the source of the first record that may be possible only if a quote is a
     /// character.
@@ -62,7 +62,7 @@ pub(super) struct Screened {
 
 impl Screened {
     /// Number of records of the split, rejected ones included.
-    pub(super) fn records(&self) -> u64 {
+    pub(super) fn record_count(&self) -> u64 {
         (self.origins.len() + self.bad.len()) as u64
     }
 }
@@ -71,9 +71,9 @@ impl Screened {
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
 /// Rewrites a split.
-pub(super) fn screen(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open: IsOpen<'_>) -> Screened {
-    let profile = source.profile.without(|column| source.is_set(column));
-    let expected = Expected { delimiter: source.delimiter, width: source.columns().len(), profile: &profile };
+pub(super) fn screen_split(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open: IsOpen<'_>) -> Screened {
+    let profile = source.profile.without_columns(|column| source.is_set(column));
+    let expected = RepairTarget { delimiter: source.delimiter, width: source.column_names().len(), profile: &profile };
     let mut screen = Screen {
         source,
         bytes,
@@ -98,7 +98,7 @@ struct Screen<'a> {
     bytes: &'a [u8],
     /// Offset of the split in the source.
     offset: u64,
-    expected: Expected<'a>,
+    expected: RepairTarget<'a>,
     is_open: IsOpen<'a>,
     /// Whether a quote is a character.
     unquoted: bool,
@@ -122,7 +122,7 @@ impl Screen<'_> {
         while let Some(part) = todo.pop() {
             self.depth = todo.len();
             self.ends.clear();
-            match scan(&self.bytes[..part.end], self.source.separator(), part.start, self) {
+            match scan_records(&self.bytes[..part.end], self.source.marked_delimiter(), part.start, self) {
                 Ended::Exhausted { start, open } if start < part.end => {
                     self.ends.push(part.end);
                     self.record_is(start..part.end, part.end, open);
@@ -141,34 +141,34 @@ impl Screen<'_> {
         let bytes = self.bytes;
         let record = &bytes[at.clone()];
         let ends = std::mem::take(&mut self.ends);
-        self.ask(&at, if open.is_none() { ends.len() } else { 0 });
+        self.note_suspect(&at, if open.is_none() { ends.len() } else { 0 });
         if record.is_empty() {
             self.out.blank += 1;
         } else if let Err(error) = std::str::from_utf8(record) {
             let place = at.start + error.valid_up_to();
             let byte = bytes[place];
-            self.reject(at, |byte_of| {
+            self.reject_record(at, |byte_of| {
                 format!("expected UTF-8, found the byte 0x{byte:02X} at byte {}", byte_of(place))
             });
         } else if open.is_none()
             && ends.len() == self.expected.width
             && (self.unquoted || !repair::is_torn(record, self.expected.delimiter))
         {
-            self.whole(at, &ends);
+            self.screen_complete(at, &ends);
         } else if open.is_none() && self.has_only_more_delimiters(&ends) {
             let end = ends[self.expected.width - 1];
-            self.whole(at.start..end, &ends[..self.expected.width]);
+            self.screen_complete(at.start..end, &ends[..self.expected.width]);
         } else if record.iter().any(|byte| matches!(*byte, LF | CR)) {
-            self.lines(at, next, &ends, open);
+            self.screen_multiline(at, next, &ends, open);
         } else {
-            self.damaged(at, &ends, open);
+            self.screen_damaged(at, &ends, open);
         }
         self.ends = ends;
         self.ends.clear();
     }
 
     /// Notes a record that may be possible only if a quote is a character, or would be several records then.
-    fn ask(&mut self, at: &Range<usize>, fields: usize) {
+    fn note_suspect(&mut self, at: &Range<usize>, fields: usize) {
         let record = &self.bytes[at.clone()];
         if self.unquoted || !self.source.options.tidy || self.depth > 0 || record.is_empty() {
             return;
@@ -178,7 +178,7 @@ impl Screen<'_> {
         }
         let spans = fields == self.expected.width && record.iter().any(|byte| matches!(*byte, LF | CR));
         if spans && self.expected.width > 1 && self.source.all_fit(record) {
-            self.remark(at, Oddity::Doubtful, SWALLOWED);
+            self.add_remark(at, Oddity::Doubtful, SWALLOWED);
         }
     }
 
@@ -189,49 +189,49 @@ impl Screen<'_> {
     }
 
     /// Decides about a record that has all its fields.
-    fn whole(&mut self, at: Range<usize>, ends: &[usize]) {
+    fn screen_complete(&mut self, at: Range<usize>, ends: &[usize]) {
         let record = &self.bytes[at.clone()];
         let is_header = self.is_header(record);
         if is_header && self.source.options.repair && self.header_differs(&at, ends) {
-            return self.reject(at, |_| HEADER_AGAIN.to_owned());
+            return self.reject_record(at, |_| HEADER_AGAIN.to_owned());
         }
         if self.expected.width > 1 && record.len() + 1 == self.expected.width {
-            self.remark(&at, Oddity::Doubtful, NO_VALUES);
-            return self.verbatim(at);
+            self.add_remark(&at, Oddity::Doubtful, NO_VALUES);
+            return self.write_verbatim(at);
         }
-        let values = self.values(&at, ends);
+        let values = self.source_fields(&at, ends);
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
         let mismatch =
-            |column: &usize| !self.expected.profile.takes(*column, texts[*column]) && (self.is_open)(*column);
+            |column: &usize| !self.expected.profile.accepts_value(*column, texts[*column]) && (self.is_open)(*column);
         let mismatches = (0..texts.len()).any(|column| mismatch(&column));
         if !self.unquoted && (mismatches || record.first() == Some(&super::quotes::SINGLE)) {
-            let fits = self.expected.profile.mismatch(texts.iter().copied()).is_none();
+            let fits = self.expected.profile.first_mismatch(texts.iter().copied()).is_none();
             let other = if fits { self.expected.all_single(record) } else { None };
             let other = other.map(|fields| (fields, repair::OTHER_QUOTE));
-            match other.or_else(|| if fits { None } else { self.expected.repair(record) }) {
-                Some((fields, why)) if self.source.options.repair => return self.repaired(at, &fields, why),
-                Some((_, repair::OTHER_QUOTE)) => self.remark(&at, Oddity::Doubtful, OTHER_QUOTE),
+            match other.or_else(|| if fits { None } else { self.expected.repair_record(record) }) {
+                Some((fields, why)) if self.source.options.repair => return self.write_repaired(at, &fields, why),
+                Some((_, repair::OTHER_QUOTE)) => self.add_remark(&at, Oddity::Doubtful, OTHER_QUOTE),
                 _ => {}
             }
         }
         let alone = texts.len() > 2 && texts[1..].iter().all(|text| text.is_empty());
         let is_note = (mismatches || alone) && self.expected.profile.is_note(&texts);
         if is_header {
-            self.remark(&at, Oddity::Doubtful, LIKE_HEADER);
+            self.add_remark(&at, Oddity::Doubtful, LIKE_HEADER);
         } else if self.expected.profile.is_other_header(&texts) {
-            self.remark(&at, Oddity::Doubtful, OTHER_HEADER);
+            self.add_remark(&at, Oddity::Doubtful, OTHER_HEADER);
         } else if is_note || alone && self.expected.profile.is_doubtful(&texts) {
-            self.remark(&at, Oddity::Doubtful, LONE);
+            self.add_remark(&at, Oddity::Doubtful, LONE);
         }
-        self.keep(at, &values);
+        self.keep_record(at, &values);
     }
 
     /// Keeps a record, with the usual quotes.
-    fn keep(&mut self, at: Range<usize>, values: &[Field]) {
+    fn keep_record(&mut self, at: Range<usize>, values: &[ParsedField]) {
         if self.source.quotes.are_usual() && !(self.unquoted && self.bytes[at.clone()].contains(&QUOTE)) {
-            return self.verbatim(at);
+            return self.write_verbatim(at);
         }
-        self.take(&at);
+        self.push_origin(&at);
         repair::write(values, self.expected.delimiter, &mut self.out.text);
     }
 
@@ -245,16 +245,17 @@ impl Screen<'_> {
     /// Whether the types of a record's values distinguish it from the header. If not, a record may be equal to the
     /// header: the header of a table without one is a record.
     fn header_differs(&self, at: &Range<usize>, ends: &[usize]) -> bool {
-        let values = self.values(at, ends);
+        let values = self.source_fields(at, ends);
         let texts: Vec<&[u8]> =
             values.iter().map(|(text, _)| text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)).collect();
-        let mut typed = self.source.profile.typed().peekable();
-        let differs = |column: usize| texts.get(column).is_some_and(|text| !self.source.profile.takes(column, text));
+        let mut typed = self.source.profile.typed_columns().peekable();
+        let differs =
+            |column: usize| texts.get(column).is_some_and(|text| !self.source.profile.accepts_value(column, text));
         typed.peek().is_some() && typed.all(differs)
     }
 
     /// Returns the values of a record as in the source.
-    fn values(&self, at: &Range<usize>, ends: &[usize]) -> Vec<Field> {
+    fn source_fields(&self, at: &Range<usize>, ends: &[usize]) -> Vec<ParsedField> {
         let mut start = at.start;
         let quotes = self.source.quotes;
         let mut scratch = Vec::new();
@@ -264,11 +265,11 @@ impl Screen<'_> {
                 start = end + 1;
                 let quoted = !self.unquoted && raw.first() == Some(&QUOTE);
                 scratch.clear();
-                let mut text = if quoted { unquote(raw, &mut scratch).to_vec() } else { raw.to_vec() };
+                let mut text = if quoted { unquote_field(raw, &mut scratch).to_vec() } else { raw.to_vec() };
                 if quotes.spaced && quoted {
                     text = text.trim_ascii().to_vec();
                 }
-                quotes.back(&mut text);
+                quotes.restore_bytes(&mut text);
                 (text, quoted)
             })
             .collect()
@@ -276,13 +277,13 @@ impl Screen<'_> {
 
     /// Decides about a damaged record that spans lines: a value contains line ends, or an unclosed quote includes the
     /// next records.
-    fn lines(&mut self, at: Range<usize>, next: usize, ends: &[usize], open: Option<usize>) {
+    fn screen_multiline(&mut self, at: Range<usize>, next: usize, ends: &[usize], open: Option<usize>) {
         let record = &self.bytes[at.clone()];
         if self.depth == 0 {
             self.effort = EFFORT * record.len() + MIN_EFFORT;
         }
         let first = record.iter().position(|byte| matches!(*byte, LF | CR)).unwrap_or(record.len());
-        let rest = super::tokenize::after(self.bytes, at.start + first).min(at.end);
+        let rest = super::tokenize::next_record_start(self.bytes, at.start + first).min(at.end);
         if rest == at.end {
             return self.line_alone(at.start..at.start + first);
         }
@@ -292,42 +293,44 @@ impl Screen<'_> {
             self.again = Some((rest..at.end, next));
             return self.line_alone(at.start..at.start + first);
         }
-        if let Some((fields, why)) = self.repair(record) {
-            return self.repaired(at, &fields, why);
+        if let Some((fields, why)) = self.repair_damaged(record) {
+            return self.write_repaired(at, &fields, why);
         }
         if apart && open.is_some() {
             self.effort -= record.len();
             self.again = Some((rest..at.end, next));
             return self.line_alone(at.start..at.start + first);
         }
-        self.damaged(at, ends, open);
+        self.screen_damaged(at, ends, open);
     }
 
     /// Decides about the first line of a record that is divided.
     fn line_alone(&mut self, at: Range<usize>) {
         let record = &self.bytes[at.clone()];
-        let mut fields = Fields(Vec::new());
-        let open = match scan(record, self.expected.delimiter, 0, &mut fields) {
+        let mut fields = FieldEnds(Vec::new());
+        let open = match scan_records(record, self.expected.delimiter, 0, &mut fields) {
             Ended::Exhausted { open, .. } => open,
             Ended::Stopped(_) => None,
         };
         fields.0.push(record.len());
         let ends: Vec<usize> = fields.0.iter().map(|end| at.start + end).collect();
-        self.damaged(at.clone(), &ends, open.map(|open| at.start + open));
+        self.screen_damaged(at.clone(), &ends, open.map(|open| at.start + open));
     }
 
     /// Whether most of the next lines are records of this table on their own.
     fn are_records(&self, at: Range<usize>) -> bool {
         let (mut lines, mut good) = (0, 0);
         for line in self.bytes[at].split(|byte| matches!(*byte, LF | CR)).filter(|line| !line.is_empty()).take(AHEAD) {
-            let mut fields = Fields(Vec::new());
-            let closed =
-                matches!(scan(line, self.expected.delimiter, 0, &mut fields), Ended::Exhausted { open: None, .. });
+            let mut fields = FieldEnds(Vec::new());
+            let closed = matches!(
+                scan_records(line, self.expected.delimiter, 0, &mut fields),
+                Ended::Exhausted { open: None, .. }
+            );
             fields.0.push(line.len());
             lines += 1;
             if closed && fields.0.len() == self.expected.width {
                 let values = values_of(line, &fields.0);
-                let fits = self.expected.profile.mismatch(values.iter().map(Vec::as_slice)).is_none();
+                let fits = self.expected.profile.first_mismatch(values.iter().map(Vec::as_slice)).is_none();
                 good += usize::from(fits && self.expected.width > 1);
             }
         }
@@ -335,106 +338,109 @@ impl Screen<'_> {
     }
 
     /// Decides about a record with another number of fields than there are columns, or with misplaced quotes.
-    fn damaged(&mut self, at: Range<usize>, ends: &[usize], open: Option<usize>) {
+    fn screen_damaged(&mut self, at: Range<usize>, ends: &[usize], open: Option<usize>) {
         let record = &self.bytes[at.clone()];
-        if let Some((fields, why)) = self.repair(record).or_else(|| self.repair_as_text(record)) {
-            return self.repaired(at, &fields, why);
+        if let Some((fields, why)) = self.repair_damaged(record).or_else(|| self.repair_as_text(record)) {
+            return self.write_repaired(at, &fields, why);
         }
         if let Some(open) = open {
-            return self.reject(at, |byte_of| {
+            return self.reject_record(at, |byte_of| {
                 format!("expected a closing quote, found none: opened at byte {}, never closed", byte_of(open))
             });
         }
-        let values = self.values(&at, ends);
+        let values = self.source_fields(&at, ends);
         let texts: Vec<&[u8]> = values.iter().map(|(text, _)| text.as_slice()).collect();
         let (width, found) = (self.expected.width, ends.len());
         let is_note = self.expected.profile.is_note(&texts);
         if is_note && self.expected.profile.clear_mismatch(&texts, |_| true).is_some() {
-            return self.reject(at, |_| NOTE.to_owned());
+            return self.reject_record(at, |_| NOTE.to_owned());
         }
         if found > width || self.source.labels && found < width {
-            return self.reject(at, |_| format!("expected {width} fields, found {found}"));
+            return self.reject_record(at, |_| format!("expected {width} fields, found {found}"));
         }
         // A column that other records have made text accepts this value, too.
         if found < width
             && let Some(column) = self.expected.profile.clear_mismatch(&texts, self.is_open)
         {
-            let name = self.source.columns()[column].clone();
-            return self.reject(at, |_| {
+            let name = self.source.column_names()[column].clone();
+            return self.reject_record(at, |_| {
                 format!(
                     "expected {width} fields, found {found}, and the value of `{name}` does not have the column's type"
                 )
             });
         }
         if !self.unquoted && repair::is_torn(record, self.expected.delimiter) {
-            return self.reject(at, |_| TORN.to_owned());
+            return self.reject_record(at, |_| TORN.to_owned());
         }
         self.doubt_short(&at, is_note);
-        self.keep(at, &values);
+        self.keep_record(at, &values);
     }
 
     /// Adds a remark about a short record that looks like something else.
     fn doubt_short(&mut self, at: &Range<usize>, is_note: bool) {
         if at.end == self.bytes.len() {
-            self.remark(at, Oddity::Doubtful, super::CUT);
+            self.add_remark(at, Oddity::Doubtful, super::CUT);
         } else if self.bytes[at.start] == b'#' {
-            self.remark(at, Oddity::Doubtful, super::COMMENT);
+            self.add_remark(at, Oddity::Doubtful, super::COMMENT);
         } else if is_note {
-            self.remark(at, Oddity::Doubtful, LONE);
+            self.add_remark(at, Oddity::Doubtful, LONE);
         }
     }
 
     /// Returns the only reading of a damaged record that fits. If rejects are not allowed, it is used only where
     /// another delimiter is all that differs, and so in all records that lack the usual one.
-    fn repair(&self, record: &[u8]) -> Option<(Vec<Field>, &'static str)> {
-        self.usable(self.expected.repair(record))
+    fn repair_damaged(&self, record: &[u8]) -> Option<(Vec<ParsedField>, &'static str)> {
+        self.allowed_repair(self.expected.repair_record(record))
     }
 
     /// The same where columns that other records have made text accept any value. The number of records must not
     /// depend on the types, so this cannot decide where a record ends.
-    fn repair_as_text(&self, record: &[u8]) -> Option<(Vec<Field>, &'static str)> {
-        let profile = self.expected.profile.without(|column| !(self.is_open)(column));
-        self.usable(Expected { profile: &profile, ..self.expected }.repair(record))
+    fn repair_as_text(&self, record: &[u8]) -> Option<(Vec<ParsedField>, &'static str)> {
+        let profile = self.expected.profile.without_columns(|column| !(self.is_open)(column));
+        self.allowed_repair(RepairTarget { profile: &profile, ..self.expected }.repair_record(record))
     }
 
-    fn usable(&self, repair: Option<(Vec<Field>, &'static str)>) -> Option<(Vec<Field>, &'static str)> {
+    fn allowed_repair(
+        &self,
+        repair: Option<(Vec<ParsedField>, &'static str)>,
+    ) -> Option<(Vec<ParsedField>, &'static str)> {
         let options = &self.source.options;
         let repair = repair.filter(|_| options.tidy && !self.unquoted)?;
         (options.repair || repair.1 == repair::OTHER_DELIMITER).then_some(repair)
     }
 
-    fn repaired(&mut self, at: Range<usize>, fields: &[Field], why: &'static str) {
-        self.remark(&at, Oddity::Repaired, why);
-        self.take(&at);
+    fn write_repaired(&mut self, at: Range<usize>, fields: &[ParsedField], why: &'static str) {
+        self.add_remark(&at, Oddity::Repaired, why);
+        self.push_origin(&at);
         let mut fields = fields.to_vec();
-        fields.iter_mut().for_each(|(text, _)| self.source.quotes.back(text));
+        fields.iter_mut().for_each(|(text, _)| self.source.quotes.restore_bytes(text));
         repair::write(&fields, self.expected.delimiter, &mut self.out.text);
     }
 
-    fn verbatim(&mut self, at: Range<usize>) {
-        self.take(&at);
+    fn write_verbatim(&mut self, at: Range<usize>) {
+        self.push_origin(&at);
         self.out.text.extend_from_slice(&self.bytes[at]);
         self.out.text.push(LF);
     }
 
-    fn take(&mut self, at: &Range<usize>) {
-        let origin = self.number(at);
+    fn push_origin(&mut self, at: &Range<usize>) {
+        let origin = self.next_origin(at);
         self.out.origins.push(origin);
     }
 
-    fn number(&mut self, at: &Range<usize>) -> Origin {
+    fn next_origin(&mut self, at: &Range<usize>) -> RecordOrigin {
         let number = self.records;
         self.records += 1;
-        Origin { number, start: at.start, end: at.end }
+        RecordOrigin { number, start: at.start, end: at.end }
     }
 
-    fn reject(&mut self, at: Range<usize>, reason: impl FnOnce(&dyn Fn(usize) -> u64) -> String) {
-        let origin = self.number(&at);
+    fn reject_record(&mut self, at: Range<usize>, reason: impl FnOnce(&dyn Fn(usize) -> u64) -> String) {
+        let origin = self.next_origin(&at);
         let reason = reason(&|at| self.offset + at as u64);
         self.out.bad.push((origin, reason));
     }
 
-    fn remark(&mut self, at: &Range<usize>, oddity: Oddity, why: &'static str) {
+    fn add_remark(&mut self, at: &Range<usize>, oddity: Oddity, why: &'static str) {
         self.line.1 += count_lines(&self.bytes[self.line.0..at.start]);
         self.line.0 = at.start;
         match self.out.remarks.iter_mut().find(|one| one.why == why) {
@@ -450,25 +456,25 @@ const OTHER_HEADER: &str = "this record has text in every column of numbers, tim
 const TORN: &str = "expected a delimiter or the end of the line after a closing quote, found text";
 
 impl Sink for Screen<'_> {
-    fn field(&mut self, end: usize) {
+    fn end_field(&mut self, end: usize) {
         self.ends.push(end);
     }
 
-    fn record(&mut self, record: Range<usize>, next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, next: usize) -> bool {
         self.record_is(record, next, None);
         self.again.is_none()
     }
 }
 
 /// Collects the ends of the fields of one line.
-struct Fields(Vec<usize>);
+struct FieldEnds(Vec<usize>);
 
-impl Sink for Fields {
-    fn field(&mut self, end: usize) {
+impl Sink for FieldEnds {
+    fn end_field(&mut self, end: usize) {
         self.0.push(end);
     }
 
-    fn record(&mut self, _record: Range<usize>, _next: usize) -> bool {
+    fn end_record(&mut self, _record: Range<usize>, _next: usize) -> bool {
         true
     }
 }
@@ -479,7 +485,7 @@ fn values_of(line: &[u8], ends: &[usize]) -> Vec<Vec<u8>> {
         let raw = &line[start..end];
         start = end + 1;
         let mut scratch = Vec::new();
-        if raw.first() == Some(&QUOTE) { unquote(raw, &mut scratch).to_vec() } else { raw.to_vec() }
+        if raw.first() == Some(&QUOTE) { unquote_field(raw, &mut scratch).to_vec() } else { raw.to_vec() }
     };
     ends.iter().map(value).collect()
 }

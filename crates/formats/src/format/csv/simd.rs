@@ -11,12 +11,12 @@
 #![expect(unsafe_code, reason = "vector instructions, behind detection at run time")]
 
 use super::{
-    index::{Index, Portable, Search, State, UNQUOTED, Unquoted, index_with, terminator_with},
-    numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
+    index::{FieldIndex, Portable, ScanState, SplitSearch, UNQUOTED, Unquoted, index_with, terminator_with},
+    numbers::{GROUP, Moments, TextGroup, floats_with, integers_with, timestamps_with},
 };
 
 /// Calls [`index_with`] with the fastest available kernel.
-pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &mut State, index: &mut Index) {
+pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &mut ScanState, index: &mut FieldIndex) {
     if delimiter & UNQUOTED != 0 {
         return index_with(Unquoted, bytes, range, delimiter, state, index);
     }
@@ -32,7 +32,12 @@ pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &
 }
 
 /// Calls [`terminator_with`] with the fastest available kernel.
-pub(super) fn terminator(bytes: &[u8], target: (usize, bool), delimiter: u8, search: &mut Search) -> Option<usize> {
+pub(super) fn find_terminator(
+    bytes: &[u8],
+    target: (usize, bool),
+    delimiter: u8,
+    search: &mut SplitSearch,
+) -> Option<usize> {
     if delimiter & UNQUOTED != 0 {
         return terminator_with(Unquoted, bytes, target, delimiter, search);
     }
@@ -48,7 +53,7 @@ pub(super) fn terminator(bytes: &[u8], target: (usize, bool), delimiter: u8, sea
 }
 
 /// Calls [`integers_with`] with the widest available vectors.
-pub(super) fn integers(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+pub(super) fn parse_integers(group: &TextGroup, numbers: &mut [i64; GROUP]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx512::detect().is_some() {
         // SAFETY: the processor has the instructions, as was just found.
@@ -61,7 +66,7 @@ pub(super) fn integers(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
 }
 
 /// Calls [`floats_with`] with the widest available vectors.
-pub(super) fn floats(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+pub(super) fn parse_floats(group: &TextGroup, numbers: &mut [f64; GROUP]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx512::detect().is_some() {
         // SAFETY: the processor has the instructions, as was just found.
@@ -74,7 +79,7 @@ pub(super) fn floats(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
 }
 
 /// Calls [`timestamps_with`] with the widest available vectors.
-pub(super) fn timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
+pub(super) fn parse_timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx512::detect().is_some() {
         // SAFETY: the processor has the instructions, as was just found.
@@ -91,8 +96,8 @@ pub(super) fn timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> u64 {
 #[expect(clippy::type_complexity, reason = "only the tests see it")]
 pub(super) fn avx2() -> Option<(
     &'static str,
-    fn(&[u8], (usize, usize), u8, &mut State, &mut Index),
-    fn(&[u8], (usize, bool), u8, &mut Search) -> Option<usize>,
+    fn(&[u8], (usize, usize), u8, &mut ScanState, &mut FieldIndex),
+    fn(&[u8], (usize, bool), u8, &mut SplitSearch) -> Option<usize>,
 )> {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx2::detect().is_some() {
@@ -118,8 +123,10 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::super::{
-        index::{BLOCK, Index, Kernel, Marks, Search, State, bit_by_bit, index_with, terminator_with},
-        numbers::{GROUP, Group, Moments, floats_with, integers_with, timestamps_with},
+        index::{
+            BLOCK, BlockMarks, FieldIndex, Kernel, ScanState, SplitSearch, bit_by_bit, index_with, terminator_with,
+        },
+        numbers::{GROUP, Moments, TextGroup, floats_with, integers_with, timestamps_with},
         tokenize::{CR, LF, QUOTE},
     };
 
@@ -188,12 +195,12 @@ mod x86 {
 
     impl Kernel for Avx512 {
         #[inline(always)]
-        fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks {
+        fn mark_block(self, block: &[u8; BLOCK], delimiter: u8) -> BlockMarks {
             // SAFETY: `self` proves the instructions; the load is unaligned and within the block.
             unsafe {
                 let bytes = _mm512_loadu_si512(block.as_ptr().cast());
                 let equal = |byte: u8| _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte.cast_signed()));
-                Marks {
+                BlockMarks {
                     delimiters: equal(delimiter),
                     feeds: equal(LF),
                     returns: equal(CR),
@@ -210,7 +217,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
+        fn write_positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
             // SAFETY: `self` proves the instructions; loads and stores are unaligned and within the arrays.
             unsafe {
                 let numbers = _mm512_loadu_si512(NUMBERS.as_ptr().cast());
@@ -233,7 +240,7 @@ mod x86 {
 
     impl Kernel for Avx2 {
         #[inline(always)]
-        fn marks(self, block: &[u8; BLOCK], delimiter: u8) -> Marks {
+        fn mark_block(self, block: &[u8; BLOCK], delimiter: u8) -> BlockMarks {
             // SAFETY: `self` proves the instructions; both loads are unaligned and within the block.
             unsafe {
                 let halves = block.as_chunks::<32>().0;
@@ -247,7 +254,7 @@ mod x86 {
                     let byte = _mm256_set1_epi8(byte.cast_signed());
                     bits(_mm256_cmpeq_epi8(low, byte), _mm256_cmpeq_epi8(high, byte))
                 };
-                Marks {
+                BlockMarks {
                     delimiters: equal(delimiter),
                     feeds: equal(LF),
                     returns: equal(CR),
@@ -264,7 +271,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        fn positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
+        fn write_positions(self, bits: u64, base: u32, out: &mut [u32; BLOCK]) {
             bit_by_bit(bits, base, out);
         }
     }
@@ -277,8 +284,8 @@ mod x86 {
         bytes: &[u8],
         range: (usize, usize),
         delimiter: u8,
-        state: &mut State,
-        index: &mut Index,
+        state: &mut ScanState,
+        index: &mut FieldIndex,
     ) {
         index_with(kernel, bytes, range, delimiter, state, index);
     }
@@ -291,7 +298,7 @@ mod x86 {
         bytes: &[u8],
         target: (usize, bool),
         delimiter: u8,
-        search: &mut Search,
+        search: &mut SplitSearch,
     ) -> Option<usize> {
         terminator_with(kernel, bytes, target, delimiter, search)
     }
@@ -302,8 +309,8 @@ mod x86 {
         bytes: &[u8],
         range: (usize, usize),
         delimiter: u8,
-        state: &mut State,
-        index: &mut Index,
+        state: &mut ScanState,
+        index: &mut FieldIndex,
     ) {
         index_with(kernel, bytes, range, delimiter, state, index);
     }
@@ -314,7 +321,7 @@ mod x86 {
         bytes: &[u8],
         target: (usize, bool),
         delimiter: u8,
-        search: &mut Search,
+        search: &mut SplitSearch,
     ) -> Option<usize> {
         terminator_with(kernel, bytes, target, delimiter, search)
     }
@@ -322,24 +329,24 @@ mod x86 {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
     )]
-    pub(super) fn integers_avx512(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+    pub(super) fn integers_avx512(group: &TextGroup, numbers: &mut [i64; GROUP]) -> u64 {
         integers_with(group, numbers)
     }
 
     #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) fn integers_avx2(group: &Group, numbers: &mut [i64; GROUP]) -> u64 {
+    pub(super) fn integers_avx2(group: &TextGroup, numbers: &mut [i64; GROUP]) -> u64 {
         integers_with(group, numbers)
     }
 
     #[target_feature(
         enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi2,avx512vpopcntdq,pclmulqdq,bmi1,bmi2,lzcnt,popcnt"
     )]
-    pub(super) fn floats_avx512(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+    pub(super) fn floats_avx512(group: &TextGroup, numbers: &mut [f64; GROUP]) -> u64 {
         floats_with(group, numbers)
     }
 
     #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) fn floats_avx2(group: &Group, numbers: &mut [f64; GROUP]) -> u64 {
+    pub(super) fn floats_avx2(group: &TextGroup, numbers: &mut [f64; GROUP]) -> u64 {
         floats_with(group, numbers)
     }
 

@@ -33,13 +33,13 @@ pub struct CsvSource {
 
 impl CsvSource {
     /// Returns the distinct names of the columns; none if the source has no records.
-    pub fn columns(&self) -> &[String] {
+    pub fn column_names(&self) -> &[String] {
         self.facts.columns.as_deref().unwrap_or_default()
     }
 
     /// Whether the bytes alone show that this is a table: it has several columns, and most records have all of them.
     pub fn is_convincing(&self) -> bool {
-        self.columns().len() > 1 && self.consistency > 0.5
+        self.column_names().len() > 1 && self.consistency > 0.5
     }
 
     /// Makes [`infer`](crate::format::RecordReader::infer) return text for the column.
@@ -48,7 +48,7 @@ impl CsvSource {
     }
 
     /// Returns a source without records, whose first `lines` lines are blank.
-    pub(super) fn empty(data_offset: u64, lines: u64, options: &CsvOptions) -> Self {
+    pub(super) fn without_records(data_offset: u64, lines: u64, options: &CsvOptions) -> Self {
         Self {
             facts: ReaderFacts { columns: Some(Vec::new()), blank_lines_before: lines, ..ReaderFacts::default() },
             delimiter: options.delimiter.unwrap_or(b','),

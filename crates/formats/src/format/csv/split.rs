@@ -21,9 +21,9 @@ use std::{
 };
 
 use super::{
-    index::{BLOCK, Counts, Search},
+    index::{BLOCK, Counts, SplitSearch},
     simd,
-    tokenize::{CR, Ended, LF, Sink, scan},
+    tokenize::{CR, Ended, LF, Sink, scan_records},
 };
 use crate::{
     error::{Error, Result},
@@ -43,7 +43,7 @@ const VALUES_PER_BYTE: usize = 4;
 const READ: usize = 256 << 10;
 
 /// Iterator over the splits of a source.
-pub(super) struct Splits<R> {
+pub(super) struct CsvSplits<R> {
     input: R,
     delimiter: u8,
     split_bytes: usize,
@@ -56,7 +56,7 @@ pub(super) struct Splits<R> {
     offset: u64,
     carried: Carried,
     /// Search for the end of the current split.
-    search: Search,
+    search: SplitSearch,
     /// Whether the search counts what it passes.
     counting: bool,
     /// Start of a record that is known not to be too long so far, at or before the one at the end of the search.
@@ -66,7 +66,7 @@ pub(super) struct Splits<R> {
     fault: Option<Error>,
 }
 
-impl<R: Read> Splits<R> {
+impl<R: Read> CsvSplits<R> {
     /// Creates an iterator over `input`, whose first `skip` bytes belong to no split.
     pub(super) fn new(input: R, delimiter: u8, skip: u64, split_bytes: usize, max_record_bytes: usize) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl<R: Read> Splits<R> {
             skip,
             offset: skip,
             carried: Carried::default(),
-            search: Search::new(),
+            search: SplitSearch::new(),
             counting: false,
             record: 0,
             exhausted: false,
@@ -92,8 +92,8 @@ impl<R: Read> Splits<R> {
     }
 
     /// Counts what is in each split, for [`next_counted`](Self::next_counted).
-    pub(super) fn counting(self) -> Self {
-        Self { search: Search::counting(), counting: true, ..self }
+    pub(super) fn with_counts(self) -> Self {
+        Self { search: SplitSearch::with_counts(), counting: true, ..self }
     }
 
     /// Limits splits to the number of records whose tables with this many columns are small enough.
@@ -105,8 +105,8 @@ impl<R: Read> Splits<R> {
     /// Returns the next split, and what it contains if that is known.
     pub(super) fn next_counted(&mut self) -> Result<Option<(Split, Option<Counts>)>> {
         let Some(end) = self.next_end()? else { return Ok(None) };
-        let counts = self.search.counts(&self.carried.bytes()[..end], self.delimiter);
-        Ok(Some((self.cut(end), counts)))
+        let counts = self.search.count_split(&self.carried.as_slice()[..end], self.delimiter);
+        Ok(Some((self.take_split(end), counts)))
     }
 
     /// Returns the end of the next split in the buffer.
@@ -137,7 +137,7 @@ impl<R: Read> Splits<R> {
                     "expected at least {} bytes, as when the header was read, found {found}",
                     self.skip
                 ))
-                .hint("the source seems to have changed during the run"));
+                .with_hint("the source seems to have changed during the run"));
             }
             self.skip = 0;
         }
@@ -153,7 +153,7 @@ impl<R: Read> Splits<R> {
         let wanted = length + if missing == 0 { step } else { missing.min(READ) };
         // Large splits of a short source must not reserve memory that is never filled.
         let room = (2 * length).clamp(step, self.split_bytes + step);
-        match self.carried.fill(&mut self.input, wanted, room) {
+        match self.carried.fill_from(&mut self.input, wanted, room) {
             Ok(filled) => self.exhausted = !filled,
             Err(error) => {
                 self.exhausted = true;
@@ -166,7 +166,7 @@ impl<R: Read> Splits<R> {
     /// included.
     fn before_the_fault(&mut self, fault: Error) -> Result<usize> {
         let mut all = Longest { limit: usize::MAX, too_long: None };
-        let Ended::Exhausted { start, .. } = scan(self.carried.bytes(), self.delimiter, 0, &mut all) else {
+        let Ended::Exhausted { start, .. } = scan_records(self.carried.as_slice(), self.delimiter, 0, &mut all) else {
             return Err(fault);
         };
         let end = self.limit_records(start);
@@ -179,9 +179,9 @@ impl<R: Read> Splits<R> {
 
     /// Returns the end of the first record that reaches `split_bytes`, if it is in the buffer.
     fn find_end(&mut self) -> Option<usize> {
-        let bytes = self.carried.bytes();
+        let bytes = self.carried.as_slice();
         let target = (self.split_bytes - 1, self.exhausted);
-        let at = simd::terminator(bytes, target, self.delimiter, &mut self.search)?;
+        let at = simd::find_terminator(bytes, target, self.delimiter, &mut self.search)?;
         match (bytes[at], bytes.get(at + 1)) {
             (CR, Some(&LF)) => Some(at + 2),
             (CR, None) if !self.exhausted => None,
@@ -195,14 +195,14 @@ impl<R: Read> Splits<R> {
         if self.search.records + BLOCK < self.max_records {
             return end;
         }
-        match scan(&self.carried.bytes()[..end], self.delimiter, 0, &mut Few(self.max_records)) {
+        match scan_records(&self.carried.as_slice()[..end], self.delimiter, 0, &mut Few(self.max_records)) {
             Ended::Stopped(next) => next,
             Ended::Exhausted { .. } => end,
         }
     }
 
-    fn cut(&mut self, end: usize) -> Split {
-        let bytes = self.carried.cut(end, !self.exhausted);
+    fn take_split(&mut self, end: usize) -> Split {
+        let bytes = self.carried.take_front(end, !self.exhausted);
         let split = Split::of_bytes(self.offset, bytes);
         self.offset += end as u64;
         self.start_over();
@@ -211,7 +211,7 @@ impl<R: Read> Splits<R> {
 
     /// Starts the search of a split at the carried bytes.
     fn start_over(&mut self) {
-        self.search = if self.counting { Search::counting() } else { Search::new() };
+        self.search = if self.counting { SplitSearch::with_counts() } else { SplitSearch::new() };
         self.record = 0;
     }
 
@@ -222,7 +222,7 @@ impl<R: Read> Splits<R> {
             return Ok(());
         }
         let mut longest = Longest { limit: self.max_record_bytes, too_long: None };
-        match scan(&self.carried.bytes()[..end], self.delimiter, self.record, &mut longest) {
+        match scan_records(&self.carried.as_slice()[..end], self.delimiter, self.record, &mut longest) {
             Ended::Stopped(_) => Err(self.too_long(longest.too_long.unwrap_or(self.record))),
             Ended::Exhausted { start, .. } if end - start > self.max_record_bytes => Err(self.too_long(start)),
             Ended::Exhausted { start, .. } => {
@@ -236,9 +236,9 @@ impl<R: Read> Splits<R> {
     /// was read.
     fn too_long(&self, record: usize) -> Error {
         let limit = Size(self.max_record_bytes as u64);
-        let head = &self.carried.bytes()[..self.carried.len().min(record + self.max_record_bytes + 1)];
+        let head = &self.carried.as_slice()[..self.carried.len().min(record + self.max_record_bytes + 1)];
         let mut all = Longest { limit: usize::MAX, too_long: None };
-        let open = match scan(head, self.delimiter, record, &mut all) {
+        let open = match scan_records(head, self.delimiter, record, &mut all) {
             Ended::Exhausted { open, .. } => open,
             Ended::Stopped(_) => None,
         };
@@ -248,18 +248,21 @@ impl<R: Read> Splits<R> {
             }
             None => format!("expected a record of at most {limit}, found a longer one"),
         });
-        let error = error.byte(self.offset + open.unwrap_or(record) as u64);
-        let error =
-            if open.is_some() { error.hint("close the quote, or double it if it is meant literally") } else { error };
-        error.hint("if records are really that long, allow more memory with --memory")
+        let error = error.at_byte(self.offset + open.unwrap_or(record) as u64);
+        let error = if open.is_some() {
+            error.with_hint("close the quote, or double it if it is meant literally")
+        } else {
+            error
+        };
+        error.with_hint("if records are really that long, allow more memory with --memory")
     }
 }
 
-impl<R: Read> Iterator for Splits<R> {
+impl<R: Read> Iterator for CsvSplits<R> {
     type Item = Result<Split>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_end().map(|end| end.map(|end| self.cut(end)));
+        let next = self.next_end().map(|end| end.map(|end| self.take_split(end)));
         if next.is_err() {
             self.exhausted = true;
             self.skip = 0;
@@ -274,9 +277,9 @@ impl<R: Read> Iterator for Splits<R> {
 struct Few(usize);
 
 impl Sink for Few {
-    fn field(&mut self, _end: usize) {}
+    fn end_field(&mut self, _end: usize) {}
 
-    fn record(&mut self, record: Range<usize>, _next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, _next: usize) -> bool {
         self.0 -= usize::from(!record.is_empty());
         self.0 > 0
     }
@@ -289,9 +292,9 @@ struct Longest {
 }
 
 impl Sink for Longest {
-    fn field(&mut self, _end: usize) {}
+    fn end_field(&mut self, _end: usize) {}
 
-    fn record(&mut self, record: Range<usize>, _next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, _next: usize) -> bool {
         if record.len() > self.limit {
             self.too_long = Some(record.start);
         }
@@ -334,7 +337,7 @@ mod tests {
     }
 
     fn splits(bytes: &[u8], split_bytes: usize, max: usize, piece: usize) -> Result<Vec<Split>> {
-        Splits::new(Dribble(bytes, piece), b',', 0, split_bytes, max).collect()
+        CsvSplits::new(Dribble(bytes, piece), b',', 0, split_bytes, max).collect()
     }
 
     /// Returns where the splits must end, according to the reference.
@@ -355,7 +358,7 @@ mod tests {
             [("a,b\n1,2\n3,4\n5,", "a,b\n1,2\n3,4\n"), ("a,\"b\nc\"\nd,\"e\nf", "a,\"b\nc\"\n"), ("a,b", ""), ("", "")]
         {
             for size in [1, 4, 7, 1000] {
-                let found = Faulty::before_fault(Splits::new(Faulty(text.as_bytes()), b',', 0, size, 100));
+                let found = Faulty::before_fault(CsvSplits::new(Faulty(text.as_bytes()), b',', 0, size, 100));
                 assert_eq!(found, whole, "{text:?} by {size}");
             }
         }
@@ -366,9 +369,10 @@ mod tests {
         fn splits_end_at_record_boundaries_at_every_size(bytes in trouble(2000), size in 1usize..600,
             piece in 1usize..400) {
             let splits = splits(&bytes, size, 1 << 20, piece).unwrap();
-            let ends: Vec<_> = splits.iter().map(|s| usize::try_from(s.offset).unwrap() + s.bytes().len()).collect();
+            let (starts, sizes) = (splits.iter().map(|s| s.offset), splits.iter().map(|s| s.content_bytes().len()));
+            let ends: Vec<_> = starts.zip(sizes).map(|(start, size)| usize::try_from(start).unwrap() + size).collect();
             prop_assert_eq!(ends, expected_ends(&bytes, size));
-            let joined: Vec<u8> = splits.iter().flat_map(|s| s.bytes().to_vec()).collect();
+            let joined: Vec<u8> = splits.iter().flat_map(|s| s.content_bytes().to_vec()).collect();
             prop_assert_eq!(joined, bytes);
         }
 
@@ -398,22 +402,24 @@ mod tests {
     fn short_records_of_wide_tables_make_short_splits() {
         let bytes = b"1\n\n\"\n\"\n".repeat(1000);
         let splits: Vec<_> =
-            Splits::new(&bytes[..], b',', 0, 1000, 100).with_columns(500).map(Result::unwrap).collect();
-        assert_eq!(splits.iter().map(|s| s.bytes().len()).sum::<usize>(), bytes.len());
+            CsvSplits::new(&bytes[..], b',', 0, 1000, 100).with_columns(500).map(Result::unwrap).collect();
+        assert_eq!(splits.iter().map(|s| s.content_bytes().len()).sum::<usize>(), bytes.len());
         assert!(
-            splits.iter().all(|s| oracle::records(s.bytes(), b',').iter().filter(|r| r.start < r.end).count() <= 8)
+            splits
+                .iter()
+                .all(|s| oracle::records(s.content_bytes(), b',').iter().filter(|r| r.start < r.end).count() <= 8)
         );
         assert_eq!(splits.len(), 250);
         let full = b"1,2,3,4\n".repeat(1000);
-        let splits = Splits::new(&full[..], b',', 0, 1000, 100).with_columns(4);
+        let splits = CsvSplits::new(&full[..], b',', 0, 1000, 100).with_columns(4);
         assert_eq!(splits.count(), 8);
     }
 
     #[test]
     fn the_head_is_skipped() {
-        let splits: Vec<_> = Splits::new(&b"a,b\n1,2\n"[..], b',', 4, 1, 100).map(Result::unwrap).collect();
-        assert_eq!((splits.len(), splits[0].offset, splits[0].bytes()), (1, 4, &b"1,2\n"[..]));
-        let mut short = Splits::new(&b"a,"[..], b',', 4, 1, 100);
+        let splits: Vec<_> = CsvSplits::new(&b"a,b\n1,2\n"[..], b',', 4, 1, 100).map(Result::unwrap).collect();
+        assert_eq!((splits.len(), splits[0].offset, splits[0].content_bytes()), (1, 4, &b"1,2\n"[..]));
+        let mut short = CsvSplits::new(&b"a,"[..], b',', 4, 1, 100);
         assert!(short.next().unwrap().is_err());
         assert!(short.next().is_none());
     }

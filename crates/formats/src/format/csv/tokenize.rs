@@ -20,7 +20,7 @@
 use std::ops::Range;
 
 use super::{
-    index::{BLOCK, Index, State, narrow},
+    index::{BLOCK, FieldIndex, ScanState, to_u32},
     simd,
 };
 
@@ -34,14 +34,14 @@ const REGION: usize = 64 << 10;
 /// A chunk ends with the first record that reaches this many fields, padding included.
 const CHUNK_FIELDS: usize = 256 << 10;
 
-/// Receives the results of [`scan`], in order.
+/// Receives the results of [`scan_records`], in order.
 pub(super) trait Sink {
     /// A field of the current record ends before `end`.
-    fn field(&mut self, end: usize);
+    fn end_field(&mut self, end: usize);
 
     /// A record ends, after its last field. A record of no bytes is a blank line. `next` is where the next record
     /// starts. Returns whether to continue the scan.
-    fn record(&mut self, record: Range<usize>, next: usize) -> bool;
+    fn end_record(&mut self, record: Range<usize>, next: usize) -> bool;
 }
 
 /// Why a scan ended.
@@ -55,8 +55,8 @@ pub(super) enum Ended {
 }
 
 /// Scans whole records from `from` on, which is the start of a record.
-pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut S) -> Ended {
-    let (mut index, mut state) = (Index::default(), State::at_record());
+pub(super) fn scan_records<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut S) -> Ended {
+    let (mut index, mut state) = (FieldIndex::default(), ScanState::at_record());
     let (mut start, mut passed, mut at) = (from, 0, from);
     // Most scans are for the first few records.
     let mut region = 8 * BLOCK;
@@ -67,20 +67,20 @@ pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut
         let mut first = 0;
         for &mark in &index.marks[..index.records] {
             let ends = &index.ends[first.max(passed)..mark as usize];
-            ends.iter().for_each(|&end| sink.field(end as usize));
+            ends.iter().for_each(|&end| sink.end_field(end as usize));
             (first, passed) = (mark as usize, 0);
             let end = index.ends[first - 1] as usize;
-            let next = after(bytes, end);
-            let more = sink.record(start..end, next);
+            let next = next_record_start(bytes, end);
+            let more = sink.end_record(start..end, next);
             start = next;
             if !more {
                 return Ended::Stopped(next);
             }
         }
         let rest = first.max(passed)..index.fields;
-        index.ends[rest].iter().for_each(|&end| sink.field(end as usize));
+        index.ends[rest].iter().for_each(|&end| sink.end_field(end as usize));
         passed = index.fields - first;
-        index.forget(first);
+        index.drop_fields(first);
     }
     let open = state.is_inside().then(|| index.ends[..index.fields].last().map_or(start, |&end| end as usize + 1));
     Ended::Exhausted { start, open }
@@ -88,7 +88,7 @@ pub(super) fn scan<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, sink: &mut
 
 /// Returns where the record after a terminator starts.
 #[inline]
-pub(super) fn after(bytes: &[u8], terminator: usize) -> usize {
+pub(super) fn next_record_start(bytes: &[u8], terminator: usize) -> usize {
     let pair = bytes[terminator] == CR && bytes.get(terminator + 1) == Some(&LF);
     terminator + 1 + usize::from(pair)
 }
@@ -117,7 +117,7 @@ pub(super) enum Flaw {
     Unclosed,
 }
 
-/// Divides a split into chunks of fields. `rows` and [`ends`](Self::ends) are those of the current chunk.
+/// Divides a split into chunks of fields. `rows` and [`field_ends`](Self::field_ends) are those of the current chunk.
 #[derive(Debug)]
 pub(super) struct Tokenizer<'a> {
     /// The split.
@@ -125,10 +125,10 @@ pub(super) struct Tokenizer<'a> {
     delimiter: u8,
     width: usize,
     /// State at `indexed`.
-    state: State,
+    state: ScanState,
     /// End of the bytes that were added to `index`.
     indexed: usize,
-    index: Index,
+    index: FieldIndex,
     /// Number of records of `index` that were processed, and the index of the next one's first field.
     record: usize,
     first: usize,
@@ -158,9 +158,9 @@ impl<'a> Tokenizer<'a> {
             bytes,
             delimiter,
             width,
-            state: State::at_record(),
+            state: ScanState::at_record(),
             indexed: 0,
-            index: Index::default(),
+            index: FieldIndex::default(),
             record: 0,
             first: 0,
             position: 0,
@@ -190,11 +190,11 @@ impl<'a> Tokenizer<'a> {
 
     /// Whether a record of this chunk may span lines: there are more lines so far than records.
     pub(super) fn may_span_lines(&self) -> bool {
-        self.lines() > self.records() + self.blank
+        self.line_count() > self.record_count() + self.blank
     }
 
     /// Advances to the next chunk, which may have no valid rows; returns false at the end.
-    pub(super) fn advance(&mut self) -> bool {
+    pub(super) fn advance_chunk(&mut self) -> bool {
         self.rows.clear();
         if self.position >= self.bytes.len() {
             return false;
@@ -202,12 +202,12 @@ impl<'a> Tokenizer<'a> {
         if self.record == self.index.records {
             self.index_more();
         }
-        self.assemble();
+        self.assemble_rows();
         true
     }
 
     /// Returns the ends of the fields of this chunk.
-    pub(super) fn ends(&self) -> &[u32] {
+    pub(super) fn field_ends(&self) -> &[u32] {
         &self.index.ends
     }
 
@@ -217,12 +217,12 @@ impl<'a> Tokenizer<'a> {
     }
 
     /// Returns the number of line terminators so far, where CR LF is one; after the last chunk, that of the split.
-    pub(super) fn lines(&self) -> u64 {
+    pub(super) fn line_count(&self) -> u64 {
         self.index.lines
     }
 
     /// Returns the number of records so far, bad ones included.
-    pub(super) fn records(&self) -> u64 {
+    pub(super) fn record_count(&self) -> u64 {
         u64::from(self.records)
     }
 
@@ -234,7 +234,7 @@ impl<'a> Tokenizer<'a> {
 
     /// Finds at least one more record, unless the rest is a record with an unclosed quote.
     fn index_more(&mut self) {
-        self.index.forget(self.first);
+        self.index.drop_fields(self.first);
         (self.first, self.record) = (0, 0);
         // A record that begins in the last region and ends in the next is checked with both.
         let carried = if self.position < self.indexed { u64::MAX } else { 0 };
@@ -248,11 +248,11 @@ impl<'a> Tokenizer<'a> {
         }
         self.plainly_quoted = intricate == 0;
         let known = match self.index.last_record() {
-            Some(end) => after(self.bytes, end as usize),
+            Some(end) => next_record_start(self.bytes, end as usize),
             None => self.position,
         };
         if self.indexed == self.bytes.len() && known < self.indexed && !self.state.is_inside() {
-            self.index.push(narrow(self.indexed), true);
+            self.index.push_end(to_u32(self.indexed), true);
         }
         // The last byte of a terminator is ASCII, so no character spans the end.
         let end = self.index.last_record().map_or(self.position, |end| end as usize);
@@ -260,7 +260,7 @@ impl<'a> Tokenizer<'a> {
     }
 
     /// Makes rows of the records that were found.
-    fn assemble(&mut self) {
+    fn assemble_rows(&mut self) {
         let (bytes, width) = (self.bytes, self.width);
         // Ends of padded rows are stored after all ends that were found.
         let mut filled = self.index.fields;
@@ -272,8 +272,8 @@ impl<'a> Tokenizer<'a> {
             let found = self.first - first;
             let end = self.index.ends[self.first - 1];
             let record = self.position..end as usize;
-            self.position = if record.end < bytes.len() { after(bytes, record.end) } else { record.end };
-            let row = Row { start: narrow(record.start), end, number: self.records, first: narrow(first) };
+            self.position = if record.end < bytes.len() { next_record_start(bytes, record.end) } else { record.end };
+            let row = Row { start: to_u32(record.start), end, number: self.records, first: to_u32(first) };
             if record.is_empty() {
                 self.blank += 1;
                 continue;
@@ -290,13 +290,13 @@ impl<'a> Tokenizer<'a> {
             } else {
                 self.padded += 1;
                 fields += width;
-                self.rows.push(Row { first: narrow(filled), ..row });
+                self.rows.push(Row { first: to_u32(filled), ..row });
                 filled = self.index.fill_up(first..self.first, filled, width);
             }
         }
         if self.record == self.index.records && self.indexed == self.bytes.len() && self.position < self.indexed {
             let (start, end) = (self.position, self.indexed);
-            let row = Row { start: narrow(start), end: narrow(end), number: self.records, first: 0 };
+            let row = Row { start: to_u32(start), end: to_u32(end), number: self.records, first: 0 };
             self.records += 1;
             self.position = end;
             self.bad.push((row, Flaw::Unclosed));
@@ -330,7 +330,7 @@ pub(super) fn count_lines(bytes: &[u8]) -> u64 {
 
 /// Returns the text of a field that starts with a quote: without the outer quotes, and with doubled quotes halved.
 /// Appends to `out`, which should be empty, unless the text is a part of the field.
-pub(super) fn unquote<'a>(field: &'a [u8], out: &'a mut Vec<u8>) -> &'a [u8] {
+pub(super) fn unquote_field<'a>(field: &'a [u8], out: &'a mut Vec<u8>) -> &'a [u8] {
     let inner = &field[1..];
     let Some(first) = memchr::memchr(QUOTE, inner) else { return inner };
     if first + 1 == inner.len() {
@@ -439,11 +439,11 @@ pub(super) mod tests {
     }
 
     impl Sink for Collect {
-        fn field(&mut self, end: usize) {
+        fn end_field(&mut self, end: usize) {
             self.ends.push(end);
         }
 
-        fn record(&mut self, record: Range<usize>, next: usize) -> bool {
+        fn end_record(&mut self, record: Range<usize>, next: usize) -> bool {
             self.records.push((record.start, record.end, next, std::mem::take(&mut self.ends)));
             true
         }
@@ -456,7 +456,7 @@ pub(super) mod tests {
                 let field = &bytes[from..end];
                 from = end + 1;
                 let mut scratch = Vec::new();
-                if field.first() == Some(&QUOTE) { unquote(field, &mut scratch).to_vec() } else { field.to_vec() }
+                if field.first() == Some(&QUOTE) { unquote_field(field, &mut scratch).to_vec() } else { field.to_vec() }
             })
             .collect()
     }
@@ -464,7 +464,7 @@ pub(super) mod tests {
     fn check(bytes: &[u8]) {
         let expected = oracle::records(bytes, b',');
         let mut got = Collect::default();
-        let Ended::Exhausted { start, open } = scan(bytes, b',', 0, &mut got) else { panic!("never stops") };
+        let Ended::Exhausted { start, open } = scan_records(bytes, b',', 0, &mut got) else { panic!("never stops") };
         if start < bytes.len() {
             let mut ends = std::mem::take(&mut got.ends);
             ends.push(bytes.len());
@@ -523,15 +523,15 @@ pub(super) mod tests {
     #[test]
     fn rows_form_a_dense_matrix_and_bad_ones_are_set_aside() {
         let mut tokens = Tokenizer::new(b"1,2\n\n3\n4,5,6\n7,\"8", b',', 2);
-        assert!(tokens.advance());
-        let ends = tokens.rows.iter().map(|row| &tokens.ends()[row.first as usize..][..2]).collect::<Vec<_>>();
+        assert!(tokens.advance_chunk());
+        let ends = tokens.rows.iter().map(|row| &tokens.field_ends()[row.first as usize..][..2]).collect::<Vec<_>>();
         assert_eq!(ends, [[1, 3], [6, 6]]);
         assert_eq!(tokens.rows.iter().map(|r| r.number).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(
             tokens.bad.iter().map(|(r, f)| (r.number, *f)).collect::<Vec<_>>(),
             [(2, Flaw::Fields), (3, Flaw::Unclosed)]
         );
-        assert_eq!((tokens.blank, tokens.padded, tokens.lines()), (1, 1, 4));
-        assert!(!tokens.advance());
+        assert_eq!((tokens.blank, tokens.padded, tokens.line_count()), (1, 1, 4));
+        assert!(!tokens.advance_chunk());
     }
 }

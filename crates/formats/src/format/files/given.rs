@@ -13,12 +13,12 @@ use bytes::Bytes;
 
 /// Contents of parts, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Contents {
+pub struct PartContents {
     bytes: Bytes,
     ends: Arc<[usize]>,
 }
 
-impl Contents {
+impl PartContents {
     /// Creates contents from their bytes and the end of each.
     pub fn new(bytes: Vec<u8>, ends: Vec<usize>) -> Self {
         Self { bytes: bytes.into(), ends: ends.into() }
@@ -48,13 +48,13 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenPart {
     extension: String,
-    contents: Contents,
+    contents: PartContents,
     of_sample: Vec<u32>,
 }
 
 impl GivenPart {
     /// Creates the parts with an extension, given the number of each sample's content, in the order of the samples.
-    pub fn new(extension: &str, contents: Contents, numbers: impl Iterator<Item = Option<u32>>) -> Self {
+    pub fn new(extension: &str, contents: PartContents, numbers: impl Iterator<Item = Option<u32>>) -> Self {
         let known = |number: Option<u32>| number.filter(|number| (*number as usize) < contents.len()).unwrap_or(NONE);
         let of_sample = numbers.map(known).collect();
         Self { extension: extension.to_owned(), of_sample, contents }
@@ -66,17 +66,17 @@ impl GivenPart {
     }
 
     /// Returns the contents of all samples.
-    pub fn contents(&self) -> &Contents {
+    pub fn contents(&self) -> &PartContents {
         &self.contents
     }
 
     /// Returns the number of a sample's content.
-    pub fn number(&self, sample: usize) -> Option<u32> {
+    pub fn content_number(&self, sample: usize) -> Option<u32> {
         self.of_sample.get(sample).copied().filter(|number| *number != NONE)
     }
 
     /// Returns the content of a sample's part.
     pub fn content(&self, sample: usize) -> Option<Bytes> {
-        self.number(sample).map(|number| self.contents.get(number))
+        self.content_number(sample).map(|number| self.contents.get(number))
     }
 }

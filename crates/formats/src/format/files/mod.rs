@@ -22,7 +22,7 @@ use std::{collections::BTreeSet, ops::Range};
 use bytes::Bytes;
 use rayon::prelude::*;
 
-pub use self::given::{Contents, GivenPart};
+pub use self::given::{GivenPart, PartContents};
 pub use crate::record::key::split_key;
 use crate::{
     error::{Error, Result},
@@ -43,7 +43,7 @@ pub trait TreeFile {
     fn path(&self) -> &str;
 
     /// Size in bytes when the tree was listed.
-    fn bytes(&self) -> u64;
+    fn byte_count(&self) -> u64;
 
     /// Returns the key of its sample.
     fn key(&self) -> &str {
@@ -51,13 +51,13 @@ pub trait TreeFile {
     }
 
     /// Returns the name of its part, after a separator: the rest of the path after the key, unless a rule makes both.
-    fn ending(&self) -> &str {
+    fn part_suffix(&self) -> &str {
         &self.path()[key_length(self.path().as_bytes())..]
     }
 
     /// Returns the extension in lower case: the name of its part.
     fn extension(&self) -> String {
-        extension_of(part_of(self.ending()))
+        extension_of(part_of(self.part_suffix()))
     }
 }
 
@@ -114,7 +114,7 @@ impl Samples {
     }
 
     /// Returns the parts that are not files.
-    pub fn given(&self) -> &[GivenPart] {
+    pub fn given_parts(&self) -> &[GivenPart] {
         &self.given
     }
 
@@ -145,7 +145,7 @@ impl Samples {
     }
 
     /// Returns the samples of a range.
-    pub fn range<'a, F: TreeFile>(
+    pub fn iter_range<'a, F: TreeFile>(
         &'a self,
         range: Range<usize>,
         files: &'a [F],
@@ -178,7 +178,7 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
     }
 
     /// Returns the indexes of its files in the list.
-    pub fn numbers(self) -> impl Iterator<Item = usize> {
+    pub fn file_indexes(self) -> impl Iterator<Item = usize> {
         self.numbers.iter().map(|number| *number as usize)
     }
 
@@ -188,46 +188,46 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
     }
 
     /// Returns the extensions of its files as written in their paths.
-    fn extensions(self) -> impl Iterator<Item = &'a str> + Clone {
-        self.files().map(|file| part_of(file.ending()))
+    fn raw_extensions(self) -> impl Iterator<Item = &'a str> + Clone {
+        self.files().map(|file| part_of(file.part_suffix()))
     }
 
     /// Whether its files are in the order of their extensions, which differ and are in lower case.
     fn is_plain(self) -> bool {
         let mut before: Option<&str> = None;
         self.files().all(|file| {
-            let ending = file.ending();
+            let ending = file.part_suffix();
             before.replace(ending).is_none_or(|before| before < ending)
                 && ending.strip_prefix('.').is_some_and(is_lower)
         })
     }
 
     /// Returns its parts that are not files: extension and content.
-    pub fn given(self) -> impl Iterator<Item = (&'a str, Bytes)> + Clone {
+    pub fn given_contents(self) -> impl Iterator<Item = (&'a str, Bytes)> + Clone {
         self.given.iter().filter_map(move |part| Some((part.extension(), part.content(self.sample)?)))
     }
 
     /// Returns the sizes of all parts, of files as listed.
-    pub fn sizes(self) -> impl Iterator<Item = u64> {
-        self.files().map(F::bytes).chain(self.given().map(|(_, content)| content.len() as u64))
+    pub fn part_sizes(self) -> impl Iterator<Item = u64> {
+        self.files().map(F::byte_count).chain(self.given_contents().map(|(_, content)| content.len() as u64))
     }
 
     /// Returns the bytes of all parts.
-    pub fn bytes(self) -> u64 {
-        self.sizes().sum()
+    pub fn total_bytes(self) -> u64 {
+        self.part_sizes().sum()
     }
 
     /// Returns the bytes of all files as listed.
     fn file_bytes(self) -> u64 {
-        self.files().map(F::bytes).sum()
+        self.files().map(F::byte_count).sum()
     }
 
     /// Returns its parts, given the contents of its files in their order.
-    fn parts(self, mut cut: impl FnMut() -> Bytes) -> Vec<Part> {
+    fn into_parts(self, mut cut: impl FnMut() -> Bytes) -> Vec<Part> {
         let file = |name: &str| Part { extension: extension_of(name), bytes: cut() };
-        let mut parts: Vec<Part> = self.extensions().map(file).collect();
+        let mut parts: Vec<Part> = self.raw_extensions().map(file).collect();
         let files = parts.len();
-        parts.extend(self.given().map(|(extension, bytes)| Part { extension: extension.to_owned(), bytes }));
+        parts.extend(self.given_contents().map(|(extension, bytes)| Part { extension: extension.to_owned(), bytes }));
         if parts.len() > files {
             parts.sort_by(|a, b| a.extension.cmp(&b.extension));
         }
@@ -236,7 +236,7 @@ impl<'a, F: TreeFile> SampleFiles<'a, F> {
 }
 
 /// Groups files into samples. `files` must be sorted by path bytewise; the samples are sorted by key.
-pub fn group<F: TreeFile + Sync>(files: &[F]) -> Samples {
+pub fn group_samples<F: TreeFile + Sync>(files: &[F]) -> Samples {
     let keys: Vec<&str> = files.par_iter().map(F::key).collect();
     let key = |file: u32| keys[file as usize];
     let mut order: Vec<u32> = (0..).take(files.len()).collect();
@@ -271,8 +271,8 @@ pub fn plan_splits<F: TreeFile>(
 ) -> Vec<Range<usize>> {
     let mut splits = Vec::new();
     let (mut start, mut bytes, mut count) = (0, 0u64, 0);
-    for (i, sample) in samples.range(0..samples.len(), files).enumerate() {
-        let size = sample.bytes();
+    for (i, sample) in samples.iter_range(0..samples.len(), files).enumerate() {
+        let size = sample.total_bytes();
         if i > start && (bytes.saturating_add(size) > split_bytes || count + sample.numbers.len() > max_files) {
             splits.push(start..i);
             (start, bytes, count) = (i, 0, 0);
@@ -290,7 +290,7 @@ pub fn plan_splits<F: TreeFile>(
 pub fn column_names<F: TreeFile + Sync>(files: &[F]) -> Vec<String> {
     let seen = files
         .par_chunks(CHUNK)
-        .map(|files| files.iter().map(|file| part_of(file.ending())).collect::<BTreeSet<&str>>())
+        .map(|files| files.iter().map(|file| part_of(file.part_suffix())).collect::<BTreeSet<&str>>())
         .reduce(BTreeSet::new, |one, other| if one.len() < other.len() { &other | &one } else { &one | &other });
     let columns: BTreeSet<String> = seen.into_iter().map(extension_of).collect();
     columns.into_iter().collect()
@@ -310,11 +310,11 @@ pub fn read_block<'a, F: TreeFile + 'a>(
 ) -> Result<RecordBlock> {
     let listed: u64 = samples.clone().map(SampleFiles::file_bytes).sum();
     // One more byte than listed, so that a read detects the end of the file.
-    let mut content = pool.take(usize::try_from(listed).unwrap_or_default().saturating_add(1));
+    let mut content = pool.take_buffer(usize::try_from(listed).unwrap_or_default().saturating_add(1));
     let mut ends = Vec::new();
     let mut block = RecordBlock::empty();
     for (row, files) in (0u32..).zip(samples.clone()) {
-        if let Some(reject) = collision(row, files) {
+        if let Some(reject) = extension_collision(row, files) {
             block.bytes_in += files.file_bytes();
             block.rejects.push(reject);
             continue;
@@ -326,7 +326,7 @@ pub fn read_block<'a, F: TreeFile + 'a>(
         block.rows.push(row);
     }
     block.bytes_in += content.len() as u64;
-    let content = pool.lend(content);
+    let content = pool.lend_buffer(content);
     let mut start = 0;
     let mut ends = ends.into_iter();
     let mut cut = || {
@@ -337,8 +337,8 @@ pub fn read_block<'a, F: TreeFile + 'a>(
     let mut rows = block.rows.iter().peekable();
     for (row, files) in (0u32..).zip(samples) {
         if rows.next_if_eq(&&row).is_some() {
-            let parts = files.parts(&mut cut);
-            taken.push(Sample { key: files.key().to_owned(), origin: origin(files), subject: None, parts });
+            let parts = files.into_parts(&mut cut);
+            taken.push(Sample { key: files.key().to_owned(), origin: sample_origin(files), subject: None, parts });
         }
     }
     block.hashes = taken.iter().map(|sample| if hashed { sample.hash() } else { 0 }).collect();
@@ -347,11 +347,11 @@ pub fn read_block<'a, F: TreeFile + 'a>(
 }
 
 fn name_source(error: Error, path: &str) -> Error {
-    if error.place().source.is_some() { error } else { error.at(path) }
+    if error.place().source.is_some() { error } else { error.at_location(path) }
 }
 
 /// Returns a reject if two neighbours in extension order have the same one.
-fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject> {
+fn extension_collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject> {
     if sample.is_plain() {
         return None;
     }
@@ -376,7 +376,7 @@ fn collision<F: TreeFile>(row: u32, sample: SampleFiles<'_, F>) -> Option<Reject
 
 /// Returns the origin of a sample: its path, or the key with the extensions of all its files in shell braces. If paths
 /// do not begin with the key, the braces hold the paths.
-fn origin<F: TreeFile>(sample: SampleFiles<'_, F>) -> String {
+fn sample_origin<F: TreeFile>(sample: SampleFiles<'_, F>) -> String {
     let key = if sample.files().all(|file| file.path().starts_with(sample.key())) { sample.key() } else { "" };
     let endings = || sample.files().map(|file| &file.path()[key.len()..]);
     let mut origin = String::with_capacity(key.len() + 3 + endings().map(|ending| ending.len() + 1).sum::<usize>());
@@ -416,14 +416,14 @@ mod tests {
             &self.path
         }
 
-        fn bytes(&self) -> u64 {
+        fn byte_count(&self) -> u64 {
             self.bytes
         }
     }
 
     fn read_all(files: &[Entry], read: &dyn Fn(&Entry, &mut Vec<u8>) -> Result<()>) -> Result<RecordBlock> {
-        let samples = group(files);
-        read_block(samples.range(0..samples.len(), files), true, &BufferPool::default(), read)
+        let samples = group_samples(files);
+        read_block(samples.iter_range(0..samples.len(), files), true, &BufferPool::default(), read)
     }
 
     fn entries(paths: &[&str]) -> Vec<Entry> {
@@ -446,8 +446,8 @@ mod tests {
     #[test]
     fn files_with_one_key_are_grouped_even_if_others_sort_between() {
         let entries = entries(&["a.jpg", "a.b/x.txt", "a.json", "a/x.cls", "a-1.jpg", "B.txt", "a.b/x.cls"]);
-        let samples = group(&entries);
-        let keys: Vec<&str> = samples.range(0..samples.len(), &entries).map(SampleFiles::key).collect();
+        let samples = group_samples(&entries);
+        let keys: Vec<&str> = samples.iter_range(0..samples.len(), &entries).map(SampleFiles::key).collect();
         assert_eq!(keys, ["B", "a", "a-1", "a.b/x", "a/x"]);
         let block = read_all(&entries, &read_path).unwrap();
         let origins: Vec<&str> = samples_of(&block).iter().map(|s| s.origin.as_str()).collect();
@@ -480,14 +480,15 @@ mod tests {
     #[test]
     fn given_parts_are_sorted_among_the_files_and_not_in_the_origin() {
         let entries = entries(&["a.jpg", "a.txt", "b.jpg"]);
-        let contents = Contents::new(b"{}[1]".to_vec(), vec![2, 5]);
+        let contents = PartContents::new(b"{}[1]".to_vec(), vec![2, 5]);
         let given = |extension: &str, numbers: [Option<u32>; 2]| {
             GivenPart::new(extension, contents.clone(), numbers.into_iter())
         };
-        let samples = group(&entries).with_given([given("json", [Some(1), None]), given("cls", [Some(9), Some(0)])]);
+        let samples =
+            group_samples(&entries).with_given([given("json", [Some(1), None]), given("cls", [Some(9), Some(0)])]);
         assert_eq!(samples.column_names(&entries), ["cls", "jpg", "json", "txt"]);
-        assert_eq!(samples.get(0, &entries).sizes().collect::<Vec<_>>(), [5, 5, 3]);
-        let all = samples.range(0..samples.len(), &entries);
+        assert_eq!(samples.get(0, &entries).part_sizes().collect::<Vec<_>>(), [5, 5, 3]);
+        let all = samples.iter_range(0..samples.len(), &entries);
         let block = read_block(all, true, &BufferPool::default(), &read_path).unwrap();
         let parts = |sample: &Sample| -> Vec<(String, String)> {
             let text = |part: &Part| String::from_utf8(part.bytes.to_vec()).unwrap();
@@ -511,8 +512,8 @@ mod tests {
     #[test]
     fn no_files_give_nothing() {
         let none = entries(&[]);
-        assert!(group(&none).is_empty());
-        assert!(plan_splits(&group(&none), &none, 10, 10).is_empty());
+        assert!(group_samples(&none).is_empty());
+        assert!(plan_splits(&group_samples(&none), &none, 10, 10).is_empty());
         assert!(column_names(&none).is_empty());
         assert_eq!(read_all(&none, &read_path).unwrap().records_in(), 0);
     }
@@ -528,9 +529,9 @@ mod tests {
                 expected.entry(key.to_owned()).or_default().push(extension);
             }
             expected.values_mut().for_each(|e| e.sort());
-            let samples = group(&entries);
+            let samples = group_samples(&entries);
             let found: Vec<(String, Vec<String>)> = samples
-                .range(0..samples.len(), &entries)
+                .iter_range(0..samples.len(), &entries)
                 .map(|s| (s.key().to_owned(), s.files().map(|f| split_key(&f.path).1).collect()))
                 .collect();
             prop_assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
@@ -545,13 +546,13 @@ mod tests {
                 .enumerate()
                 .map(|(i, &bytes)| Entry { path: format!("{i:03}.x"), bytes })
                 .collect();
-            let samples = group(&entries);
+            let samples = group_samples(&entries);
             let splits = plan_splits(&samples, &entries, limit, most);
             let mut next = 0;
             for split in &splits {
                 prop_assert_eq!(split.start, next);
                 prop_assert!(!split.is_empty() && split.len() <= most);
-                let bytes: u64 = samples.range(split.clone(), &entries).map(SampleFiles::bytes).sum();
+                let bytes: u64 = samples.iter_range(split.clone(), &entries).map(SampleFiles::total_bytes).sum();
                 prop_assert!(bytes <= limit || split.len() == 1);
                 next = split.end;
             }

@@ -29,18 +29,18 @@ use hdf5_reader::{
 };
 
 use super::{
-    checks::invalid,
+    checks::invalid_data,
     filters::{MAX_CHUNK, MAX_READ},
     headers::Headers,
-    indexes::{Entry, Numbering, extensible_array, fixed_array},
+    indexes::{IndexEntry, Numbering, extensible_array, fixed_array},
     storage::Blocks,
 };
 use crate::array::{
     Slab,
-    slab::{Place, copy, intersecting_chunks},
+    slab::{BufferExtent, copy_box, intersecting_chunks},
 };
 
-type Result<T> = std::result::Result<T, Hdf5Error>;
+type ChunkResult<T> = std::result::Result<T, Hdf5Error>;
 
 /// Entries of an index collected at a time, because they take several times as much memory as the index made from them.
 const BAND: u64 = 1 << 16;
@@ -57,7 +57,7 @@ const NODE_HEAD: usize = 24;
 const CHILDREN: u64 = 64;
 
 /// Returns the offset of a contiguous dataset; `None` if it is stored otherwise.
-pub(super) fn begins(file: &Hdf5File, dataset: &Dataset) -> Result<Option<u64>> {
+pub(super) fn contiguous_offset(file: &Hdf5File, dataset: &Dataset) -> ChunkResult<Option<u64>> {
     let header = file.get_or_parse_header(dataset.address())?;
     let is_elsewhere = header.messages.iter().any(|message| matches!(message, HdfMessage::ExternalFiles(_)));
     let offset_size = file.superblock().offset_size;
@@ -75,15 +75,15 @@ pub(super) fn begins(file: &Hdf5File, dataset: &Dataset) -> Result<Option<u64>> 
 }
 
 /// Context for reading chunks.
-pub(super) struct Source<'a> {
+pub(super) struct ReadContext<'a> {
     pub(super) file: &'a Hdf5File,
     pub(super) blocks: &'a Blocks,
     pub(super) registry: &'a FilterRegistry,
 }
 
-impl Source<'_> {
+impl ReadContext<'_> {
     /// Converts an address to an offset in the input.
-    pub(super) fn absolute(&self, address: u64) -> u64 {
+    pub(super) fn input_offset(&self, address: u64) -> u64 {
         self.file.superblock().base_address.saturating_add(address)
     }
 }
@@ -106,33 +106,33 @@ pub(super) struct Chunked {
     /// Bytes of an element, and the fill value.
     width: usize,
     fill: Vec<u8>,
-    index: Mutex<Option<Arc<Index>>>,
+    index: Mutex<Option<Arc<ChunkIndex>>>,
 }
 
 /// Locations of chunks, by their number in the grid.
 #[derive(Debug, Default)]
-struct Index {
+struct ChunkIndex {
     numbers: Vec<u64>,
-    places: Vec<Stored>,
+    places: Vec<ChunkLocation>,
 }
 
 /// Location of a chunk in the file, its stored bytes, and its skipped filters.
 #[derive(Debug, Clone, Copy)]
-struct Stored {
+struct ChunkLocation {
     address: u64,
     bytes: u32,
     mask: u32,
 }
 
-impl Stored {
-    fn of(address: u64, bytes: u64, mask: u32) -> Result<Self> {
+impl ChunkLocation {
+    fn from_parts(address: u64, bytes: u64, mask: u32) -> ChunkResult<Self> {
         let too_large = |_| Hdf5Error::ResourceLimit(format!("a chunk of {bytes} bytes is too large"));
         Ok(Self { address, bytes: u32::try_from(bytes).map_err(too_large)?, mask })
     }
 }
 
-impl Index {
-    fn get(&self, number: u64) -> Option<Stored> {
+impl ChunkIndex {
+    fn get(&self, number: u64) -> Option<ChunkLocation> {
         // Usually all chunks exist.
         let at = usize::try_from(number).ok().filter(|at| self.numbers.get(*at) == Some(&number));
         let at = at.or_else(|| self.numbers.binary_search(&number).ok())?;
@@ -143,7 +143,12 @@ impl Index {
 impl Chunked {
     /// Returns the chunks of a dataset that the file declares as chunked; `None` if it is stored otherwise. `stored` is
     /// its shape in the file.
-    pub(super) fn of(file: &Hdf5File, headers: &Headers, dataset: &Dataset, stored: &[u64]) -> Result<Option<Self>> {
+    pub(super) fn for_dataset(
+        file: &Hdf5File,
+        headers: &Headers,
+        dataset: &Dataset,
+        stored: &[u64],
+    ) -> ChunkResult<Option<Self>> {
         let header = file.get_or_parse_header(dataset.address())?;
         let layout = header.messages.iter().rev().find_map(|message| match message {
             HdfMessage::DataLayout(message) => Some(&message.layout),
@@ -182,7 +187,7 @@ impl Chunked {
     }
 
     /// Returns the bytes of an element.
-    pub(super) fn width(&self) -> usize {
+    pub(super) fn element_width(&self) -> usize {
         self.width
     }
 
@@ -193,7 +198,7 @@ impl Chunked {
     }
 
     /// Returns the bytes of a decoded chunk.
-    fn chunk_bytes(&self) -> Result<usize> {
+    fn chunk_bytes(&self) -> ChunkResult<usize> {
         let bytes = self.chunk.iter().try_fold(self.width as u64, |all, length| all.checked_mul(*length));
         bytes.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes <= MAX_CHUNK).ok_or_else(|| {
             Hdf5Error::ResourceLimit(format!("a chunk of shape {:?} takes more than {MAX_CHUNK} bytes", self.chunk))
@@ -201,7 +206,7 @@ impl Chunked {
     }
 
     /// Returns the stored chunks of a slab: the start and the location of each.
-    fn places(&self, index: &Index, slab: &Slab) -> Vec<(Vec<u64>, Stored)> {
+    fn stored_chunks(&self, index: &ChunkIndex, slab: &Slab) -> Vec<(Vec<u64>, ChunkLocation)> {
         let within = |at: &Vec<u64>| at.iter().zip(&self.grid).all(|(at, length)| at < length);
         let number =
             |at: &[u64]| at.iter().zip(&self.grid).fold(0_u64, |all, (at, length)| all.wrapping_mul(*length) + at);
@@ -213,31 +218,31 @@ impl Chunked {
     }
 
     /// Returns the ranges of the input that a slab needs.
-    pub(super) fn ranges(&self, source: &Source<'_>, slab: &Slab) -> Result<Vec<Range<u64>>> {
+    pub(super) fn slab_ranges(&self, source: &ReadContext<'_>, slab: &Slab) -> ChunkResult<Vec<Range<u64>>> {
         let index = self.index(source)?;
         let base = source.file.superblock().base_address;
         let whole = self.chunk_bytes()? as u64;
-        let range = |(_, place): (Vec<u64>, Stored)| {
+        let range = |(_, place): (Vec<u64>, ChunkLocation)| {
             let start = base.checked_add(place.address)?;
             let bytes = if place.bytes == 0 { whole } else { place.bytes.into() };
             Some(start..start.checked_add(bytes)?)
         };
-        Ok(self.places(&index, slab).into_iter().filter_map(range).collect())
+        Ok(self.stored_chunks(&index, slab).into_iter().filter_map(range).collect())
     }
 
     /// Returns the elements of a slab of at least one, as stored.
-    pub(super) fn read(&self, source: &Source<'_>, slab: &Slab) -> Result<Vec<u8>> {
+    pub(super) fn read(&self, source: &ReadContext<'_>, slab: &Slab) -> ChunkResult<Vec<u8>> {
         let chunk_bytes = self.chunk_bytes()?;
-        let total = slab.bytes(self.width).ok().filter(|bytes| *bytes <= MAX_READ);
+        let total = slab.byte_count(self.width).ok().filter(|bytes| *bytes <= MAX_READ);
         let total =
             total.ok_or_else(|| Hdf5Error::ResourceLimit(format!("{} takes too much memory", slab.describe())))?;
         let index = self.index(source)?;
-        let places = self.places(&index, slab);
+        let places = self.stored_chunks(&index, slab);
         if self.side_by_side(&places, slab) {
             // The chunks follow one another and are the whole result.
             let mut out = Vec::new();
             for (start, place) in places {
-                let bytes = self.chunk(source, &start, place, chunk_bytes)?;
+                let bytes = self.read_chunk(source, &start, place, chunk_bytes)?;
                 if bytes.len() == total {
                     return Ok(bytes);
                 }
@@ -248,18 +253,18 @@ impl Chunked {
         }
         let elements = total / self.width;
         let mut out = if self.fill.iter().all(|byte| *byte == 0) { vec![0; total] } else { self.fill.repeat(elements) };
-        let to = Place { start: &slab.start, shape: &slab.count };
+        let to = BufferExtent { start: &slab.start, shape: &slab.count };
         for (start, place) in places {
-            let bytes = self.chunk(source, &start, place, chunk_bytes)?;
-            if let Some(shared) = slab.shared(&start, &self.chunk) {
-                copy(&shared, self.width, Place { start: &start, shape: &self.chunk }, &bytes, to, &mut out);
+            let bytes = self.read_chunk(source, &start, place, chunk_bytes)?;
+            if let Some(shared) = slab.intersect_box(&start, &self.chunk) {
+                copy_box(&shared, self.width, BufferExtent { start: &start, shape: &self.chunk }, &bytes, to, &mut out);
             }
         }
         Ok(out)
     }
 
     /// Whether these chunks, concatenated, are exactly the content of a slab.
-    fn side_by_side(&self, places: &[(Vec<u64>, Stored)], slab: &Slab) -> bool {
+    fn side_by_side(&self, places: &[(Vec<u64>, ChunkLocation)], slab: &Slab) -> bool {
         let Some((first, _)) = places.first() else { return false };
         *first == slab.start
             && slab.count[1..] == self.chunk[1..]
@@ -268,11 +273,17 @@ impl Chunked {
     }
 
     /// Returns a decoded chunk.
-    fn chunk(&self, source: &Source<'_>, start: &[u64], place: Stored, expected: usize) -> Result<Vec<u8>> {
+    fn read_chunk(
+        &self,
+        source: &ReadContext<'_>,
+        start: &[u64],
+        place: ChunkLocation,
+        expected: usize,
+    ) -> ChunkResult<Vec<u8>> {
         let length = if place.bytes == 0 { expected } else { place.bytes as usize };
         let base = source.file.superblock().base_address;
         let at = base.checked_add(place.address).ok_or(Hdf5Error::OffsetOutOfBounds(place.address))?;
-        let stored = source.blocks.chunk(at, length)?;
+        let stored = source.blocks.read_chunk(at, length)?;
         let filters = &self.filters.filters;
         let mut reach = start.iter().zip(&self.chunk).zip(&self.stored);
         let is_bare = self.bare_edges && reach.any(|((start, chunk), stored)| start + chunk > *stored);
@@ -284,30 +295,30 @@ impl Chunked {
         };
         if bytes.len() != expected {
             let found = bytes.len();
-            return Err(invalid(format!(
+            return Err(invalid_data(format!(
                 "chunk at offsets {start:?} decoded to {found} bytes, expected {expected} bytes"
             )));
         }
-        self.clear(start, &mut bytes);
+        self.fill_beyond_shape(start, &mut bytes);
         Ok(bytes)
     }
 
     /// Overwrites the part of a chunk beyond the shape in the file with the fill value: it may date from when the
     /// dataset was larger.
-    fn clear(&self, start: &[u64], bytes: &mut [u8]) {
+    fn fill_beyond_shape(&self, start: &[u64], bytes: &mut [u8]) {
         let kept = |axis: usize| self.stored[axis].saturating_sub(start[axis]).min(self.chunk[axis]);
         if (0..start.len()).all(|axis| kept(axis) == self.chunk[axis]) {
             return;
         }
         let inside = Slab { start: vec![0; start.len()], count: (0..start.len()).map(kept).collect() };
-        let whole = Place { start: &inside.start, shape: &self.chunk };
+        let whole = BufferExtent { start: &inside.start, shape: &self.chunk };
         let mut cleared = self.fill.repeat(bytes.len() / self.width);
-        copy(&inside, self.width, whole, bytes, whole, &mut cleared);
+        copy_box(&inside, self.width, whole, bytes, whole, &mut cleared);
         bytes.copy_from_slice(&cleared);
     }
 
     /// Returns the index, which the first caller reads.
-    fn index(&self, source: &Source<'_>) -> Result<Arc<Index>> {
+    fn index(&self, source: &ReadContext<'_>) -> ChunkResult<Arc<ChunkIndex>> {
         let mut known = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(index) = &*known {
             return Ok(Arc::clone(index));
@@ -316,8 +327,8 @@ impl Chunked {
         let offset_size = source.file.superblock().offset_size;
         if !Cursor::is_undefined_offset(self.address, offset_size) && !self.stored.contains(&0) {
             match &self.indexing {
-                None => self.tree(source, &mut found)?,
-                Some(other) => self.other(source, other, &mut found)?,
+                None => self.read_btree_v1(source, &mut found)?,
+                Some(other) => self.read_other_index(source, other, &mut found)?,
             }
         }
         let index = Arc::new(found.index()?);
@@ -326,7 +337,7 @@ impl Chunked {
     }
 
     /// Reads the B-tree of version 1, level by level.
-    fn tree(&self, source: &Source<'_>, found: &mut Collected<'_>) -> Result<()> {
+    fn read_btree_v1(&self, source: &ReadContext<'_>, found: &mut Collected<'_>) -> ChunkResult<()> {
         let superblock = source.file.superblock();
         let storage = source.file.storage();
         let (offset_size, length_size) = (superblock.offset_size, superblock.length_size);
@@ -345,21 +356,21 @@ impl Chunked {
                 let start = superblock.base_address.saturating_add(*at);
                 start..start.saturating_add(expected).min(end.saturating_add(superblock.base_address))
             };
-            let _prefetched = source.blocks.prefetch(level.iter().map(range).collect())?;
+            let _prefetched = source.blocks.prefetch_ranges(level.iter().map(range).collect())?;
             let mut next = Vec::new();
             for address in level {
                 if Cursor::is_undefined_offset(address, offset_size) {
                     continue;
                 }
                 if !seen.insert(address) {
-                    return Err(invalid(format!(
+                    return Err(invalid_data(format!(
                         "expected each node of a tree of chunks once, found the one at {address:#x} twice"
                     )));
                 }
                 let begin = storage.read_range(address, head)?;
                 let children = begin.as_ref().get(6..8).map_or(0, |n| usize::from(u16::from_le_bytes([n[0], n[1]])));
                 if begin.as_ref().get(4) != Some(&1) {
-                    return Err(invalid(format!("expected a node of a tree of chunks at {address:#x}")));
+                    return Err(invalid_data(format!("expected a node of a tree of chunks at {address:#x}")));
                 }
                 let bytes = storage.read_range(address, node_bytes(children))?;
                 let rank = u32::try_from(rank).unwrap_or(u32::MAX);
@@ -370,10 +381,14 @@ impl Chunked {
                 }
                 for (key, address) in node.keys.into_iter().zip(node.children) {
                     let BTreeV1Key::RawData { chunk_size, filter_mask, offsets } = key else {
-                        return Err(invalid("expected keys of chunks in a tree of chunks, found others".to_owned()));
+                        return Err(invalid_data(
+                            "expected keys of chunks in a tree of chunks, found others".to_owned(),
+                        ));
                     };
-                    found
-                        .push(&offsets[..self.chunk.len()], Stored { address, bytes: chunk_size, mask: filter_mask })?;
+                    found.add_at_offsets(
+                        &offsets[..self.chunk.len()],
+                        ChunkLocation { address, bytes: chunk_size, mask: filter_mask },
+                    )?;
                 }
             }
             if next.is_empty() {
@@ -381,27 +396,34 @@ impl Chunked {
             }
             level = next;
         }
-        Err(invalid(format!("expected a tree of chunks of at most {MAX_LEVELS} levels, found more")))
+        Err(invalid_data(format!("expected a tree of chunks of at most {MAX_LEVELS} levels, found more")))
     }
 
     /// Reads an index of another kind.
-    fn other(&self, source: &Source<'_>, indexing: &ChunkIndexing, found: &mut Collected<'_>) -> Result<()> {
+    fn read_other_index(
+        &self,
+        source: &ReadContext<'_>,
+        indexing: &ChunkIndexing,
+        found: &mut Collected<'_>,
+    ) -> ChunkResult<()> {
         let numbering = Numbering::new(&self.grid, &self.chunk, self.max_dims.as_deref());
-        let mut take = |at: &[u64], entry: Entry| found.put(at, Stored::of(entry.address, entry.bytes, entry.mask)?);
+        let mut take = |at: &[u64], entry: IndexEntry| {
+            found.add_at_position(at, ChunkLocation::from_parts(entry.address, entry.bytes, entry.mask)?)
+        };
         match indexing {
             ChunkIndexing::SingleChunk { filtered_size, filters } => {
-                let entry = Entry { address: self.address, bytes: *filtered_size, mask: *filters };
+                let entry = IndexEntry { address: self.address, bytes: *filtered_size, mask: *filters };
                 take(&vec![0; self.grid.len()], entry)
             }
-            ChunkIndexing::Implicit => self.implicit(source.file.storage().len(), &numbering, &mut take),
+            ChunkIndexing::Implicit => self.add_implicit(source.file.storage().len(), &numbering, &mut take),
             ChunkIndexing::FixedArray { .. } => fixed_array(source, self.address, &numbering, &mut take),
             ChunkIndexing::ExtensibleArray { .. } => extensible_array(source, self.address, &numbering, &mut take),
-            ChunkIndexing::BTreeV2 => self.tree_of_version_2(source, found),
+            ChunkIndexing::BTreeV2 => self.read_btree_v2(source, found),
         }
     }
 
     /// Reads a tree of version 2, a band of the first axis at a time.
-    fn tree_of_version_2(&self, source: &Source<'_>, found: &mut Collected<'_>) -> Result<()> {
+    fn read_btree_v2(&self, source: &ReadContext<'_>, found: &mut Collected<'_>) -> ChunkResult<()> {
         let superblock = source.file.superblock();
         let (offset_size, length_size) = (superblock.offset_size, superblock.length_size);
         let rank = u32::try_from(self.chunk.len()).unwrap_or(u32::MAX);
@@ -418,7 +440,10 @@ impl Chunked {
             for entry in
                 collect_v2_chunk_entries_storage(storage, self.address, offset_size, length_size, rank, dims, bounds)?
             {
-                found.push(&entry.offsets, Stored::of(entry.address, entry.size, entry.filter_mask)?)?;
+                found.add_at_offsets(
+                    &entry.offsets,
+                    ChunkLocation::from_parts(entry.address, entry.size, entry.filter_mask)?,
+                )?;
             }
             first = end;
         }
@@ -426,12 +451,12 @@ impl Chunked {
     }
 
     /// Adds consecutive chunks, those of the maximum shape; `length` is that of the file.
-    fn implicit(
+    fn add_implicit(
         &self,
         length: u64,
         numbering: &Numbering,
-        take: &mut dyn FnMut(&[u64], Entry) -> Result<()>,
-    ) -> Result<()> {
+        take: &mut dyn FnMut(&[u64], IndexEntry) -> ChunkResult<()>,
+    ) -> ChunkResult<()> {
         let size = self.chunk_bytes()? as u64;
         let total = self.grid.iter().fold(1_u64, |all, length| all.saturating_mul(*length));
         let mut at = vec![0; self.grid.len()];
@@ -441,11 +466,11 @@ impl Chunked {
                 at[axis] = rest % self.grid[axis];
                 rest /= self.grid[axis];
             }
-            let address = numbering.number(&at).checked_mul(size).and_then(|at| at.checked_add(self.address));
+            let address = numbering.chunk_number(&at).checked_mul(size).and_then(|at| at.checked_add(self.address));
             let Some(address) = address.filter(|at| at.checked_add(size).is_some_and(|end| end <= length)) else {
-                return Err(invalid("chunks reach beyond the end of the file".to_owned()));
+                return Err(invalid_data("chunks reach beyond the end of the file".to_owned()));
             };
-            take(&at, Entry { address, bytes: 0, mask: 0 })?;
+            take(&at, IndexEntry { address, bytes: 0, mask: 0 })?;
         }
         Ok(())
     }
@@ -454,42 +479,45 @@ impl Chunked {
 /// Chunks collected for an index.
 struct Collected<'a> {
     chunked: &'a Chunked,
-    entries: Vec<(u64, Stored)>,
+    entries: Vec<(u64, ChunkLocation)>,
 }
 
 impl Collected<'_> {
-    fn push(&mut self, offsets: &[u64], place: Stored) -> Result<()> {
+    fn add_at_offsets(&mut self, offsets: &[u64], place: ChunkLocation) -> ChunkResult<()> {
         let chunked = self.chunked;
         let aligned = offsets.iter().zip(&chunked.chunk).all(|(at, chunk)| at.is_multiple_of(*chunk));
         if offsets.len() != chunked.chunk.len() || !aligned {
-            return Err(invalid(format!("chunk at address {:#x} has non-grid offsets {offsets:?}", place.address)));
+            return Err(invalid_data(format!(
+                "chunk at address {:#x} has non-grid offsets {offsets:?}",
+                place.address
+            )));
         }
         // A dataset that was shrunk may have kept its chunks.
         if offsets.iter().zip(&chunked.stored).any(|(at, length)| at >= length) {
             return Ok(());
         }
         let at: Vec<u64> = offsets.iter().zip(&chunked.chunk).map(|(at, chunk)| at / chunk).collect();
-        self.put(&at, place)
+        self.add_at_position(&at, place)
     }
 
     /// Adds a chunk at a position of the grid.
-    fn put(&mut self, at: &[u64], place: Stored) -> Result<()> {
+    fn add_at_position(&mut self, at: &[u64], place: ChunkLocation) -> ChunkResult<()> {
         let mut parts = at.iter().zip(&self.chunked.grid);
         let number = parts.try_fold(0_u64, |all, (at, length)| all.checked_mul(*length)?.checked_add(*at));
-        let number = number.ok_or_else(|| invalid("more chunks than can be counted".to_owned()))?;
+        let number = number.ok_or_else(|| invalid_data("more chunks than can be counted".to_owned()))?;
         self.entries.push((number, place));
         Ok(())
     }
 
-    fn index(mut self) -> Result<Index> {
+    fn index(mut self) -> ChunkResult<ChunkIndex> {
         if !self.entries.is_sorted_by_key(|(number, _)| *number) {
             self.entries.sort_by_key(|(number, _)| *number);
         }
         if let Some(pair) = self.entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let [one, other] = [pair[0].1.address, pair[1].1.address];
-            return Err(invalid(format!("a chunk is there twice, at addresses {one:#x} and {other:#x}")));
+            return Err(invalid_data(format!("a chunk is there twice, at addresses {one:#x} and {other:#x}")));
         }
         let (numbers, places) = self.entries.into_iter().unzip();
-        Ok(Index { numbers, places })
+        Ok(ChunkIndex { numbers, places })
     }
 }

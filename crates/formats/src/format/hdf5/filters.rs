@@ -28,15 +28,15 @@ const LZ4: u16 = 32_004;
 const ZSTD: u16 = 32_015;
 
 /// Returns all known filters.
-pub(super) fn registry() -> FilterRegistry {
+pub(super) fn filter_registry() -> FilterRegistry {
     let mut registry = FilterRegistry::new();
     type Decode = fn(&[u8]) -> Result<Vec<u8>>;
     let filters: [(u16, Decode); 5] = [
         (LZF, |input| lzf::decompress(input, MAX_CHUNK)),
-        (BZIP2, |input| bounded(bzip2::bufread::BzDecoder::new(input))),
+        (BZIP2, |input| read_bounded(bzip2::bufread::BzDecoder::new(input))),
         (BLOSC, |input| blosc::decompress(input, MAX_CHUNK)),
-        (LZ4, lz4),
-        (ZSTD, zstandard),
+        (LZ4, decode_lz4),
+        (ZSTD, decode_zstd),
     ];
     // The crate's implementations are slower.
     let shuffle = |_: &_, input: &[u8], width: usize| {
@@ -47,7 +47,7 @@ pub(super) fn registry() -> FilterRegistry {
     registry.register(SHUFFLE, Box::new(shuffle));
     let size = AtomicUsize::new(0);
     let deflate = move |_: &_, input: &[u8], _: usize| {
-        let out = inflate(input, size.load(Ordering::Relaxed));
+        let out = inflate_zlib(input, size.load(Ordering::Relaxed));
         let out = out.map_err(|e| Hdf5Error::DecompressionError(e.to_string()))?;
         size.store(out.len(), Ordering::Relaxed);
         Ok(out)
@@ -63,7 +63,7 @@ pub(super) fn registry() -> FilterRegistry {
 }
 
 /// Inflates a zlib stream; `expected` is its inflated size, which is the same for all chunks of a dataset.
-fn inflate(input: &[u8], expected: usize) -> Result<Vec<u8>> {
+fn inflate_zlib(input: &[u8], expected: usize) -> Result<Vec<u8>> {
     let damaged = || Error::input("expected a zlib stream, found damaged bytes");
     let mut stream = flate2::Decompress::new(true);
     let mut out = Vec::with_capacity(expected.max(input.len() * 2).clamp(256, MAX_CHUNK) + 1);
@@ -86,7 +86,7 @@ fn inflate(input: &[u8], expected: usize) -> Result<Vec<u8>> {
     }
 }
 
-fn bounded(input: impl Read) -> Result<Vec<u8>> {
+fn read_bounded(input: impl Read) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     input.take(MAX_CHUNK as u64 + 1).read_to_end(&mut out)?;
     if out.len() > MAX_CHUNK {
@@ -95,13 +95,13 @@ fn bounded(input: impl Read) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-fn zstandard(input: &[u8]) -> Result<Vec<u8>> {
-    bounded(zstd::stream::read::Decoder::with_buffer(input)?)
+fn decode_zstd(input: &[u8]) -> Result<Vec<u8>> {
+    read_bounded(zstd::stream::read::Decoder::with_buffer(input)?)
 }
 
 /// Decodes HDF5's LZ4 framing: total bytes, bytes of a block, then blocks with their packed size; all numbers
 /// big-endian.
-fn lz4(input: &[u8]) -> Result<Vec<u8>> {
+fn decode_lz4(input: &[u8]) -> Result<Vec<u8>> {
     let cut = || Error::input("expected LZ4 blocks, found damaged bytes");
     let number = |at: usize| {
         let bytes = input.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or_else(cut)?;
@@ -144,14 +144,14 @@ mod tests {
         let content: Vec<u8> = (0..300_000_u32).map(|i| ((i * 7919) >> 9).to_le_bytes()[0]).collect();
         for length in [0, 1, 700, 300_000] {
             for expected in [0, 1, length, 1 << 20] {
-                assert_eq!(inflate(&zlib(&content[..length]), expected).unwrap(), &content[..length]);
+                assert_eq!(inflate_zlib(&zlib(&content[..length]), expected).unwrap(), &content[..length]);
             }
         }
         let stored = zlib(&content);
-        assert!(inflate(&stored[..stored.len() / 2], 300_000).is_err());
-        assert!(inflate(&stored[..stored.len() - 2], 0).is_err());
-        assert!(inflate(&content, 0).is_err());
-        assert!(inflate(&zlib(&vec![0; MAX_CHUNK + 1]), 0).is_err());
-        assert_eq!(inflate(&zlib(&vec![0; MAX_CHUNK]), 0).unwrap().len(), MAX_CHUNK);
+        assert!(inflate_zlib(&stored[..stored.len() / 2], 300_000).is_err());
+        assert!(inflate_zlib(&stored[..stored.len() - 2], 0).is_err());
+        assert!(inflate_zlib(&content, 0).is_err());
+        assert!(inflate_zlib(&zlib(&vec![0; MAX_CHUNK + 1]), 0).is_err());
+        assert_eq!(inflate_zlib(&zlib(&vec![0; MAX_CHUNK]), 0).unwrap().len(), MAX_CHUNK);
     }
 }

@@ -23,7 +23,7 @@ use hdf5_reader::{
     messages::{HdfMessage, dataspace, datatype},
 };
 
-use super::checks::{CHECKSUM, fits};
+use super::checks::{CHECKSUM, has_valid_checksum};
 
 const LINKS: u8 = 0x02;
 const DATATYPE: u8 = 0x03;
@@ -43,15 +43,15 @@ const PREFIX: usize = 16;
 pub(super) struct Headers {
     /// Offset of the file in its storage.
     base: u64,
-    state: Mutex<State>,
+    state: Mutex<HeaderState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct HeaderState {
     /// The last header of version 1 whose start was read, and its bytes.
     begun: Option<(u64, usize)>,
     /// Continuations of headers: object and form, by offset.
-    going_on: HashMap<u64, (u64, Form)>,
+    going_on: HashMap<u64, (u64, MessageFraming)>,
     /// Attributes that were removed from headers, by object.
     removed: HashMap<u64, Vec<RemovedAttribute>>,
     /// Virtual datasets, whose values are stored in other datasets.
@@ -66,7 +66,7 @@ struct State {
 
 /// Framing of messages.
 #[derive(Debug, Clone, Copy)]
-struct Form {
+struct MessageFraming {
     version: u8,
     /// Whether each message has a creation order.
     numbered: bool,
@@ -82,12 +82,12 @@ struct RemovedAttribute {
     data: Vec<u8>,
 }
 
-fn number(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
+fn number_at(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
     Some(bytes.get(at..at + width)?.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte)))
 }
 
-fn size(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
-    number(bytes, at, width).and_then(|number| usize::try_from(number).ok())
+fn size_at(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
+    number_at(bytes, at, width).and_then(|number| usize::try_from(number).ok())
 }
 
 impl Headers {
@@ -96,7 +96,7 @@ impl Headers {
     }
 
     /// Returns the offset of the file in its storage.
-    pub(super) fn base(&self) -> u64 {
+    pub(super) fn base_offset(&self) -> u64 {
         self.base
     }
 
@@ -135,51 +135,51 @@ impl Headers {
     }
 
     /// Returns the bytes to give to the crate instead of these; `None` if they need no correction.
-    pub(super) fn corrected(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn correct_bytes(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes.starts_with(b"OHDR") {
-            return self.second(&mut state, offset, bytes);
+            return self.correct_version_2(&mut state, offset, bytes);
         }
         if let Some((object, form)) = state.going_on.get(&offset).copied() {
             let messages = match form.version {
                 1 => 0..bytes.len(),
-                _ if bytes.starts_with(b"OCHK") && fits(bytes) => 4..bytes.len() - CHECKSUM,
+                _ if bytes.starts_with(b"OCHK") && has_valid_checksum(bytes) => 4..bytes.len() - CHECKSUM,
                 _ => return None,
             };
-            return self.messages(&mut state, object, form, bytes, messages);
+            return self.correct_messages(&mut state, object, form, bytes, messages);
         }
         if bytes.len() == PREFIX && bytes.starts_with(&[1, 0]) {
             state.objects.entry(offset).or_default();
-            state.begun = size(bytes, 8, 4).and_then(|size| Some((offset, size.checked_add(PREFIX)?)));
+            state.begun = size_at(bytes, 8, 4).and_then(|size| Some((offset, size.checked_add(PREFIX)?)));
             return None;
         }
         if state.begun == Some((offset, bytes.len())) && bytes.len() > PREFIX {
-            let form = Form { version: 1, numbered: false };
-            return self.messages(&mut state, offset, form, bytes, PREFIX..bytes.len());
+            let form = MessageFraming { version: 1, numbered: false };
+            return self.correct_messages(&mut state, offset, form, bytes, PREFIX..bytes.len());
         }
         None
     }
 
     /// Corrects a header of version 2.
-    fn second(&self, state: &mut State, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn correct_version_2(&self, state: &mut HeaderState, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
         let flags = *bytes.get(5)?;
         let width = 1_usize << (flags & 3);
         let at = 6 + if flags & 0x20 != 0 { 16 } else { 0 } + if flags & 0x10 != 0 { 4 } else { 0 };
         let start = at + width;
-        let end = start.checked_add(size(bytes, at, width)?)?;
-        if end.checked_add(CHECKSUM)? != bytes.len() || bytes[4] != 2 || !fits(bytes) {
+        let end = start.checked_add(size_at(bytes, at, width)?)?;
+        if end.checked_add(CHECKSUM)? != bytes.len() || bytes[4] != 2 || !has_valid_checksum(bytes) {
             return None;
         }
         state.objects.entry(offset).or_default();
-        let form = Form { version: 2, numbered: flags & 4 != 0 };
-        self.messages(state, offset, form, bytes, start..end)
+        let form = MessageFraming { version: 2, numbered: flags & 4 != 0 };
+        self.correct_messages(state, offset, form, bytes, start..end)
     }
 
-    fn messages(
+    fn correct_messages(
         &self,
-        state: &mut State,
+        state: &mut HeaderState,
         object: u64,
-        form: Form,
+        form: MessageFraming,
         bytes: &[u8],
         messages: std::ops::Range<usize>,
     ) -> Option<Vec<u8>> {
@@ -191,7 +191,7 @@ impl Headers {
         };
         let mut at = messages.start;
         while at + envelope <= messages.end {
-            let (kind, length) = (size(bytes, at, type_width)?, size(bytes, at + type_width, 2)?);
+            let (kind, length) = (size_at(bytes, at, type_width)?, size_at(bytes, at + type_width, 2)?);
             let flags = bytes[at + type_width + 2];
             let data = at + envelope;
             let message = bytes.get(data..data + length).filter(|_| data + length <= messages.end)?;
@@ -222,7 +222,7 @@ impl Headers {
                     }
                 }
                 Ok(CONTINUATION) => {
-                    if let Some(next) = number(message, 0, 8) {
+                    if let Some(next) = number_at(message, 0, 8) {
                         state.going_on.insert(next.saturating_add(self.base), (object, form));
                     }
                 }
@@ -249,7 +249,7 @@ impl Headers {
         if !matches!((version, message.get(1)?), (2 | 3, 1)) {
             return None;
         }
-        let lengths = [size(message, 2, 2)?, size(message, 4, 2)?, size(message, 6, 2)?];
+        let lengths = [size_at(message, 2, 2)?, size_at(message, 4, 2)?, size_at(message, 6, 2)?];
         let mut at = if version == 3 { 9 } else { 8 };
         let mut next = |length: usize| {
             at += length;
@@ -257,9 +257,9 @@ impl Headers {
         };
         let (name, datatype, dataspace) = (next(lengths[0])?, next(lengths[1])?, next(lengths[2])?);
         let type_at = match datatype.first()? {
-            1 => number(datatype, 8, 8)?,
-            2 => number(datatype, 2, 8)?,
-            3 if datatype.get(1) == Some(&2) => number(datatype, 2, 8)?,
+            1 => number_at(datatype, 8, 8)?,
+            2 => number_at(datatype, 2, 8)?,
+            3 if datatype.get(1) == Some(&2) => number_at(datatype, 2, 8)?,
             _ => return None,
         };
         let name = String::from_utf8(name.strip_suffix(b"\0").unwrap_or(name).to_vec()).ok()?;
@@ -270,7 +270,7 @@ impl Headers {
     ///
     /// # Errors
     /// If a type cannot be read.
-    pub(super) fn attributes(&self, file: &Hdf5File, object: u64) -> Result<Vec<Hdf5Attribute>, Hdf5Error> {
+    pub(super) fn removed_attributes(&self, file: &Hdf5File, object: u64) -> Result<Vec<Hdf5Attribute>, Hdf5Error> {
         let removed = {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.removed.get(&object.saturating_add(self.base)).cloned().unwrap_or_default()
@@ -310,7 +310,7 @@ fn refused_type(message: &[u8]) -> Option<String> {
     if !TYPE_VERSIONS.contains(&version) {
         return Some(format!("a datatype of version {version}, which HDF5 does not define"));
     }
-    let (bytes, first, bits) = (number(message, 4, 4)?, number(message, 8, 2)?, number(message, 10, 2)?);
+    let (bytes, first, bits) = (number_at(message, 4, 4)?, number_at(message, 8, 2)?, number_at(message, 10, 2)?);
     (class == 0 && (first, bits) != (0, 8 * bytes)).then(|| format!("integers of {bits} bits in {bytes} bytes"))
 }
 
@@ -344,23 +344,23 @@ mod tests {
         let messages = [message(8, &[2, 3, 1, 0, 0, 0, 0, 0]), message(0x10, &moved)].concat();
         let bytes = header(&messages);
         // It was not requested as a header.
-        assert_eq!(headers.corrected(100, &bytes), None);
-        assert_eq!(headers.corrected(100, &bytes[..16]), None);
-        let corrected = headers.corrected(100, &bytes).unwrap();
+        assert_eq!(headers.correct_bytes(100, &bytes), None);
+        assert_eq!(headers.correct_bytes(100, &bytes[..16]), None);
+        let corrected = headers.correct_bytes(100, &bytes).unwrap();
         let changed: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != corrected[*at]).collect();
         assert_eq!((changed, corrected[24]), (vec![24], 1));
         // It continues elsewhere.
         let rest = message(8, &[2, 1, 2, 0, 0, 0, 0, 0]);
-        assert_eq!(headers.corrected(900, &rest).unwrap()[8], 1);
-        assert_eq!(headers.corrected(901, &rest), None);
+        assert_eq!(headers.correct_bytes(900, &rest).unwrap()[8], 1);
+        assert_eq!(headers.correct_bytes(901, &rest), None);
     }
 
     #[test]
     fn invalid_objects_are_refused_and_virtual_ones_are_recorded() {
         let headers = Headers::new(512);
         let read = |at: u64, bytes: &[u8]| {
-            headers.corrected(at, &bytes[..16]);
-            headers.corrected(at, bytes)
+            headers.correct_bytes(at, &bytes[..16]);
+            headers.correct_bytes(at, bytes)
         };
         read(1000, &header(&[message(3, &[0; 8]), message(8, &[3, 1, 0, 0, 0, 0, 0, 0])].concat()));
         read(1100, &header(&message(0x11, &[0; 16])));
@@ -387,17 +387,17 @@ mod tests {
         bytes.extend_from_slice(&attribute);
         let sum = jenkins_lookup3(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
-        let corrected = headers.corrected(50, &bytes).unwrap();
-        assert!(corrected[7] == 0 && fits(&corrected));
+        let corrected = headers.correct_bytes(50, &bytes).unwrap();
+        assert!(corrected[7] == 0 && has_valid_checksum(&corrected));
         let state = headers.state.lock().unwrap();
         let removed = &state.removed[&50][0];
         assert_eq!((removed.name.as_str(), removed.type_at, removed.data.as_slice()), ("a", 77, &[42][..]));
         drop(state);
         // The crate detects the damage.
         bytes[9] ^= 1;
-        assert_eq!(headers.corrected(50, &bytes), None);
+        assert_eq!(headers.correct_bytes(50, &bytes), None);
         for cut in 0..bytes.len() {
-            assert_eq!(headers.corrected(50, &bytes[..cut]), None);
+            assert_eq!(headers.correct_bytes(50, &bytes[..cut]), None);
         }
     }
 }

@@ -14,19 +14,19 @@
 use hdf5_reader::{StorageBuffer, error::Error as Hdf5Error};
 
 use super::{
-    checks::{CHECKSUM, checked, invalid, number},
-    chunks::Source,
+    checks::{CHECKSUM, invalid_data, read_le_uint, verify_checksum},
+    chunks::ReadContext,
     filters::MAX_READ,
 };
 
-type Result<T> = std::result::Result<T, Hdf5Error>;
+type IndexResult<T> = std::result::Result<T, Hdf5Error>;
 
 /// Maximum levels of super blocks: an array has at most 2^64 elements.
 const MAX_BITS: u8 = 64;
 
 /// A chunk in an index; `bytes` is 0 if chunks are not filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) mask: u32,
@@ -66,20 +66,20 @@ impl Numbering {
     }
 
     /// Returns the number of a chunk.
-    pub(super) fn number(&self, at: &[u64]) -> u64 {
+    pub(super) fn chunk_number(&self, at: &[u64]) -> u64 {
         let parts = self.order.iter().zip(&self.weights).map(|(dim, weight)| at[*dim].saturating_mul(*weight));
         parts.fold(0, u64::saturating_add)
     }
 
     /// Returns one more than the number of the last chunk of the current shape.
-    fn end(&self) -> u64 {
+    fn end_number(&self) -> u64 {
         let last: Vec<u64> = self.grid.iter().map(|length| length.saturating_sub(1)).collect();
-        if self.grid.contains(&0) { 0 } else { self.number(&last).saturating_add(1) }
+        if self.grid.contains(&0) { 0 } else { self.chunk_number(&last).saturating_add(1) }
     }
 
     /// Sets `at` to the position in the grid of the chunk with this number; returns false if it is outside of the
     /// current shape.
-    fn place(&self, number: u64, at: &mut [u64]) -> bool {
+    fn locate_chunk(&self, number: u64, at: &mut [u64]) -> bool {
         for (position, dim) in self.order.iter().enumerate() {
             let index = number / self.weights[position];
             at[*dim] = if position == 0 { index } else { index % self.most[position] };
@@ -89,51 +89,56 @@ impl Numbering {
 }
 
 /// Receives entries with their positions in the grid.
-type Take<'a> = dyn FnMut(&[u64], Entry) -> Result<()> + 'a;
+type Take<'a> = dyn FnMut(&[u64], IndexEntry) -> IndexResult<()> + 'a;
 
 /// Reads the entries of a fixed array.
 ///
 /// # Errors
 /// If it is damaged, or `take` fails.
-pub(super) fn fixed_array(source: &Source<'_>, at: u64, numbering: &Numbering, take: &mut Take<'_>) -> Result<()> {
-    let sizes = Sizes::of(source);
-    let head = sizes.checked(source, "fixed array header", at, 8 + sizes.length + sizes.offset + 4, *b"FAHD")?;
+pub(super) fn fixed_array(
+    source: &ReadContext<'_>,
+    at: u64,
+    numbering: &Numbering,
+    take: &mut Take<'_>,
+) -> IndexResult<()> {
+    let sizes = FieldWidths::for_source(source);
+    let head = sizes.read_checked(source, "fixed array header", at, 8 + sizes.length + sizes.offset + 4, *b"FAHD")?;
     let head = head.as_ref();
-    let form = Form::of(head[5], head[6], sizes)?;
-    let elements = sizes.number(head, 8, sizes.length);
-    let block = sizes.number(head, 8 + sizes.length, sizes.offset);
-    let end = numbering.end();
+    let form = IndexEntryForm::for_client(head[5], head[6], sizes)?;
+    let elements = sizes.number_at(head, 8, sizes.length);
+    let block = sizes.number_at(head, 8 + sizes.length, sizes.offset);
+    let end = numbering.end_number();
     if end > elements {
-        return Err(invalid(format!(
+        return Err(invalid_data(format!(
             "fixed array header at byte {}: expected entries for {end} chunks, found {elements}",
-            source.absolute(at)
+            source.input_offset(at)
         )));
     }
-    if sizes.undefined(block) {
+    if sizes.is_undefined(block) {
         return Ok(());
     }
     let prefix = 6 + sizes.offset;
     let page = 1_u64.checked_shl(u32::from(head[7])).filter(|page| head[7] > 0 && elements > *page);
-    let mut entries = Entries { form, numbering, at: vec![0; numbering.grid.len()], take };
+    let mut entries = EntrySink { form, numbering, at: vec![0; numbering.grid.len()], take };
     let Some(page) = page else {
-        let bytes = form.block(prefix, elements)?;
-        let bytes = sizes.checked(source, "fixed array data block", block, bytes, *b"FADB")?;
-        sizes.belongs(source, bytes.as_ref(), block, at)?;
-        return entries.push(without_checksum(&bytes.as_ref()[prefix..]), 0, end);
+        let bytes = form.block_bytes(prefix, elements)?;
+        let bytes = sizes.read_checked(source, "fixed array data block", block, bytes, *b"FADB")?;
+        sizes.check_owner(source, bytes.as_ref(), block, at)?;
+        return entries.add_entries(without_checksum(&bytes.as_ref()[prefix..]), 0, end);
     };
     let pages = elements.div_ceil(page);
-    let bitmap = size(pages.div_ceil(8))?;
-    let bytes = sizes.checked(source, "fixed array data block", block, prefix + bitmap + 4, *b"FADB")?;
-    sizes.belongs(source, bytes.as_ref(), block, at)?;
+    let bitmap = checked_size(pages.div_ceil(8))?;
+    let bytes = sizes.read_checked(source, "fixed array data block", block, prefix + bitmap + 4, *b"FADB")?;
+    sizes.check_owner(source, bytes.as_ref(), block, at)?;
     let bitmap = &bytes.as_ref()[prefix..prefix + bitmap];
-    let page_bytes = form.block(0, page)? as u64;
+    let page_bytes = form.block_bytes(0, page)? as u64;
     let mut page_at = block.saturating_add(bytes.len() as u64);
     for number in 0..end.div_ceil(page) {
         let first = number * page;
         let count = page.min(elements - first);
         if is_written(bitmap, number) {
-            let bytes = sizes.read(source, "fixed array page", page_at, form.block(0, count)?)?;
-            entries.push(without_checksum(bytes.as_ref()), first, end)?;
+            let bytes = sizes.read(source, "fixed array page", page_at, form.block_bytes(0, count)?)?;
+            entries.add_entries(without_checksum(bytes.as_ref()), first, end)?;
         }
         page_at = page_at.saturating_add(page_bytes);
     }
@@ -144,29 +149,34 @@ pub(super) fn fixed_array(source: &Source<'_>, at: u64, numbering: &Numbering, t
 ///
 /// # Errors
 /// If it is damaged, or `take` fails.
-pub(super) fn extensible_array(source: &Source<'_>, at: u64, numbering: &Numbering, take: &mut Take<'_>) -> Result<()> {
-    let sizes = Sizes::of(source);
+pub(super) fn extensible_array(
+    source: &ReadContext<'_>,
+    at: u64,
+    numbering: &Numbering,
+    take: &mut Take<'_>,
+) -> IndexResult<()> {
+    let sizes = FieldWidths::for_source(source);
     let head = 12 + 6 * sizes.length + sizes.offset + 4;
-    let head = sizes.checked(source, "extensible array header", at, head, *b"EAHD")?;
+    let head = sizes.read_checked(source, "extensible array header", at, head, *b"EAHD")?;
     let head = head.as_ref();
-    let array = Extensible::of(head, at, sizes)?;
-    let index = sizes.number(head, 12 + 6 * sizes.length, sizes.offset);
-    if sizes.undefined(index) {
+    let array = Extensible::parse_header(head, at, sizes)?;
+    let index = sizes.number_at(head, 12 + 6 * sizes.length, sizes.offset);
+    if sizes.is_undefined(index) {
         return Ok(());
     }
-    let end = numbering.end();
-    let mut entries = Entries { form: array.form, numbering, at: vec![0; numbering.grid.len()], take };
+    let end = numbering.end_number();
+    let mut entries = EntrySink { form: array.form, numbering, at: vec![0; numbering.grid.len()], take };
     let (prefix, inline) = (6 + sizes.offset, usize::from(array.inline));
     let inline_bytes = inline * array.form.entry;
-    let (direct, levels) = (array.direct(), array.levels());
+    let (direct, levels) = (array.direct_blocks(), array.block_levels());
     let pointers = direct + levels.len() - array.direct_levels(&levels);
     let bytes = prefix + inline_bytes + pointers * sizes.offset + 4;
-    let bytes = sizes.checked(source, "extensible array index block", index, bytes, *b"EAIB")?;
-    sizes.belongs(source, bytes.as_ref(), index, at)?;
+    let bytes = sizes.read_checked(source, "extensible array index block", index, bytes, *b"EAIB")?;
+    sizes.check_owner(source, bytes.as_ref(), index, at)?;
     let mut first = inline as u64;
-    entries.push(&bytes.as_ref()[prefix..prefix + inline_bytes], 0, end.min(first))?;
+    entries.add_entries(&bytes.as_ref()[prefix..prefix + inline_bytes], 0, end.min(first))?;
     let pointers = bytes.as_ref()[prefix + inline_bytes..].chunks_exact(sizes.offset).take(pointers);
-    let mut pointers = pointers.map(|pointer| sizes.number(pointer, 0, sizes.offset));
+    let mut pointers = pointers.map(|pointer| sizes.number_at(pointer, 0, sizes.offset));
     for (number, level) in levels.iter().enumerate() {
         if first >= end {
             break;
@@ -180,7 +190,7 @@ pub(super) fn extensible_array(source: &Source<'_>, at: u64, numbering: &Numberi
             continue;
         }
         let block = pointers.next().unwrap_or(u64::MAX);
-        if !sizes.undefined(block) {
+        if !sizes.is_undefined(block) {
             array.super_block(source, block, first, level, end, &mut entries)?;
         }
         first = first.saturating_add(level.elements.saturating_mul(level.blocks));
@@ -191,8 +201,8 @@ pub(super) fn extensible_array(source: &Source<'_>, at: u64, numbering: &Numberi
 /// A header of an extensible array.
 struct Extensible {
     at: u64,
-    sizes: Sizes,
-    form: Form,
+    sizes: FieldWidths,
+    form: IndexEntryForm,
     /// Bits of the number of an element, and bytes of it.
     bits: u8,
     /// Entries in the index block itself, and in the smallest data block.
@@ -211,8 +221,8 @@ struct Level {
 }
 
 impl Extensible {
-    fn of(head: &[u8], at: u64, sizes: Sizes) -> Result<Self> {
-        let form = Form::of(head[5], head[6], sizes)?;
+    fn parse_header(head: &[u8], at: u64, sizes: FieldWidths) -> IndexResult<Self> {
+        let form = IndexEntryForm::for_client(head[5], head[6], sizes)?;
         let [bits, inline, smallest, pointers, page] = [head[7], head[8], head[9], head[10], head[11]];
         let sound = smallest.is_power_of_two()
             && pointers.is_power_of_two()
@@ -220,13 +230,13 @@ impl Extensible {
             && u32::from(bits) >= smallest.trailing_zeros();
         let page = 1_u64.checked_shl(page.into()).filter(|_| page > 0).unwrap_or(u64::MAX);
         if !sound {
-            return Err(invalid("expected an extensible array with consistent parameters".to_owned()));
+            return Err(invalid_data("expected an extensible array with consistent parameters".to_owned()));
         }
         Ok(Self { at, sizes, form, bits, inline, smallest, pointers, page })
     }
 
     /// Returns the levels of super blocks, including those whose data blocks the index block names.
-    fn levels(&self) -> Vec<Level> {
+    fn block_levels(&self) -> Vec<Level> {
         let count = u32::from(self.bits) - self.smallest.trailing_zeros() + 1;
         let level = |number: u32| Level {
             elements: u64::from(self.smallest).checked_shl(number.div_ceil(2)).unwrap_or(u64::MAX),
@@ -240,37 +250,37 @@ impl Extensible {
         (2 * self.pointers.trailing_zeros() as usize).min(levels.len())
     }
 
-    fn direct(&self) -> usize {
+    fn direct_blocks(&self) -> usize {
         2 * (usize::from(self.pointers) - 1)
     }
 
     /// Returns the bytes before the content of a block: signature, version, client, header, number of its first
     /// element.
-    fn prefix(&self) -> usize {
+    fn prefix_bytes(&self) -> usize {
         6 + self.sizes.offset + usize::from(self.bits).div_ceil(8)
     }
 
-    fn pages(&self, elements: u64) -> u64 {
+    fn page_count(&self, elements: u64) -> u64 {
         if elements > self.page { elements.div_ceil(self.page) } else { 0 }
     }
 
     fn super_block(
         &self,
-        source: &Source<'_>,
+        source: &ReadContext<'_>,
         block: u64,
         mut first: u64,
         level: &Level,
         end: u64,
-        entries: &mut Entries<'_, '_>,
-    ) -> Result<()> {
-        let (sizes, prefix) = (self.sizes, self.prefix());
-        let pages = self.pages(level.elements);
-        let blocks = size(level.blocks)?;
-        let bitmap = size(level.blocks.saturating_mul(pages.div_ceil(8)))?;
+        entries: &mut EntrySink<'_, '_>,
+    ) -> IndexResult<()> {
+        let (sizes, prefix) = (self.sizes, self.prefix_bytes());
+        let pages = self.page_count(level.elements);
+        let blocks = checked_size(level.blocks)?;
+        let bitmap = checked_size(level.blocks.saturating_mul(pages.div_ceil(8)))?;
         let pointers = blocks.checked_mul(sizes.offset).ok_or_else(too_large)?;
         let bytes = prefix.saturating_add(bitmap).saturating_add(pointers).saturating_add(4);
-        let bytes = sizes.checked(source, "extensible array super block", block, bytes, *b"EASB")?;
-        sizes.belongs(source, bytes.as_ref(), block, self.at)?;
+        let bytes = sizes.read_checked(source, "extensible array super block", block, bytes, *b"EASB")?;
+        sizes.check_owner(source, bytes.as_ref(), block, self.at)?;
         let (bitmap, pointers) = bytes.as_ref()[prefix..prefix + bitmap + pointers].split_at(bitmap);
         for (number, pointer) in pointers.chunks_exact(sizes.offset).enumerate() {
             if first >= end {
@@ -278,7 +288,7 @@ impl Extensible {
             }
             let written = Some((bitmap, number as u64 * pages));
             let place = (first, level.elements);
-            self.data_block(source, sizes.number(pointer, 0, sizes.offset), place, written, end, entries)?;
+            self.data_block(source, sizes.number_at(pointer, 0, sizes.offset), place, written, end, entries)?;
             first = first.saturating_add(level.elements);
         }
         Ok(())
@@ -288,30 +298,33 @@ impl Extensible {
     /// bitmap of its pages.
     fn data_block(
         &self,
-        source: &Source<'_>,
+        source: &ReadContext<'_>,
         block: u64,
         (first, elements): (u64, u64),
         written: Option<(&[u8], u64)>,
         end: u64,
-        entries: &mut Entries<'_, '_>,
-    ) -> Result<()> {
-        let (sizes, prefix) = (self.sizes, self.prefix());
-        if sizes.undefined(block) || first >= end {
+        entries: &mut EntrySink<'_, '_>,
+    ) -> IndexResult<()> {
+        let (sizes, prefix) = (self.sizes, self.prefix_bytes());
+        if sizes.is_undefined(block) || first >= end {
             return Ok(());
         }
         let what = "extensible array data block";
-        let pages = self.pages(elements);
+        let pages = self.page_count(elements);
         if pages == 0 {
-            let bytes = sizes.checked(source, what, block, self.form.block(prefix, elements)?, *b"EADB")?;
-            sizes.belongs(source, bytes.as_ref(), block, self.at)?;
-            return entries.push(without_checksum(&bytes.as_ref()[prefix..]), first, end);
+            let bytes = sizes.read_checked(source, what, block, self.form.block_bytes(prefix, elements)?, *b"EADB")?;
+            sizes.check_owner(source, bytes.as_ref(), block, self.at)?;
+            return entries.add_entries(without_checksum(&bytes.as_ref()[prefix..]), first, end);
         }
-        let bytes = sizes.checked(source, what, block, prefix + 4, *b"EADB")?;
-        sizes.belongs(source, bytes.as_ref(), block, self.at)?;
+        let bytes = sizes.read_checked(source, what, block, prefix + 4, *b"EADB")?;
+        sizes.check_owner(source, bytes.as_ref(), block, self.at)?;
         let Some((bitmap, bit)) = written else {
-            return Err(invalid(format!("{what} at byte {}: expected one of a single page", source.absolute(block))));
+            return Err(invalid_data(format!(
+                "{what} at byte {}: expected one of a single page",
+                source.input_offset(block)
+            )));
         };
-        let page_bytes = self.form.block(0, self.page)?;
+        let page_bytes = self.form.block_bytes(0, self.page)?;
         let mut page_at = block.saturating_add(bytes.len() as u64);
         for page in 0..pages {
             let first = first.saturating_add(page * self.page);
@@ -320,7 +333,7 @@ impl Extensible {
             }
             if is_written(bitmap, bit + page) {
                 let bytes = sizes.read(source, "extensible array page", page_at, page_bytes)?;
-                entries.push(without_checksum(bytes.as_ref()), first, end)?;
+                entries.add_entries(without_checksum(bytes.as_ref()), first, end)?;
             }
             page_at = page_at.saturating_add(page_bytes as u64);
         }
@@ -330,59 +343,59 @@ impl Extensible {
 
 /// Bytes of addresses and of lengths in a file.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct FieldWidths {
     offset: usize,
     length: usize,
 }
 
-impl Sizes {
-    fn of(source: &Source<'_>) -> Self {
+impl FieldWidths {
+    fn for_source(source: &ReadContext<'_>) -> Self {
         let superblock = source.file.superblock();
         Self { offset: superblock.offset_size.into(), length: superblock.length_size.into() }
     }
 
     /// Returns the number of `width` bytes at an offset of a block, which must have them.
-    fn number(self, bytes: &[u8], at: usize, width: usize) -> u64 {
-        number(&bytes[at..at + width])
+    fn number_at(self, bytes: &[u8], at: usize, width: usize) -> u64 {
+        read_le_uint(&bytes[at..at + width])
     }
 
-    fn undefined(self, address: u64) -> bool {
+    fn is_undefined(self, address: u64) -> bool {
         address == u64::MAX >> (64 - 8 * self.offset.clamp(1, 8))
     }
 
     /// Reads a block that ends in its checksum.
-    fn read(self, source: &Source<'_>, what: &str, at: u64, bytes: usize) -> Result<StorageBuffer> {
+    fn read(self, source: &ReadContext<'_>, what: &str, at: u64, bytes: usize) -> IndexResult<StorageBuffer> {
         let block = source.file.storage().read_range(at, bytes)?;
-        checked(what, source.absolute(at), block.as_ref())?;
+        verify_checksum(what, source.input_offset(at), block.as_ref())?;
         Ok(block)
     }
 
     /// Reads a block that begins with its signature and version 0 and ends in its checksum.
-    fn checked(
+    fn read_checked(
         self,
-        source: &Source<'_>,
+        source: &ReadContext<'_>,
         what: &str,
         at: u64,
         bytes: usize,
         signature: [u8; 4],
-    ) -> Result<StorageBuffer> {
+    ) -> IndexResult<StorageBuffer> {
         let block = source.file.storage().read_range(at, bytes)?;
         if block.as_ref().get(..5) != Some(&[signature[0], signature[1], signature[2], signature[3], 0]) {
-            let (name, at) = (String::from_utf8_lossy(&signature), source.absolute(at));
-            return Err(invalid(format!("{what} at byte {at}: expected the signature `{name}` and version 0")));
+            let (name, at) = (String::from_utf8_lossy(&signature), source.input_offset(at));
+            return Err(invalid_data(format!("{what} at byte {at}: expected the signature `{name}` and version 0")));
         }
-        checked(what, source.absolute(at), block.as_ref())?;
+        verify_checksum(what, source.input_offset(at), block.as_ref())?;
         Ok(block)
     }
 
     /// Fails unless a block belongs to the array whose header is at `head`.
-    fn belongs(self, source: &Source<'_>, block: &[u8], at: u64, head: u64) -> Result<()> {
-        let found = self.number(block, 6, self.offset);
+    fn check_owner(self, source: &ReadContext<'_>, block: &[u8], at: u64, head: u64) -> IndexResult<()> {
+        let found = self.number_at(block, 6, self.offset);
         if found == head {
             return Ok(());
         }
-        let [at, head, found] = [at, head, found].map(|at| source.absolute(at));
-        Err(invalid(format!(
+        let [at, head, found] = [at, head, found].map(|at| source.input_offset(at));
+        Err(invalid_data(format!(
             "chunk index at byte {at}: expected a block of the array at byte {head}, found one of {found}"
         )))
     }
@@ -390,58 +403,59 @@ impl Sizes {
 
 /// Storage form of entries.
 #[derive(Clone, Copy)]
-struct Form {
-    sizes: Sizes,
+struct IndexEntryForm {
+    sizes: FieldWidths,
     entry: usize,
     /// Bytes of the size of a chunk; 0 if chunks are not filtered and entries are addresses.
     size: usize,
 }
 
-impl Form {
-    fn of(client: u8, entry: u8, sizes: Sizes) -> Result<Self> {
+impl IndexEntryForm {
+    fn for_client(client: u8, entry: u8, sizes: FieldWidths) -> IndexResult<Self> {
         let entry = usize::from(entry);
         let size = match client {
             0 => Some(0).filter(|_| entry == sizes.offset),
             1 => entry.checked_sub(sizes.offset + 4).filter(|size| (1..=8).contains(size)),
             _ => None,
         };
-        let wrong =
-            || invalid(format!("expected an index of chunks, found one of kind {client}, entries of {entry} bytes"));
+        let wrong = || {
+            invalid_data(format!("expected an index of chunks, found one of kind {client}, entries of {entry} bytes"))
+        };
         Ok(Self { sizes, entry, size: size.ok_or_else(wrong)? })
     }
 
     /// Returns the bytes of a block of `entries` entries, including its checksum.
-    fn block(self, prefix: usize, entries: u64) -> Result<usize> {
-        let bytes = size(entries)?.checked_mul(self.entry).and_then(|bytes| bytes.checked_add(prefix + 4));
+    fn block_bytes(self, prefix: usize, entries: u64) -> IndexResult<usize> {
+        let bytes = checked_size(entries)?.checked_mul(self.entry).and_then(|bytes| bytes.checked_add(prefix + 4));
         bytes.filter(|bytes| *bytes <= MAX_READ).ok_or_else(too_large)
     }
 
-    fn entry(self, bytes: &[u8]) -> Entry {
-        let Sizes { offset, .. } = self.sizes;
-        let number = |at, width| self.sizes.number(bytes, at, width);
+    fn parse_entry(self, bytes: &[u8]) -> IndexEntry {
+        let FieldWidths { offset, .. } = self.sizes;
+        let number = |at, width| self.sizes.number_at(bytes, at, width);
         let address = number(0, offset);
         if self.size == 0 {
-            return Entry { address, bytes: 0, mask: 0 };
+            return IndexEntry { address, bytes: 0, mask: 0 };
         }
         let mask = u32::try_from(number(offset + self.size, 4)).unwrap_or(0);
-        Entry { address, bytes: number(offset, self.size), mask }
+        IndexEntry { address, bytes: number(offset, self.size), mask }
     }
 }
 
 /// Passes entries on to the caller.
-struct Entries<'a, 'b> {
-    form: Form,
+struct EntrySink<'a, 'b> {
+    form: IndexEntryForm,
     numbering: &'a Numbering,
     at: Vec<u64>,
     take: &'a mut Take<'b>,
 }
 
-impl Entries<'_, '_> {
+impl EntrySink<'_, '_> {
     /// Adds entries from number `first` up to `end`, or as many as there are bytes.
-    fn push(&mut self, bytes: &[u8], first: u64, end: u64) -> Result<()> {
+    fn add_entries(&mut self, bytes: &[u8], first: u64, end: u64) -> IndexResult<()> {
         for (number, bytes) in (first..end).zip(bytes.chunks_exact(self.form.entry)) {
-            let entry = self.form.entry(bytes);
-            if !self.form.sizes.undefined(entry.address) && self.numbering.place(number, &mut self.at) {
+            let entry = self.form.parse_entry(bytes);
+            if !self.form.sizes.is_undefined(entry.address) && self.numbering.locate_chunk(number, &mut self.at) {
                 (self.take)(&self.at, entry)?;
             }
         }
@@ -459,7 +473,7 @@ fn is_written(bitmap: &[u8], bit: u64) -> bool {
     byte.is_some_and(|byte| byte & (0x80 >> (bit % 8)) != 0)
 }
 
-fn size(number: u64) -> Result<usize> {
+fn checked_size(number: u64) -> IndexResult<usize> {
     usize::try_from(number).ok().filter(|number| *number <= MAX_READ).ok_or_else(too_large)
 }
 
@@ -477,7 +491,7 @@ mod tests {
 
     use super::*;
     use crate::format::{
-        hdf5::{filters::registry, storage::Blocks},
+        hdf5::{filters::filter_registry, storage::Blocks},
         ranged::RangedInput,
     };
 
@@ -503,13 +517,13 @@ mod tests {
     }
 
     /// Returns the entries of an index at byte 64, or the error.
-    fn entries(bytes: Vec<u8>, numbering: &Numbering, fixed: bool) -> Result<Vec<(Vec<u64>, u64)>> {
+    fn entries(bytes: Vec<u8>, numbering: &Numbering, fixed: bool) -> IndexResult<Vec<(Vec<u64>, u64)>> {
         let blocks = Arc::new(Blocks::new(RangedInput::Bytes(Bytes::from(bytes)))?);
         let file = Hdf5File::from_storage(Arc::clone(&blocks) as _)?;
-        let registry = registry();
-        let source = Source { file: &file, blocks: &blocks, registry: &registry };
+        let registry = filter_registry();
+        let source = ReadContext { file: &file, blocks: &blocks, registry: &registry };
         let mut found = Vec::new();
-        let mut take = |at: &[u64], entry: Entry| {
+        let mut take = |at: &[u64], entry: IndexEntry| {
             found.push((at.to_vec(), entry.address));
             Ok(())
         };
@@ -615,12 +629,12 @@ mod tests {
     fn numbers_map_to_places_and_back() {
         let numbering = Numbering::new(&[2, 3, 2], &[2, 2, 5], Some(&[9, u64::MAX, 11]));
         let mut at = vec![0; 3];
-        for number in 0..numbering.end() {
-            if numbering.place(number, &mut at) {
-                assert_eq!(numbering.number(&at), number);
+        for number in 0..numbering.end_number() {
+            if numbering.locate_chunk(number, &mut at) {
+                assert_eq!(numbering.chunk_number(&at), number);
             }
         }
-        assert_eq!(numbering.number(&[1, 2, 1]), 2 * 15 + 3 + 1);
-        assert_eq!(Numbering::new(&[0, 3], &[1, 1], None).end(), 0);
+        assert_eq!(numbering.chunk_number(&[1, 2, 1]), 2 * 15 + 3 + 1);
+        assert_eq!(Numbering::new(&[0, 3], &[1, 1], None).end_number(), 0);
     }
 }

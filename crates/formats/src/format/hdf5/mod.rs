@@ -29,14 +29,14 @@ use hdf5_reader::{
 };
 
 use self::{
-    chunks::{Chunked, Source, begins},
-    filters::{MAX_CHUNK, MAX_READ, registry},
+    chunks::{Chunked, ReadContext, contiguous_offset},
+    filters::{MAX_CHUNK, MAX_READ, filter_registry},
     headers::Headers,
-    heap::Heaps,
+    heap::HeapCache,
     storage::Blocks,
     types::{dtype_of, to_native},
 };
-use super::{guard::guard, ranged::RangedInput};
+use super::{guard::guard_decoding, ranged::RangedInput};
 use crate::{
     array::{Arrays, Attribute, DType, Header, Slab, Values, Variable, name_dims, slab::box_ranges},
     error::{Error, Result},
@@ -59,13 +59,13 @@ const MAX_DATASETS: usize = 100_000;
 const MAX_DEPTH: usize = 64;
 
 /// Offsets at which a file may begin.
-fn starts() -> impl Iterator<Item = usize> {
+fn possible_starts() -> impl Iterator<Item = usize> {
     std::iter::once(0).chain((9..18).map(|shift| 1_usize << shift))
 }
 
 /// Whether a file with this head is HDF5: its signature is at the start, or after a user block of 512 bytes, 1024 ...
 pub fn sniff(head: &[u8]) -> bool {
-    starts().any(|start| head.get(start..).is_some_and(|rest| rest.starts_with(SIGNATURE)))
+    possible_starts().any(|start| head.get(start..).is_some_and(|rest| rest.starts_with(SIGNATURE)))
 }
 
 /// An HDF5 file.
@@ -80,7 +80,7 @@ pub struct Hdf5Source {
     file: Hdf5File,
     blocks: Arc<Blocks>,
     registry: FilterRegistry,
-    heaps: Heaps,
+    heaps: HeapCache,
     is_netcdf: bool,
 }
 
@@ -96,10 +96,10 @@ impl Hdf5Source {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
-        let (contents, file, blocks) = guard(HDF5, name, || {
+        let (contents, file, blocks) = guard_decoding(HDF5, name, || {
             let options = OpenOptions::default()
                 .with_chunk_cache_bytes(CHUNK_CACHE)
-                .with_filter_registry(registry())
+                .with_filter_registry(filter_registry())
                 .with_max_chunk_bytes(MAX_CHUNK)
                 .with_max_read_bytes(MAX_READ)
                 .with_max_object_header_bytes(16 << 20);
@@ -107,11 +107,11 @@ impl Hdf5Source {
             let elsewhere = Arc::new(Elsewhere::default());
             let options = options.with_external_link_resolver(Arc::clone(&elsewhere) as _);
             let file = Hdf5File::from_storage_with_options(Arc::clone(&storage) as _, options)?;
-            let mut contents = Contents::of(&file, storage.headers())?;
-            contents.remarks.extend(elsewhere.remark());
+            let mut contents = Hdf5Contents::from_file(&file, storage.headers())?;
+            contents.remarks.extend(elsewhere.remark_on_links());
             Ok::<_, Hdf5Error>((contents, file, storage))
         })?;
-        contents.source(name, file, blocks)
+        contents.into_source(name, file, blocks)
     }
 
     /// Whether it is netCDF-4.
@@ -132,7 +132,7 @@ impl ExternalLinkResolver for Elsewhere {
 }
 
 impl Elsewhere {
-    fn remark(&self) -> Option<String> {
+    fn remark_on_links(&self) -> Option<String> {
         let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let names: Vec<String> = files.iter().map(|name| format!("`{name}`")).collect();
         let message = "links to other files are not followed, convert these files as well to take what is in them";
@@ -141,7 +141,7 @@ impl Elsewhere {
 }
 
 /// A dataset, with its attributes.
-struct Found {
+struct FoundDataset {
     /// Dotted.
     path: String,
     dataset: Dataset,
@@ -152,8 +152,8 @@ struct Found {
 
 /// The contents of a file.
 #[derive(Default)]
-struct Contents {
-    datasets: Vec<Found>,
+struct Hdf5Contents {
+    datasets: Vec<FoundDataset>,
     attributes: Vec<(String, Attribute)>,
     is_netcdf: bool,
     /// Names of objects that have another name.
@@ -169,12 +169,12 @@ enum Alias {
     Group(String),
 }
 
-impl Contents {
-    fn of(file: &Hdf5File, headers: &Headers) -> std::result::Result<Self, Hdf5Error> {
+impl Hdf5Contents {
+    fn from_file(file: &Hdf5File, headers: &Headers) -> std::result::Result<Self, Hdf5Error> {
         let root = file.root_group()?;
         let mut contents = Self::default();
         let attributes: Vec<Hdf5Attribute> =
-            root.attributes()?.into_iter().chain(headers.attributes(file, root.address())?).collect();
+            root.attributes()?.into_iter().chain(headers.removed_attributes(file, root.address())?).collect();
         let width = 8 + usize::from(root.offset_size());
         texts_are_there(&attributes, width, &|reference| root.resolve_vlen_reference_bytes(reference, 1))?;
         for attribute in attributes {
@@ -192,18 +192,18 @@ impl Contents {
             in_order(file, &group, &mut datasets.iter().map(|dataset| dataset.name()))?;
             for dataset in datasets {
                 // A link to a dataset of a subgroup is not its name.
-                let mut name = format!("{path}{}", leaf(&dataset));
+                let mut name = format!("{path}{}", leaf_name(&dataset));
                 match known.get(&dataset.address()).map(|number| (*number, &mut contents.datasets[*number])) {
                     Some((number, found)) => {
-                        if levels(&found.path) < levels(&path) {
+                        if path_depth(&found.path) < path_depth(&path) {
                             std::mem::swap(&mut name, &mut found.path);
                         }
                         contents.aliases.push((Alias::Dataset(number), name));
                     }
                     None => {
                         known.insert(dataset.address(), contents.datasets.len());
-                        let named = headers.attributes(file, dataset.address())?;
-                        contents.push(&path, dataset, named)?;
+                        let named = headers.removed_attributes(file, dataset.address())?;
+                        contents.add_dataset(&path, dataset, named)?;
                     }
                 }
             }
@@ -255,9 +255,9 @@ impl Contents {
     }
 
     /// Applies what the crate does not know of a dataset.
-    fn refine(&self, variable: &mut Variable, headers: &Headers, object: u64) {
+    fn refine_variable(&self, variable: &mut Variable, headers: &Headers, object: u64) {
         if self.is_of_pytables() {
-            pytables::describe(variable);
+            pytables::apply_attributes(variable);
         }
         if headers.is_virtual(object) {
             variable.dtype = DType::Refused("a virtual dataset, whose values lie in other datasets".to_owned());
@@ -283,14 +283,19 @@ impl Contents {
         }
     }
 
-    fn push(&mut self, path: &str, dataset: Dataset, named: Vec<Hdf5Attribute>) -> std::result::Result<(), Hdf5Error> {
+    fn add_dataset(
+        &mut self,
+        path: &str,
+        dataset: Dataset,
+        named: Vec<Hdf5Attribute>,
+    ) -> std::result::Result<(), Hdf5Error> {
         let attributes: Vec<Hdf5Attribute> = dataset.attributes().into_iter().chain(named).collect();
         let width = dataset.vlen_reference_size();
         texts_are_there(&attributes, width, &|reference| dataset.resolve_vlen_reference_bytes(reference, 1))?;
-        let name = leaf(&dataset).to_owned();
+        let name = leaf_name(&dataset).to_owned();
         let named = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
         self.is_netcdf |= named("_Netcdf4Dimid").is_some();
-        let stands_in = named("NAME").and_then(value_of).is_some_and(|name| is_only_dim(name.text()));
+        let stands_in = named("NAME").and_then(value_of).is_some_and(|name| is_only_dim(name.as_text()));
         self.is_netcdf |= stands_in;
         let most = dataset.max_dims().unwrap_or_default();
         if let Some((length, most)) = dataset.shape().iter().zip(most).find(|(length, most)| length > most) {
@@ -308,22 +313,24 @@ impl Contents {
                 });
             }
         }
-        self.datasets.push(Found { path: format!("{path}{name}"), dataset, attributes, scales });
+        self.datasets.push(FoundDataset { path: format!("{path}{name}"), dataset, attributes, scales });
         Ok(())
     }
 
-    fn source(self, name: &str, file: Hdf5File, blocks: Arc<Blocks>) -> Result<Hdf5Source> {
-        let text = |found: &Found, wanted: &str| {
+    fn into_source(self, name: &str, file: Hdf5File, blocks: Arc<Blocks>) -> Result<Hdf5Source> {
+        let text = |found: &FoundDataset, wanted: &str| {
             let attribute = found.attributes.iter().find(|attribute| attribute.name == wanted)?;
-            value_of(attribute)?.text().map(str::to_owned)
+            value_of(attribute)?.as_text().map(str::to_owned)
         };
-        let is_scale = |found: &Found| text(found, "CLASS").as_deref() == Some("DIMENSION_SCALE");
+        let is_scale = |found: &FoundDataset| text(found, "CLASS").as_deref() == Some("DIMENSION_SCALE");
         let paths: HashMap<u64, &str> =
             self.datasets.iter().map(|found| (found.dataset.address(), found.path.as_str())).collect();
         let ids: HashMap<i128, &str> = self
             .datasets
             .iter()
-            .filter_map(|found| Some((integers(found, "_Netcdf4Dimid").first().copied()?, found.path.as_str())))
+            .filter_map(|found| {
+                Some((integer_attribute(found, "_Netcdf4Dimid").first().copied()?, found.path.as_str()))
+            })
             .collect();
         let (attributes, remarks) = (self.attributes.clone(), self.remarks.clone());
         let mut header = Header { attributes, remarks, ..Header::default() };
@@ -347,15 +354,15 @@ impl Contents {
         let mut datasets = Vec::with_capacity(all.len());
         let (mut chunked, mut pieces) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         for (found, dims) in all {
-            let stored = guard(HDF5, name, || {
-                let chunked = Chunked::of(&file, blocks.headers(), &found.dataset, found.dataset.shape())?;
-                Ok::<_, Hdf5Error>((chunked, begins(&file, &found.dataset)?))
+            let stored = guard_decoding(HDF5, name, || {
+                let chunked = Chunked::for_dataset(&file, blocks.headers(), &found.dataset, found.dataset.shape())?;
+                Ok::<_, Hdf5Error>((chunked, contiguous_offset(&file, &found.dataset)?))
             });
-            let (in_chunks, at) = stored.map_err(|e| e.column(found.path.as_str()))?;
+            let (in_chunks, at) = stored.map_err(|e| e.in_column(found.path.as_str()))?;
             chunked.push(in_chunks);
             pieces.push(at);
-            let (mut variable, dataset) = variable(found, dims, &lengths, self.is_netcdf, name)?;
-            self.refine(&mut variable, blocks.headers(), found.dataset.address());
+            let (mut variable, dataset) = build_variable(found, dims, &lengths, self.is_netcdf, name)?;
+            self.refine_variable(&mut variable, blocks.headers(), found.dataset.address());
             if self.is_of_pytables() {
                 header.unlimited.extend(pytables::rows_of_frame(&variable));
             }
@@ -373,8 +380,8 @@ impl Contents {
             begins: pieces,
             file,
             blocks,
-            registry: registry(),
-            heaps: Heaps::default(),
+            registry: filter_registry(),
+            heaps: HeapCache::default(),
             is_netcdf,
         })
     }
@@ -449,29 +456,29 @@ fn is_only_dim(name: Option<&str>) -> bool {
 }
 
 /// Returns the name of a dataset in its group, by netCDF's conventions.
-fn leaf(dataset: &Dataset) -> &str {
+fn leaf_name(dataset: &Dataset) -> &str {
     let name = dataset.name().rsplit('/').next().unwrap_or_default();
     name.strip_prefix("_nc4_non_coord_").unwrap_or(name)
 }
 
-fn levels(path: &str) -> usize {
+fn path_depth(path: &str) -> usize {
     path.matches('.').count()
 }
 
-fn integers(found: &Found, name: &str) -> Vec<i128> {
+fn integer_attribute(found: &FoundDataset, name: &str) -> Vec<i128> {
     let attribute = found.attributes.iter().find(|attribute| attribute.name == name);
-    attribute.and_then(value_of).map(|value| value.integers()).unwrap_or_default()
+    attribute.and_then(value_of).map(|value| value.to_integers()).unwrap_or_default()
 }
 
 /// Returns the names of the dimensions of a dataset that have scales.
 fn dims_of(
-    found: &Found,
+    found: &FoundDataset,
     is_scale: bool,
     paths: &HashMap<u64, &str>,
     ids: &HashMap<i128, &str>,
 ) -> Vec<Option<String>> {
     let rank = found.dataset.ndim();
-    let coordinates = integers(found, "_Netcdf4Coordinates");
+    let coordinates = integer_attribute(found, "_Netcdf4Coordinates");
     if coordinates.len() == rank && rank > 0 {
         return coordinates.iter().map(|id| ids.get(id).map(|name| (*name).to_owned())).collect();
     }
@@ -482,8 +489,8 @@ fn dims_of(
     found.scales.iter().map(name).collect()
 }
 
-fn variable(
-    found: &Found,
+fn build_variable(
+    found: &FoundDataset,
     dims: Vec<Option<String>>,
     lengths: &HashMap<String, u64>,
     is_netcdf: bool,
@@ -498,8 +505,8 @@ fn variable(
                 *length = *longest;
             }
         }
-        let padded = guard(HDF5, name, || dataset.clone().with_padded_shape(&shape));
-        dataset = padded.map_err(|e| e.column(found.path.as_str()))?;
+        let padded = guard_decoding(HDF5, name, || dataset.clone().with_padded_shape(&shape));
+        dataset = padded.map_err(|e| e.in_column(found.path.as_str()))?;
     } else if dataset.ndim() == 0 && dataset.num_elements().is_ok_and(|elements| elements == 0) {
         // A dataset without a dataspace.
         shape = vec![0];
@@ -662,33 +669,34 @@ impl Arrays for Hdf5Source {
     fn read(&self, number: usize, slab: &Slab) -> Result<Values> {
         let found = self.datasets.get(number).zip(self.header.variables.get(number));
         let (dataset, variable) = found.ok_or_else(|| Error::internal("no such dataset"))?;
-        if slab.elements() == 0 {
-            let fixed = variable.dtype.width().is_some();
+        if slab.element_count() == 0 {
+            let fixed = variable.dtype.byte_width().is_some();
             return Ok(if fixed { Values::Fixed(Vec::new()) } else { Values::Varied(Vec::new()) });
         }
-        let values = guard(HDF5, &self.name, || {
-            if let Some(width) = variable.dtype.width() {
-                let mut bytes = self.stored(number, slab, width)?;
+        let values = guard_decoding(HDF5, &self.name, || {
+            if let Some(width) = variable.dtype.byte_width() {
+                let mut bytes = self.read_stored(number, slab, width)?;
                 to_native(dataset.dtype(), &mut bytes);
                 return Ok::<_, Hdf5Error>(Values::Fixed(bytes));
             }
             let width = dataset.raw_element_size()?;
-            let stored = self.stored(number, slab, width)?;
-            let elements = varied::elements(&self.source(), &self.heaps, dataset.dtype(), width, &stored)?;
+            let stored = self.read_stored(number, slab, width)?;
+            let elements =
+                varied::resolve_elements(&self.read_context(), &self.heaps, dataset.dtype(), width, &stored)?;
             Ok(Values::Varied(elements))
         });
-        values.map_err(|e| e.column(variable.name.as_str()))
+        values.map_err(|e| e.in_column(variable.name.as_str()))
     }
 
     fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
         if !self.blocks.is_remote() {
             return Ok(None);
         }
-        let prefetched = guard(HDF5, &self.name, || {
+        let prefetched = guard_decoding(HDF5, &self.name, || {
             let mut ranges = Vec::new();
-            for (number, slab) in wanted.iter().filter(|(_, slab)| slab.elements() > 0) {
+            for (number, slab) in wanted.iter().filter(|(_, slab)| slab.element_count() > 0) {
                 if let Some(Some(chunked)) = self.chunked.get(*number) {
-                    ranges.extend(chunked.ranges(&self.source(), slab)?);
+                    ranges.extend(chunked.slab_ranges(&self.read_context(), slab)?);
                 }
                 if let (Some(Some(begin)), Some(dataset)) = (self.begins.get(*number), self.datasets.get(*number)) {
                     let found = box_ranges(dataset.shape(), slab, dataset.raw_element_size()?);
@@ -696,7 +704,7 @@ impl Arrays for Hdf5Source {
                     ranges.extend(found.into_iter().map(|range| at(range.start)..at(range.end)));
                 }
             }
-            self.blocks.prefetch(ranges)
+            self.blocks.prefetch_ranges(ranges)
         })?;
         Ok(prefetched.map(|prefetched| Box::new(prefetched) as Box<dyn Any + Send>))
     }
@@ -708,14 +716,14 @@ impl Arrays for Hdf5Source {
 }
 
 impl Hdf5Source {
-    fn source(&self) -> Source<'_> {
-        Source { file: &self.file, blocks: &self.blocks, registry: &self.registry }
+    fn read_context(&self) -> ReadContext<'_> {
+        ReadContext { file: &self.file, blocks: &self.blocks, registry: &self.registry }
     }
 
     /// Returns elements of `width` bytes each, as stored.
-    fn stored(&self, number: usize, slab: &Slab, width: usize) -> std::result::Result<Vec<u8>, Hdf5Error> {
+    fn read_stored(&self, number: usize, slab: &Slab, width: usize) -> std::result::Result<Vec<u8>, Hdf5Error> {
         match (self.chunked.get(number), self.datasets.get(number)) {
-            (Some(Some(chunked)), _) if chunked.width() == width => chunked.read(&self.source(), slab),
+            (Some(Some(chunked)), _) if chunked.element_width() == width => chunked.read(&self.read_context(), slab),
             (_, Some(dataset)) => read_bytes(dataset, slab, width),
             _ => Err(Hdf5Error::InvalidData("no such dataset".to_owned())),
         }
@@ -741,7 +749,7 @@ mod tests {
     fn values(bytes: Vec<u8>) -> Result<Vec<(String, Values)>> {
         let source = Hdf5Source::open(RangedInput::Bytes(Bytes::from(bytes)), "x.h5")?;
         let variables = source.header().variables.iter().enumerate();
-        variables.map(|(number, v)| Ok((v.name.clone(), source.read(number, &Slab::all(&v.shape))?))).collect()
+        variables.map(|(number, v)| Ok((v.name.clone(), source.read(number, &Slab::from_shape(&v.shape))?))).collect()
     }
 
     #[test]
@@ -808,8 +816,8 @@ mod tests {
         let column = |name: &str| {
             let number = source.header().variables.iter().position(|v| v.name == name).unwrap();
             let variable = &source.header().variables[number];
-            let values = source.read(number, &Slab::all(&variable.shape)).unwrap();
-            let column = variable.dtype.column(values, false).unwrap();
+            let values = source.read(number, &Slab::from_shape(&variable.shape)).unwrap();
+            let column = variable.dtype.decode_column(values, false).unwrap();
             assert_eq!(column.data_type(), &variable.dtype.column_type(false));
             column
         };
@@ -851,10 +859,10 @@ mod tests {
     fn virtual_datasets_are_refused_by_name_and_others_beside_them_read() {
         let source = Hdf5Source::open(RangedInput::Bytes(Bytes::from(testdata("virtual.h5"))), "x.h5").unwrap();
         let [own, view] = source.header().variables.as_slice() else { panic!() };
-        assert_eq!((own.name.as_str(), own.dtype.refusal()), ("own", None));
-        assert!(view.dtype.refusal().unwrap().contains("virtual dataset"));
+        assert_eq!((own.name.as_str(), own.dtype.refusal_reason()), ("own", None));
+        assert!(view.dtype.refusal_reason().unwrap().contains("virtual dataset"));
         assert_eq!(
-            source.read(0, &Slab::all(&own.shape)).unwrap(),
+            source.read(0, &Slab::from_shape(&own.shape)).unwrap(),
             Values::Fixed([0_i32, 1, 2].map(i32::to_ne_bytes).concat())
         );
     }

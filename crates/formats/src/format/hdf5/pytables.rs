@@ -23,8 +23,8 @@ pub(super) fn is_index(path: &str) -> bool {
 }
 
 /// Applies the attributes of a dataset to its type and the names of its dimensions.
-pub(super) fn describe(variable: &mut Variable) {
-    let text = |name: &str| variable.attribute(name).and_then(Attribute::text);
+pub(super) fn apply_attributes(variable: &mut Variable) {
+    let text = |name: &str| variable.attribute(name).and_then(Attribute::as_text);
     if let Some(kind @ ("object" | "vlunicode")) = text("PSEUDOATOM") {
         variable.dtype = DType::Refused(match kind {
             "object" => "pickled Python objects, which only unpickling would read".to_owned(),
@@ -35,10 +35,10 @@ pub(super) fn describe(variable: &mut Variable) {
     let own = text("value_type").map(str::to_owned);
     let dtype = match &variable.dtype {
         DType::Struct(members, width) => {
-            let members = members.iter().flat_map(|member| columns(variable, member)).collect();
+            let members = members.iter().flat_map(|member| frame_columns(variable, member)).collect();
             DType::Struct(members, *width)
         }
-        other => meant(other, own.as_deref()),
+        other => pandas_type(other, own.as_deref()),
     };
     let dims = frame_dims(variable);
     variable.dtype = dtype;
@@ -48,30 +48,30 @@ pub(super) fn describe(variable: &mut Variable) {
 }
 
 /// Returns the columns of a frame that are one member of its table.
-fn columns(table: &Variable, member: &Member) -> Vec<Member> {
-    let text = |what: &str| table.attribute(&format!("{}_{what}", member.name)).and_then(Attribute::text);
+fn frame_columns(table: &Variable, member: &Member) -> Vec<Member> {
+    let text = |what: &str| table.attribute(&format!("{}_{what}", member.name)).and_then(Attribute::as_text);
     let stored = text("dtype");
-    let one = || Member { dtype: meant(&member.dtype, stored), ..member.clone() };
-    let (DType::Array(item, count), Some(names)) = (&member.dtype, text("kind").map(unpickled)) else {
+    let one = || Member { dtype: pandas_type(&member.dtype, stored), ..member.clone() };
+    let (DType::Array(item, count), Some(names)) = (&member.dtype, text("kind").map(unpickle_texts)) else {
         return vec![one()];
     };
-    let Some(width) = item.width().filter(|_| names.len() == *count) else { return vec![one()] };
+    let Some(width) = item.byte_width().filter(|_| names.len() == *count) else { return vec![one()] };
     let column = |(number, name): (usize, String)| Member {
         name,
         offset: member.offset + number * width,
-        dtype: meant(item, stored),
+        dtype: pandas_type(item, stored),
     };
     names.into_iter().enumerate().map(column).collect()
 }
 
 /// Returns the texts of a pickled list, in the protocol that consists of lines: `(lp0`, `Va`, `p1`, `aVb`, `p2`, `a.`.
-fn unpickled(list: &str) -> Vec<String> {
+fn unpickle_texts(list: &str) -> Vec<String> {
     let text = |line: &str| line.strip_prefix('a').unwrap_or(line).strip_prefix('V').map(str::to_owned);
     list.lines().filter_map(text).collect()
 }
 
 /// Returns the type that pandas gave to stored values.
-fn meant(stored: &DType, name: Option<&str>) -> DType {
+fn pandas_type(stored: &DType, name: Option<&str>) -> DType {
     let unit = |name: &str| {
         let unit = name.strip_prefix("datetime64")?;
         Some(match unit.split(']').next()?.trim_start_matches('[').split(',').next()? {
@@ -98,7 +98,7 @@ fn frame_dims(part: &Variable) -> Option<Vec<String>> {
         let number = leaf.strip_prefix("block")?.strip_suffix(ending)?;
         number.bytes().all(|byte| byte.is_ascii_digit()).then(|| of(&format!("block{number}_items")))
     };
-    let transposed = part.attribute("transposed").is_some_and(|value| value.integers() == [1]);
+    let transposed = part.attribute("transposed").is_some_and(|value| value.to_integers() == [1]);
     match (leaf, part.shape.len()) {
         ("axis0" | "axis1", 1) => Some(vec![of(leaf)]),
         (_, 1) => block("_items").map(|items| vec![items]),
@@ -130,7 +130,7 @@ mod tests {
             member("values_block_0", 8, DType::Array(Box::new(DType::Int(8)), 2)),
             member("values_block_1", 24, DType::Array(Box::new(DType::UInt(1)), 1)),
         ];
-        let mut table = Variable::plain("df.table", DType::Struct(members, 25), &[("rows", 5)]);
+        let mut table = Variable::with_dims("df.table", DType::Struct(members, 25), &[("rows", 5)]);
         table.attributes = vec![
             text("index_kind", "integer"),
             text("values_block_0_kind", "(lp0\nVt\np1\naVu\np2\na."),
@@ -138,7 +138,7 @@ mod tests {
             text("values_block_1_kind", "(lp0\nVok\np1\na."),
             text("values_block_1_dtype", "bool"),
         ];
-        describe(&mut table);
+        apply_attributes(&mut table);
         let instant = || DType::Instant(TimeUnit::Millisecond, 1);
         let expected = vec![
             member("index", 0, DType::Int(8)),
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn fixed_frames_state_which_dimensions_are_one() {
         let described = |name: &str, dims: &[(&str, u64)], attributes: Vec<(String, Attribute)>| {
-            let mut part = Variable { attributes, ..Variable::plain(name, DType::Int(8), dims) };
+            let mut part = Variable { attributes, ..Variable::with_dims(name, DType::Int(8), dims) };
             part.dims.clear();
-            describe(&mut part);
+            apply_attributes(&mut part);
             (part.dims, part.dtype)
         };
         let square = [("a", 2), ("b", 2)];
@@ -165,11 +165,11 @@ mod tests {
         assert_eq!(dtype, DType::Instant(TimeUnit::Nanosecond, 1));
         assert_eq!(described("df.block0_values", &square, vec![]).0, ["df.block0_items", "df.axis1"]);
         assert_eq!(described("df.axis0", &square[..1], vec![]).0, ["df.axis0"]);
-        let rows = |name: &str| rows_of_frame(&Variable::plain(name, DType::Int(8), &square[..1]));
+        let rows = |name: &str| rows_of_frame(&Variable::with_dims(name, DType::Int(8), &square[..1]));
         assert_eq!((rows("df.axis1").as_deref(), rows("df.axis0")), (Some("a"), None));
         assert_eq!(described("df.other", &square, vec![]).0, [""; 0]);
         let (_, objects) = described("df.block1_values", &square[..1], vec![text("PSEUDOATOM", "object")]);
-        assert!(objects.refusal().is_some_and(|why| why.contains("pickled")));
+        assert!(objects.refusal_reason().is_some_and(|why| why.contains("pickled")));
         assert!(is_index("df._i_table.index.sortedLR") && !is_index("df.table"));
     }
 }

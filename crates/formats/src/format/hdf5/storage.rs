@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hdf5_reader::{Storage, StorageBuffer, error::Error as Hdf5Error, superblock::Superblock};
 
 use super::{
-    checks::{Heaps, is_whole, number},
+    checks::{FractalHeaps, is_whole, read_le_uint},
     headers::Headers,
 };
 use crate::{error::Error, format::ranged::RangedInput, storage::Prefetched};
@@ -28,7 +28,7 @@ pub(super) struct Blocks {
     input: RangedInput,
     kept: Mutex<HashMap<u64, Bytes>>,
     headers: Headers,
-    heaps: Mutex<Heaps>,
+    heaps: Mutex<FractalHeaps>,
     /// Bytes of addresses and of lengths.
     sizes: (u8, u8),
 }
@@ -46,7 +46,7 @@ impl Blocks {
             _ => 12,
         };
         let stored = Storage::read_range(&blocks, base.saturating_add(at), superblock.offset_size.into())?;
-        is_whole(&superblock, number(stored.as_ref()), blocks.input.bytes())?;
+        is_whole(&superblock, read_le_uint(stored.as_ref()), blocks.input.byte_count())?;
         blocks.headers = Headers::new(base);
         blocks.sizes = (superblock.offset_size, superblock.length_size);
         Ok(blocks)
@@ -63,41 +63,48 @@ impl Blocks {
     /// Returns the bytes held in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         let blocks = self.kept.lock().unwrap_or_else(PoisonError::into_inner).len() as u64;
-        self.input.memory_bytes() + (blocks * BLOCK).min(self.input.bytes())
+        self.input.memory_bytes() + (blocks * BLOCK).min(self.input.byte_count())
     }
 
     /// Prefetches ranges of the input.
-    pub(super) fn prefetch(&self, ranges: Vec<Range<u64>>) -> Result<Option<Prefetched>, Hdf5Error> {
-        self.input.prefetch(ranges).map_err(failed)
+    pub(super) fn prefetch_ranges(&self, ranges: Vec<Range<u64>>) -> Result<Option<Prefetched>, Hdf5Error> {
+        self.input.prefetch_ranges(ranges).map_err(storage_error)
     }
 
     /// Reads a chunk of `bytes` bytes at an offset of the input.
-    pub(super) fn chunk(&self, at: u64, bytes: usize) -> Result<StorageBuffer, Hdf5Error> {
-        let end = self.end(at, bytes)?;
-        if bytes > 0 && self.input.is_remote() { whole(self.exact_range(at, end)?) } else { self.read(at, end, bytes) }
+    pub(super) fn read_chunk(&self, at: u64, bytes: usize) -> Result<StorageBuffer, Hdf5Error> {
+        let end = self.checked_end(at, bytes)?;
+        if bytes > 0 && self.input.is_remote() {
+            whole_buffer(self.exact_range(at, end)?)
+        } else {
+            self.read(at, end, bytes)
+        }
     }
 
     /// Returns the end of a piece if it is within the file.
-    fn end(&self, offset: u64, len: usize) -> Result<u64, Hdf5Error> {
-        let total = self.input.bytes();
+    fn checked_end(&self, offset: u64, len: usize) -> Result<u64, Hdf5Error> {
+        let total = self.input.byte_count();
         let end = offset.checked_add(len as u64).filter(|end| *end <= total);
         end.ok_or(Hdf5Error::UnexpectedEof { offset, needed: len as u64, available: total.saturating_sub(offset) })
     }
 
     fn exact_range(&self, start: u64, end: u64) -> Result<Bytes, Hdf5Error> {
-        self.input.exact_range(start..end).map_err(failed)
+        self.input.exact_range(start..end).map_err(storage_error)
     }
 
-    fn block(&self, number: u64) -> Result<Bytes, Hdf5Error> {
+    fn read_block(&self, number: u64) -> Result<Bytes, Hdf5Error> {
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(block) = kept().get(&number) {
             return Ok(block.clone());
         }
-        let range = number * BLOCK..((number + 1) * BLOCK).min(self.input.bytes());
+        let range = number * BLOCK..((number + 1) * BLOCK).min(self.input.byte_count());
         // Most metadata is at the start or contiguous; the rest is scattered among chunks.
         let goes_on = number == 0 || kept().contains_key(&(number - 1));
-        let block =
-            if goes_on { self.input.range(range).map_err(failed)? } else { self.exact_range(range.start, range.end)? };
+        let block = if goes_on {
+            self.input.read_range(range).map_err(storage_error)?
+        } else {
+            self.exact_range(range.start, range.end)?
+        };
         let mut kept = kept();
         if kept.len() >= if self.input.is_remote() { REMOTE_BLOCKS } else { BLOCKS } {
             kept.clear();
@@ -109,14 +116,14 @@ impl Blocks {
 
 impl Storage for Blocks {
     fn len(&self) -> u64 {
-        self.input.bytes()
+        self.input.byte_count()
     }
 
     fn read_range(&self, offset: u64, len: usize) -> Result<StorageBuffer, Hdf5Error> {
-        let end = self.end(offset, len)?;
+        let end = self.checked_end(offset, len)?;
         let read = self.read(offset, end, len)?;
         self.look_at_heaps(offset, read.as_ref())?;
-        match self.headers.corrected(offset, read.as_ref()) {
+        match self.headers.correct_bytes(offset, read.as_ref()) {
             Some(corrected) => Ok(StorageBuffer::from_vec(corrected)),
             None => Ok(read),
         }
@@ -128,14 +135,14 @@ impl Blocks {
     fn look_at_heaps(&self, offset: u64, bytes: &[u8]) -> Result<(), Hdf5Error> {
         let heaps = || self.heaps.lock().unwrap_or_else(PoisonError::into_inner);
         if bytes.starts_with(b"FRHP") {
-            heaps().header(bytes, self.headers.base(), self.sizes.0, self.sizes.1);
+            heaps().examine_header(bytes, self.headers.base_offset(), self.sizes.0, self.sizes.1);
         }
         // The lock is released before the block is read.
-        let waiting = if bytes.len() == 4 { heaps().take(offset) } else { None };
+        let waiting = if bytes.len() == 4 { heaps().take_indirect(offset) } else { None };
         if let Some(block) = waiting {
-            let length = block.bytes().ok_or(Hdf5Error::OffsetOutOfBounds(offset))?;
-            let whole = self.read(offset, self.end(offset, length)?, length)?;
-            heaps().indirect(block, offset, whole.as_ref(), self.headers.base())?;
+            let length = block.byte_len().ok_or(Hdf5Error::OffsetOutOfBounds(offset))?;
+            let whole = self.read(offset, self.checked_end(offset, length)?, length)?;
+            heaps().check_indirect(block, offset, whole.as_ref(), self.headers.base_offset())?;
         }
         Ok(())
     }
@@ -144,30 +151,30 @@ impl Blocks {
         if len == 0 {
             return Ok(StorageBuffer::from_vec(Vec::new()));
         }
-        if let Some(cached) = self.input.cached(&(offset..end)) {
-            return whole(cached);
+        if let Some(cached) = self.input.cached_range(&(offset..end)) {
+            return whole_buffer(cached);
         }
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         if last - first > 1 {
-            return whole(self.exact_range(offset, end)?);
+            return whole_buffer(self.exact_range(offset, end)?);
         }
         let start = usize::try_from(offset - first * BLOCK).unwrap_or(usize::MAX);
         if first == last {
-            return StorageBuffer::from_shared_owner(Arc::new(self.block(first)?), start, len);
+            return StorageBuffer::from_shared_owner(Arc::new(self.read_block(first)?), start, len);
         }
         let mut out = Vec::with_capacity(len);
-        out.extend_from_slice(self.block(first)?.get(start..).unwrap_or_default());
+        out.extend_from_slice(self.read_block(first)?.get(start..).unwrap_or_default());
         let rest = len - out.len();
-        out.extend_from_slice(self.block(last)?.get(..rest).unwrap_or_default());
+        out.extend_from_slice(self.read_block(last)?.get(..rest).unwrap_or_default());
         Ok(StorageBuffer::from_vec(out))
     }
 }
 
-fn failed(error: Error) -> Hdf5Error {
+fn storage_error(error: Error) -> Hdf5Error {
     Hdf5Error::Io(std::io::Error::from(error))
 }
 
-fn whole(bytes: Bytes) -> Result<StorageBuffer, Hdf5Error> {
+fn whole_buffer(bytes: Bytes) -> Result<StorageBuffer, Hdf5Error> {
     let length = bytes.len();
     StorageBuffer::from_shared_owner(Arc::new(bytes), 0, length)
 }

@@ -33,10 +33,10 @@ pub(super) fn dtype_of(datatype: &Datatype) -> DType {
         Datatype::VarLen { kind: VarLenKind::String, .. } => DType::AnyText,
         Datatype::VarLen { base, .. } => match dtype_of(base) {
             DType::Refused(why) => DType::Refused(why),
-            item if item.width() == Some(0) => refused("sequences of elements without a byte"),
+            item if item.byte_width() == Some(0) => refused("sequences of elements without a byte"),
             item => DType::Sequence(Box::new(item)),
         },
-        Datatype::Compound { size, fields } => structure(*size, fields),
+        Datatype::Compound { size, fields } => struct_dtype(*size, fields),
         Datatype::Array { base, dims } => {
             let count = dims.iter().try_fold(1_usize, |all, length| all.checked_mul(usize::try_from(*length).ok()?));
             match (dtype_of(base), count) {
@@ -55,7 +55,7 @@ pub(super) fn dtype_of(datatype: &Datatype) -> DType {
         }
         // h5py's representation of the times of numpy.
         Datatype::Opaque { size: 8, tag } if tag.starts_with("NUMPY:") => {
-            let (dtype, swapped) = npy::plain(&tag["NUMPY:".len()..]).unwrap_or((DType::Opaque(8), false));
+            let (dtype, swapped) = npy::parse_type_string(&tag["NUMPY:".len()..]).unwrap_or((DType::Opaque(8), false));
             if swapped { DType::Opaque(8) } else { dtype }
         }
         Datatype::Opaque { size, .. } => DType::Opaque(usize::try_from(*size).unwrap_or(usize::MAX)),
@@ -63,7 +63,7 @@ pub(super) fn dtype_of(datatype: &Datatype) -> DType {
     }
 }
 
-fn structure(size: u32, fields: &[CompoundField]) -> DType {
+fn struct_dtype(size: u32, fields: &[CompoundField]) -> DType {
     let width = usize::try_from(size).unwrap_or(usize::MAX);
     let members: Vec<Member> = fields
         .iter()
@@ -73,7 +73,7 @@ fn structure(size: u32, fields: &[CompoundField]) -> DType {
             dtype: dtype_of(&field.datatype),
         })
         .collect();
-    if let Some(why) = members.iter().find_map(|member| member.dtype.refusal()) {
+    if let Some(why) = members.iter().find_map(|member| member.dtype.refusal_reason()) {
         return DType::Refused(why.to_owned());
     }
     // h5py's representation of complex numbers.
@@ -86,7 +86,7 @@ fn structure(size: u32, fields: &[CompoundField]) -> DType {
     }
     let within = |member: &Member| {
         // A member of variable length is stored as a reference.
-        let end = member.offset.checked_add(member.dtype.width().unwrap_or(1));
+        let end = member.offset.checked_add(member.dtype.byte_width().unwrap_or(1));
         end.is_some_and(|end| end <= width)
     };
     if members.is_empty() || !members.iter().all(within) {
@@ -104,15 +104,15 @@ pub(super) fn to_native(datatype: &Datatype, bytes: &mut [u8]) {
         | Datatype::Bitfield { byte_order, .. }
             if *byte_order == other =>
         {
-            dtype_of(datatype).swap(bytes);
+            dtype_of(datatype).swap_bytes(bytes);
         }
         Datatype::Enum { base, .. } | Datatype::Array { base, .. } => to_native(base, bytes),
-        Datatype::Compound { size, fields } if fields.iter().any(|field| has(&field.datatype, other)) => {
+        Datatype::Compound { size, fields } if fields.iter().any(|field| has_byte_order(&field.datatype, other)) => {
             let size = usize::try_from(*size).unwrap_or(0).max(1);
             for element in bytes.chunks_exact_mut(size) {
                 for field in fields {
                     let start = usize::try_from(field.byte_offset).unwrap_or(usize::MAX);
-                    let end = dtype_of(&field.datatype).width().and_then(|width| start.checked_add(width));
+                    let end = dtype_of(&field.datatype).byte_width().and_then(|width| start.checked_add(width));
                     if let Some(member) = end.and_then(|end| element.get_mut(start..end)) {
                         to_native(&field.datatype, member);
                     }
@@ -124,13 +124,13 @@ pub(super) fn to_native(datatype: &Datatype, bytes: &mut [u8]) {
 }
 
 /// Whether some part of a type has this byte order.
-fn has(datatype: &Datatype, order: ByteOrder) -> bool {
+fn has_byte_order(datatype: &Datatype, order: ByteOrder) -> bool {
     match datatype {
         Datatype::FixedPoint { byte_order, .. }
         | Datatype::FloatingPoint { byte_order, .. }
         | Datatype::Bitfield { byte_order, .. } => *byte_order == order,
-        Datatype::Enum { base, .. } | Datatype::Array { base, .. } => has(base, order),
-        Datatype::Compound { fields, .. } => fields.iter().any(|field| has(&field.datatype, order)),
+        Datatype::Enum { base, .. } | Datatype::Array { base, .. } => has_byte_order(base, order),
+        Datatype::Compound { fields, .. } => fields.iter().any(|field| has_byte_order(&field.datatype, order)),
         _ => false,
     }
 }

@@ -7,9 +7,9 @@
 use hdf5_reader::{Datatype, StringSize, VarLenKind, error::Error as Hdf5Error};
 
 use super::{
-    chunks::Source,
+    chunks::ReadContext,
     filters::MAX_READ,
-    heap::Heaps,
+    heap::HeapCache,
     types::{dtype_of, to_native},
 };
 use crate::array::nested;
@@ -17,7 +17,7 @@ use crate::array::nested;
 type Result<T> = std::result::Result<T, Hdf5Error>;
 
 /// Stored form of the elements of a type.
-enum Form<'a> {
+enum ValueForm<'a> {
     /// Elements of this many bytes, in the file's byte order.
     Fixed(&'a Datatype, usize),
     Text,
@@ -28,10 +28,10 @@ enum Form<'a> {
     Array(Box<Self>, usize),
 }
 
-impl<'a> Form<'a> {
+impl<'a> ValueForm<'a> {
     /// Returns the form of a type. `reference` is the bytes of a reference into a heap.
-    fn of(datatype: &'a Datatype, reference: usize) -> Result<Self> {
-        if let Some(width) = dtype_of(datatype).width() {
+    fn from_datatype(datatype: &'a Datatype, reference: usize) -> Result<Self> {
+        if let Some(width) = dtype_of(datatype).byte_width() {
             return Ok(Self::Fixed(datatype, width));
         }
         Ok(match datatype {
@@ -39,31 +39,34 @@ impl<'a> Form<'a> {
                 Self::Text
             }
             Datatype::VarLen { base, .. } => {
-                let item = Self::of(base, reference)?;
-                let width = item.width(reference)?;
+                let item = Self::from_datatype(base, reference)?;
+                let width = item.stored_width(reference)?;
                 Self::Sequence(Box::new(item), width)
             }
             Datatype::Compound { size, fields } => {
                 let member = |offset: u64, datatype| {
-                    Ok((usize::try_from(offset).map_err(|_| odd())?, Self::of(datatype, reference)?))
+                    Ok((
+                        usize::try_from(offset).map_err(|_| invalid_type())?,
+                        Self::from_datatype(datatype, reference)?,
+                    ))
                 };
                 let members = fields.iter().map(|field| member(field.byte_offset.into(), &field.datatype));
-                Self::Struct(members.collect::<Result<_>>()?, usize::try_from(*size).map_err(|_| odd())?)
+                Self::Struct(members.collect::<Result<_>>()?, usize::try_from(*size).map_err(|_| invalid_type())?)
             }
             Datatype::Array { base, dims } => {
                 let count = dims.iter().try_fold(1, |all: usize, dim| all.checked_mul(usize::try_from(*dim).ok()?));
-                Self::Array(Box::new(Self::of(base, reference)?), count.ok_or_else(odd)?)
+                Self::Array(Box::new(Self::from_datatype(base, reference)?), count.ok_or_else(invalid_type)?)
             }
-            _ => return Err(odd()),
+            _ => return Err(invalid_type()),
         })
     }
 
     /// Returns the bytes of a stored element.
-    fn width(&self, reference: usize) -> Result<usize> {
+    fn stored_width(&self, reference: usize) -> Result<usize> {
         match self {
             Self::Fixed(_, width) | Self::Struct(_, width) => Ok(*width),
             Self::Text | Self::Sequence(..) => Ok(reference),
-            Self::Array(item, count) => item.width(reference)?.checked_mul(*count).ok_or_else(odd),
+            Self::Array(item, count) => item.stored_width(reference)?.checked_mul(*count).ok_or_else(invalid_type),
         }
     }
 }
@@ -72,100 +75,100 @@ impl<'a> Form<'a> {
 ///
 /// # Errors
 /// If a reference is invalid, or the result takes too much memory.
-pub(super) fn elements(
-    source: &Source<'_>,
-    heaps: &Heaps,
+pub(super) fn resolve_elements(
+    source: &ReadContext<'_>,
+    heaps: &HeapCache,
     datatype: &Datatype,
     width: usize,
     stored: &[u8],
 ) -> Result<Vec<Vec<u8>>> {
     let reference = usize::from(source.file.superblock().offset_size) + 8;
-    let form = Form::of(datatype, reference)?;
-    if form.width(reference)? != width || width == 0 {
-        return Err(odd());
+    let form = ValueForm::from_datatype(datatype, reference)?;
+    if form.stored_width(reference)? != width || width == 0 {
+        return Err(invalid_type());
     }
-    let mut reading = Reading { source, heaps, reference, left: MAX_READ };
-    stored.chunks_exact(width).map(|element| reading.element(&form, element)).collect()
+    let mut reading = ValueResolver { source, heaps, reference, left: MAX_READ };
+    stored.chunks_exact(width).map(|element| reading.resolve_element(&form, element)).collect()
 }
 
-struct Reading<'a> {
-    source: &'a Source<'a>,
-    heaps: &'a Heaps,
+struct ValueResolver<'a> {
+    source: &'a ReadContext<'a>,
+    heaps: &'a HeapCache,
     reference: usize,
     /// Bytes that the result may still grow by.
     left: usize,
 }
 
-impl Reading<'_> {
-    fn element(&mut self, form: &Form<'_>, stored: &[u8]) -> Result<Vec<u8>> {
+impl ValueResolver<'_> {
+    fn resolve_element(&mut self, form: &ValueForm<'_>, stored: &[u8]) -> Result<Vec<u8>> {
         match form {
-            Form::Text => Ok(self.text(stored)?.to_vec()),
-            Form::Sequence(item, width) if matches!(**item, Form::Fixed(..)) => {
-                let value = self.heaps.value(self.source, stored, *width)?;
+            ValueForm::Text => Ok(self.resolve_text(stored)?.to_vec()),
+            ValueForm::Sequence(item, width) if matches!(**item, ValueForm::Fixed(..)) => {
+                let value = self.heaps.read_value(self.source, stored, *width)?;
                 let mut out = value.as_ref().to_vec();
-                self.count(out.len())?;
-                if let Form::Fixed(datatype, _) = **item {
+                self.charge_bytes(out.len())?;
+                if let ValueForm::Fixed(datatype, _) = **item {
                     to_native(datatype, &mut out);
                 }
                 Ok(out)
             }
             form => {
                 let mut out = Vec::new();
-                self.pack(form, stored, &mut out)?;
+                self.pack_element(form, stored, &mut out)?;
                 Ok(out)
             }
         }
     }
 
     /// Resolves a text, which ends at its first NUL.
-    fn text(&mut self, stored: &[u8]) -> Result<Text> {
-        let value = self.heaps.value(self.source, stored, 1)?;
+    fn resolve_text(&mut self, stored: &[u8]) -> Result<HeapText> {
+        let value = self.heaps.read_value(self.source, stored, 1)?;
         let end = memchr::memchr(0, value.as_ref()).unwrap_or(value.as_ref().len());
-        self.count(end)?;
-        Ok(Text(value, end))
+        self.charge_bytes(end)?;
+        Ok(HeapText(value, end))
     }
 
-    fn pack(&mut self, form: &Form<'_>, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn pack_element(&mut self, form: &ValueForm<'_>, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
         match form {
-            Form::Fixed(datatype, width) => {
+            ValueForm::Fixed(datatype, width) => {
                 let start = out.len();
-                out.extend_from_slice(stored.get(..*width).ok_or_else(odd)?);
+                out.extend_from_slice(stored.get(..*width).ok_or_else(invalid_type)?);
                 to_native(datatype, &mut out[start..]);
-                self.count(*width)
+                self.charge_bytes(*width)
             }
-            Form::Text => {
-                let text = self.text(stored)?;
-                count(text.len(), out)?;
+            ValueForm::Text => {
+                let text = self.resolve_text(stored)?;
+                put_count(text.len(), out)?;
                 out.extend_from_slice(&text);
-                self.count(size_of::<u32>())
+                self.charge_bytes(size_of::<u32>())
             }
-            Form::Sequence(item, width) => {
-                let value = self.heaps.value(self.source, stored, *width)?;
+            ValueForm::Sequence(item, width) => {
+                let value = self.heaps.read_value(self.source, stored, *width)?;
                 let items = value.as_ref().chunks_exact((*width).max(1));
-                count(items.len(), out)?;
-                self.count(size_of::<u32>())?;
+                put_count(items.len(), out)?;
+                self.charge_bytes(size_of::<u32>())?;
                 for stored in items {
-                    self.pack(item, stored, out)?;
+                    self.pack_element(item, stored, out)?;
                 }
                 Ok(())
             }
-            Form::Struct(members, _) => {
+            ValueForm::Struct(members, _) => {
                 for (start, member) in members {
-                    self.pack(member, stored.get(*start..).ok_or_else(odd)?, out)?;
+                    self.pack_element(member, stored.get(*start..).ok_or_else(invalid_type)?, out)?;
                 }
                 Ok(())
             }
-            Form::Array(item, count) => {
-                let width = item.width(self.reference)?;
+            ValueForm::Array(item, count) => {
+                let width = item.stored_width(self.reference)?;
                 for number in 0..*count {
-                    self.pack(item, stored.get(number * width..).ok_or_else(odd)?, out)?;
+                    self.pack_element(item, stored.get(number * width..).ok_or_else(invalid_type)?, out)?;
                 }
                 Ok(())
             }
         }
     }
 
-    fn count(&mut self, bytes: usize) -> Result<()> {
+    fn charge_bytes(&mut self, bytes: usize) -> Result<()> {
         let left = self.left.checked_sub(bytes);
         let too_large =
             || Hdf5Error::ResourceLimit(format!("values of variable length take more than {MAX_READ} bytes"));
@@ -175,9 +178,9 @@ impl Reading<'_> {
 }
 
 /// A text in a heap, and its length.
-struct Text(super::heap::Value, usize);
+struct HeapText(super::heap::HeapValue, usize);
 
-impl std::ops::Deref for Text {
+impl std::ops::Deref for HeapText {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -185,10 +188,10 @@ impl std::ops::Deref for Text {
     }
 }
 
-fn count(number: usize, out: &mut Vec<u8>) -> Result<()> {
-    nested::count(number, out).map_err(|error| Hdf5Error::ResourceLimit(error.to_string()))
+fn put_count(number: usize, out: &mut Vec<u8>) -> Result<()> {
+    nested::pack_count(number, out).map_err(|error| Hdf5Error::ResourceLimit(error.to_string()))
 }
 
-fn odd() -> Hdf5Error {
+fn invalid_type() -> Hdf5Error {
     Hdf5Error::InvalidData("expected a type whose members lie within it".to_owned())
 }

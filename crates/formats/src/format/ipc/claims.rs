@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// If the message is damaged, or its values are outside of its body or exceed `limit`.
-pub(super) fn check(metadata: &[u8], body: &[u8], limit: u64) -> Result<()> {
+pub(super) fn check_message(metadata: &[u8], body: &[u8], limit: u64) -> Result<()> {
     let Ok(message) = ipc::root_as_message(metadata) else {
         return Err(Error::input("expected a message, found damaged Arrow IPC data"));
     };
@@ -46,6 +46,6 @@ pub(super) fn check(metadata: &[u8], body: &[u8], limit: u64) -> Result<()> {
 /// Returns the error for a batch with too many bytes or values.
 pub(super) fn too_large(bytes: u64, limit: u64) -> Error {
     Error::input(format!("expected batches of at most {limit} bytes, found one of {bytes}"))
-        .hint("raise --memory; a batch may take a quarter of it")
-        .hint("write smaller batches, e.g. with max_chunksize in pyarrow")
+        .with_hint("raise --memory; a batch may take a quarter of it")
+        .with_hint("write smaller batches, e.g. with max_chunksize in pyarrow")
 }

@@ -14,11 +14,11 @@ use arrow::{
 
 use super::{
     ARROW, MAGIC,
-    claims::{check, too_large},
+    claims::{check_message, too_large},
 };
 use crate::{
     error::{Error, Kind, Result},
-    format::{guard::guard, ranged::RangedInput},
+    format::{guard::guard_decoding, ranged::RangedInput},
 };
 
 /// Bytes of the footer's length and of the magic bytes at the end.
@@ -40,13 +40,14 @@ pub(super) struct IpcFile {
 
 impl IpcFile {
     pub(super) fn open(input: RangedInput, name: &str) -> Result<Self> {
-        let footer = footer(&input).map_err(|e| e.at(name))?;
+        let footer = read_footer(&input).map_err(|e| e.at_location(name))?;
         let Ok(footer) = ipc::root_as_footer(&footer) else {
-            return Err(Error::input("expected the footer of an Arrow file, found a damaged one").at(name));
+            return Err(Error::input("expected the footer of an Arrow file, found a damaged one").at_location(name));
         };
         let schema = footer.schema().filter(|schema| schema.endianness().equals_to_target_endianness());
-        let schema = schema.ok_or_else(|| Error::input("expected a schema in little-endian, found none").at(name))?;
-        let schema = guard(ARROW, name, || try_fb_to_schema(schema))?;
+        let schema =
+            schema.ok_or_else(|| Error::input("expected a schema in little-endian, found none").at_location(name))?;
+        let schema = guard_decoding(ARROW, name, || try_fb_to_schema(schema))?;
         Ok(Self {
             name: name.to_owned(),
             schema: Arc::new(schema),
@@ -61,24 +62,24 @@ impl IpcFile {
         &self.schema
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.input.bytes()
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.input.byte_count()
     }
 
     /// Returns the number of batches.
-    pub(super) fn batches(&self) -> usize {
+    pub(super) fn batch_count(&self) -> usize {
         self.batches.len()
     }
 
     /// Returns the input bytes that the dictionaries and the first `batches` batches represent; the whole file at the
     /// end.
-    pub(super) fn share(&self, batches: usize) -> u64 {
+    pub(super) fn share_of_batches(&self, batches: usize) -> u64 {
         self.share_of_blocks(self.dictionaries.len() + batches)
     }
 
     fn share_of_blocks(&self, taken: usize) -> u64 {
         let blocks = self.dictionaries.len() + self.batches.len();
-        let share = u128::from(self.bytes()) * taken as u128 / blocks.max(1) as u128;
+        let share = u128::from(self.file_bytes()) * taken as u128 / blocks.max(1) as u128;
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
@@ -90,36 +91,37 @@ impl IpcFile {
         let Some(block) = self.batches.get(batch) else { return Ok(None) };
         let (start, length) = (u64::try_from(block.offset()), u64::try_from(block.metaDataLength()));
         let (Ok(start), Ok(length)) = (start, length) else { return Ok(None) };
-        let bytes = match self.input.range(start..start.saturating_add(length.min(limit))) {
+        let bytes = match self.input.read_range(start..start.saturating_add(length.min(limit))) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == Kind::Storage => return Err(error.at(&*self.name)),
+            Err(error) if error.kind() == Kind::Storage => return Err(error.at_location(&*self.name)),
             Err(_) => return Ok(None),
         };
-        let message = ipc::root_as_message(flatbuffer(&bytes)).ok();
+        let message = ipc::root_as_message(message_flatbuffer(&bytes)).ok();
         let rows = message.and_then(|message| Some(message.header_as_record_batch()?.length()));
         Ok(rows.and_then(|rows| u64::try_from(rows).ok()))
     }
 
     /// Reads a block and checks the sizes that it states.
-    fn block(&self, block: &Block, limit: u64) -> Result<Buffer> {
-        let beyond = || Error::input("expected a batch within the file, found one beyond it").at(&*self.name);
+    fn read_block(&self, block: &Block, limit: u64) -> Result<Buffer> {
+        let beyond = || Error::input("expected a batch within the file, found one beyond it").at_location(&*self.name);
         let unsigned = |value: i64| u64::try_from(value).map_err(|_| beyond());
         let start = unsigned(block.offset())?;
         let head = unsigned(block.metaDataLength().into())?;
         let length = head.checked_add(unsigned(block.bodyLength())?).ok_or_else(beyond)?;
         if length > limit {
-            return Err(too_large(length, limit).at(&*self.name).byte(start));
+            return Err(too_large(length, limit).at_location(&*self.name).at_byte(start));
         }
-        let bytes = self.input.range(start..start.checked_add(length).ok_or_else(beyond)?);
-        let bytes = bytes.map_err(|e| e.at(&*self.name))?;
+        let bytes = self.input.read_range(start..start.checked_add(length).ok_or_else(beyond)?);
+        let bytes = bytes.map_err(|e| e.at_location(&*self.name))?;
         let (metadata, body) = bytes.split_at(usize::try_from(head).map_err(|_| beyond())?);
-        check(flatbuffer(metadata), body, limit).map_err(|e| e.at(&*self.name).byte(start))?;
+        check_message(message_flatbuffer(metadata), body, limit)
+            .map_err(|e| e.at_location(&*self.name).at_byte(start))?;
         Ok(Buffer::from(bytes))
     }
 }
 
 /// Returns the flatbuffer of a message without what precedes it: before Arrow 0.15, only its length.
-fn flatbuffer(metadata: &[u8]) -> &[u8] {
+fn message_flatbuffer(metadata: &[u8]) -> &[u8] {
     metadata.strip_prefix(&[0xff; 4]).unwrap_or(metadata).get(4..).unwrap_or_default()
 }
 
@@ -142,10 +144,10 @@ impl<'a> FileBatches<'a> {
     }
 
     /// Returns the input bytes that the blocks up to here represent; the whole file at the end.
-    pub(super) fn consumed(&self) -> u64 {
+    pub(super) fn consumed_bytes(&self) -> u64 {
         match self.from_start {
             true => self.file.share_of_blocks(self.dictionaries + self.batches.start),
-            false => self.file.share(self.batches.start),
+            false => self.file.share_of_batches(self.batches.start),
         }
     }
 
@@ -153,26 +155,26 @@ impl<'a> FileBatches<'a> {
         let Self { file, decoder, dictionaries, batches, .. } = self;
         while *dictionaries < file.dictionaries.len() {
             let block = &file.dictionaries[*dictionaries];
-            let bytes = file.block(block, limit)?;
-            guard(ARROW, &file.name, || decoder.read_dictionary(block, &bytes))?;
+            let bytes = file.read_block(block, limit)?;
+            guard_decoding(ARROW, &file.name, || decoder.read_dictionary(block, &bytes))?;
             *dictionaries += 1;
         }
         let Some(block) = batches.next().and_then(|number| file.batches.get(number)) else { return Ok(None) };
-        let bytes = file.block(block, limit)?;
-        let batch = guard(ARROW, &file.name, || decoder.read_record_batch(block, &bytes))?;
-        batch.map(Some).ok_or_else(|| Error::input("expected a batch, found an empty message").at(&*file.name))
+        let bytes = file.read_block(block, limit)?;
+        let batch = guard_decoding(ARROW, &file.name, || decoder.read_record_batch(block, &bytes))?;
+        batch.map(Some).ok_or_else(|| Error::input("expected a batch, found an empty message").at_location(&*file.name))
     }
 }
 
-fn footer(input: &RangedInput) -> Result<bytes::Bytes> {
+fn read_footer(input: &RangedInput) -> Result<bytes::Bytes> {
     let cut_short = || {
         Error::input("expected an Arrow file, found one that does not end with a footer")
-            .hint("the file may have been cut short while it was copied or written")
+            .with_hint("the file may have been cut short while it was copied or written")
     };
-    let start = input.bytes().checked_sub(TAIL_BYTES).ok_or_else(cut_short)?;
-    let tail = input.range(start..input.bytes())?;
+    let start = input.byte_count().checked_sub(TAIL_BYTES).ok_or_else(cut_short)?;
+    let tail = input.read_range(start..input.byte_count())?;
     let length = tail.strip_suffix(MAGIC).and_then(|length| length.first_chunk()).ok_or_else(cut_short)?;
     let length = u64::try_from(i32::from_le_bytes(*length)).ok().filter(|&length| length <= MAX_FOOTER_BYTES);
     let from = length.and_then(|length| start.checked_sub(length)).ok_or_else(cut_short)?;
-    input.range(from..start)
+    input.read_range(from..start)
 }

@@ -29,7 +29,9 @@ use self::{
     file::{FileBatches, IpcFile},
     stream::StreamBatches,
 };
-use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, facts, ranged::RangedInput, rows::parsed};
+use super::{
+    Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, facts, ranged::RangedInput, rows::parsed_rows,
+};
 use crate::{
     error::{Error, Result},
     record::{
@@ -84,7 +86,7 @@ impl IpcReader {
     /// [`Kind::Input`](crate::error::Kind::Input) if it is not an Arrow file, or has types without a plain form.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
         let file = IpcFile::open(input, name)?;
-        plain(file.schema()).map_err(|e| e.at(name))?;
+        plain(file.schema()).map_err(|e| e.at_location(name))?;
         Ok(Self { file: Some(file) })
     }
 
@@ -101,8 +103,8 @@ impl RecordReader for IpcReader {
 
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         let batches = match &self.file {
-            Some(file) => Batches::File(FileBatches::new(file, 0..file.batches())),
-            None => Batches::Stream(Box::new(StreamBatches::new(input))),
+            Some(file) => IpcBatches::File(FileBatches::new(file, 0..file.batch_count())),
+            None => IpcBatches::Stream(Box::new(StreamBatches::new(input))),
         };
         Box::new(Splits::new(batches, split_bytes, max_record_bytes))
     }
@@ -112,10 +114,10 @@ impl RecordReader for IpcReader {
         let Some(file) = &self.file else { return Ok(Vec::new()) };
         let limit = (sizes.max_record_bytes as u64).saturating_mul(BATCH_RECORDS);
         let mut cuts = PartCuts::new(sizes, 0);
-        for batch in 0..file.batches() {
+        for batch in 0..file.batch_count() {
             // What is damaged is reported when it is read.
             let Some(rows) = file.rows_of(batch, limit)? else { return Ok(Vec::new()) };
-            cuts.add(file.share(batch + 1), rows, 0);
+            cuts.add_piece(file.share_of_batches(batch + 1), rows, 0);
         }
         Ok(cuts.of_units())
     }
@@ -133,12 +135,12 @@ impl RecordReader for IpcReader {
             return Box::new(std::iter::once(Err(error)));
         };
         let batches = number(*first)..number(first.saturating_add(*count));
-        if batches.end > file.batches() {
+        if batches.end > file.batch_count() {
             let message = format!("expected {} batches as when the parts were planned", batches.end);
-            return Box::new(std::iter::once(Err(Error::input(format!("{message}, found {}", file.batches()))
-                .hint("the file was changed since then; plan again"))));
+            return Box::new(std::iter::once(Err(Error::input(format!("{message}, found {}", file.batch_count()))
+                .with_hint("the file was changed since then; plan again"))));
         }
-        let splits = Splits::new(Batches::File(FileBatches::new(file, batches)), split_bytes, max_record_bytes);
+        let splits = Splits::new(IpcBatches::File(FileBatches::new(file, batches)), split_bytes, max_record_bytes);
         Box::new(splits.starting_at_row(part.first_row))
     }
 
@@ -163,28 +165,28 @@ impl RecordReader for IpcReader {
             .map(|(plain, given)| Arc::new(given.as_ref().clone().with_name(plain.name())))
             .collect();
         let named = RecordBatch::try_new(Arc::new(Schema::new(names)), batch.columns().to_vec())?;
-        parsed(&cast_to(&named, &plain)?, split, schema, *bytes)
+        parsed_rows(&cast_to(&named, &plain)?, split, schema, *bytes)
     }
 }
 
 /// Returns the schema in plain types, with unique names.
 fn plain(schema: &SchemaRef) -> Result<SchemaRef> {
-    let fields = schema::plain_fields(&schema::stated(schema.fields()))?;
+    let fields = schema::plain_fields(&schema::mark_stated(schema.fields()))?;
     let names = schema::distinct_names(fields.iter().map(|field| field.name().clone()).collect());
     let named = fields.iter().zip(names).map(|(field, name)| Arc::new(field.as_ref().clone().with_name(name)));
     Ok(Arc::new(Schema::new(named.collect::<Fields>())))
 }
 
-enum Batches<'a> {
+enum IpcBatches<'a> {
     File(FileBatches<'a>),
     Stream(Box<StreamBatches<'a>>),
 }
 
-impl Batches<'_> {
+impl IpcBatches<'_> {
     fn consumed(&self) -> u64 {
         match self {
-            Self::File(batches) => batches.consumed(),
-            Self::Stream(batches) => batches.consumed(),
+            Self::File(batches) => batches.consumed_bytes(),
+            Self::Stream(batches) => batches.consumed_bytes(),
         }
     }
 
@@ -206,7 +208,7 @@ impl Batches<'_> {
 
 /// Iterates over the batches of a source, in pieces.
 struct Splits<'a> {
-    batches: Batches<'a>,
+    batches: IpcBatches<'a>,
     split_bytes: u64,
     max_record_bytes: u64,
     /// Number of rows so far.
@@ -243,7 +245,7 @@ impl Iterator for Splits<'_> {
 }
 
 impl<'a> Splits<'a> {
-    fn new(batches: Batches<'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
+    fn new(batches: IpcBatches<'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
         Self {
             split_bytes: split_bytes as u64,
             max_record_bytes: max_record_bytes as u64,
@@ -294,7 +296,7 @@ impl<'a> Splits<'a> {
         let (rows, bytes) = (batch.num_rows(), logical_bytes(batch));
         if rows == 1 && bytes > self.max_record_bytes {
             let message = format!("expected rows of at most {} bytes, found one of {bytes}", self.max_record_bytes);
-            return Err(Error::input(message).hint("raise --memory; a record may take an eighth of it"));
+            return Err(Error::input(message).with_hint("raise --memory; a record may take an eighth of it"));
         }
         if rows <= 1 || bytes <= self.split_bytes && rows <= MAX_ROWS {
             pieces.push(batch.clone());

@@ -11,11 +11,11 @@ use arrow::{
 
 use super::{
     ARROW,
-    claims::{check, too_large},
+    claims::{check_message, too_large},
 };
 use crate::{
     error::{Error, Result},
-    format::guard::guard,
+    format::guard::guard_decoding,
 };
 
 /// Marker at the start of every message.
@@ -35,7 +35,7 @@ impl<'a> StreamBatches<'a> {
     }
 
     /// Returns the bytes read so far.
-    pub(super) fn consumed(&self) -> u64 {
+    pub(super) fn consumed_bytes(&self) -> u64 {
         self.consumed
     }
 
@@ -48,16 +48,16 @@ impl<'a> StreamBatches<'a> {
     pub(super) fn next(&mut self, limit: u64) -> Result<Option<RecordBatch>> {
         while !self.ended {
             // The decoder accepts a message without a body only when more bytes follow.
-            let batch = match self.message(limit)? {
+            let batch = match self.read_message(limit)? {
                 Some((metadata, body)) => {
                     let length = u32::try_from(metadata.len()).unwrap_or(u32::MAX).to_le_bytes();
-                    let head = self.decode([&CONTINUATION[..], &length, &metadata].concat())?;
-                    let batch = self.decode(body)?;
+                    let head = self.decode_message([&CONTINUATION[..], &length, &metadata].concat())?;
+                    let batch = self.decode_message(body)?;
                     head.or(batch)
                 }
                 None => {
                     self.ended = true;
-                    self.decode([CONTINUATION, [0; 4]].concat())?
+                    self.decode_message([CONTINUATION, [0; 4]].concat())?
                 }
             };
             if batch.is_some() {
@@ -67,13 +67,13 @@ impl<'a> StreamBatches<'a> {
         Ok(None)
     }
 
-    fn decode(&mut self, bytes: Vec<u8>) -> Result<Option<RecordBatch>> {
+    fn decode_message(&mut self, bytes: Vec<u8>) -> Result<Option<RecordBatch>> {
         let mut bytes = Buffer::from_vec(bytes);
         let mut batch = None;
         while !bytes.is_empty() {
-            let found = guard(ARROW, "", || self.decoder.decode(&mut bytes));
-            match found.map_err(|e| e.byte(self.consumed))? {
-                Some(_) if batch.is_some() => return Err(self.broken("expected one batch in a message")),
+            let found = guard_decoding(ARROW, "", || self.decoder.decode(&mut bytes));
+            match found.map_err(|e| e.at_byte(self.consumed))? {
+                Some(_) if batch.is_some() => return Err(self.damaged_error("expected one batch in a message")),
                 found => batch = batch.or(found),
             }
         }
@@ -81,29 +81,30 @@ impl<'a> StreamBatches<'a> {
     }
 
     /// Reads flatbuffer and body of the next message; `None` at the end mark, or if the input ends without one.
-    fn message(&mut self, limit: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let word = match self.word()? {
-            Some(CONTINUATION) => self.word()?.ok_or_else(|| self.cut_short())?,
+    fn read_message(&mut self, limit: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let word = match self.read_word()? {
+            Some(CONTINUATION) => self.read_word()?.ok_or_else(|| self.cut_short())?,
             Some(word) => word,
             None if self.consumed == 0 => return Err(self.cut_short()),
             None => return Ok(None),
         };
         let length = u64::try_from(i32::from_le_bytes(word));
-        let length = length.map_err(|_| self.broken("expected the length of a message"))?;
+        let length = length.map_err(|_| self.damaged_error("expected the length of a message"))?;
         if length == 0 {
             let rest = self.input.by_ref().take(1).read_to_end(&mut Vec::new())?;
-            return if rest == 0 { Ok(None) } else { Err(self.broken("expected nothing after the end mark")) };
+            return if rest == 0 { Ok(None) } else { Err(self.damaged_error("expected nothing after the end mark")) };
         }
-        let metadata = self.exactly(length, limit)?;
-        let message = ipc::root_as_message(&metadata).map_err(|_| self.broken("expected a message"))?;
+        let metadata = self.read_exactly(length, limit)?;
+        let message = ipc::root_as_message(&metadata).map_err(|_| self.damaged_error("expected a message"))?;
         let length = u64::try_from(message.bodyLength());
-        let body = self.exactly(length.map_err(|_| self.broken("expected the length of a body"))?, limit)?;
-        check(&metadata, &body, limit).map_err(|e| e.byte(self.consumed))?;
+        let body =
+            self.read_exactly(length.map_err(|_| self.damaged_error("expected the length of a body"))?, limit)?;
+        check_message(&metadata, &body, limit).map_err(|e| e.at_byte(self.consumed))?;
         Ok(Some((metadata, body)))
     }
 
     /// Reads four bytes; `None` at the end of the input.
-    fn word(&mut self) -> Result<Option<[u8; 4]>> {
+    fn read_word(&mut self) -> Result<Option<[u8; 4]>> {
         let mut word = Vec::with_capacity(4);
         self.consumed += self.input.by_ref().take(4).read_to_end(&mut word)? as u64;
         match <[u8; 4]>::try_from(word) {
@@ -114,22 +115,22 @@ impl<'a> StreamBatches<'a> {
     }
 
     /// Reads `length` bytes; memory grows with the bytes found, not with the stated length.
-    fn exactly(&mut self, length: u64, limit: u64) -> Result<Vec<u8>> {
+    fn read_exactly(&mut self, length: u64, limit: u64) -> Result<Vec<u8>> {
         if length > limit {
-            return Err(too_large(length, limit).byte(self.consumed));
+            return Err(too_large(length, limit).at_byte(self.consumed));
         }
         let mut bytes = Vec::new();
         self.consumed += self.input.by_ref().take(length).read_to_end(&mut bytes)? as u64;
         if (bytes.len() as u64) < length { Err(self.cut_short()) } else { Ok(bytes) }
     }
 
-    fn broken(&self, message: &str) -> Error {
-        Error::input(format!("{message}, found damaged Arrow IPC data")).byte(self.consumed)
+    fn damaged_error(&self, message: &str) -> Error {
+        Error::input(format!("{message}, found damaged Arrow IPC data")).at_byte(self.consumed)
     }
 
     fn cut_short(&self) -> Error {
         Error::input("expected more Arrow IPC data, found the end")
-            .byte(self.consumed)
-            .hint("the stream may have been cut short while it was copied or written")
+            .at_byte(self.consumed)
+            .with_hint("the stream may have been cut short while it was copied or written")
     }
 }

@@ -10,7 +10,7 @@ use arrow::datatypes::{Field, Fields, SchemaRef};
 use bytes::Bytes;
 use proptest::{prelude::*, sample::select};
 
-use super::{Accepted, JsonOptions, JsonSource, Mode, Table, records};
+use super::{Accepted, JsonOptions, JsonSource, JsonTable, Mode, records};
 use crate::{
     format::{Parsed, RecordReader, TypeMismatch},
     record::{Payload, RecordBlock, Split},
@@ -143,10 +143,10 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 /// Returns the block or type mismatch of the exact path alone.
 fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, TypeMismatch> {
     let (pinned, taken) = (&source.options.pinned, source.options.taken.as_deref());
-    let table = Table::new(schema, &source.options.text).pinning(pinned).taking(taken);
+    let table = JsonTable::new(schema, &source.options.text).with_pinned(pinned).with_projection(taken);
     let mut accepted =
         Accepted { source, split, table, most: usize::MAX, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
-    let blank_lines = match records::each(Mode::Lines, split, |found| accepted.take(found)) {
+    let blank_lines = match records::visit_records(Mode::Lines, split, |found| accepted.take(found)) {
         ControlFlow::Break(mismatch) => return Err(mismatch),
         ControlFlow::Continue(blank) => blank,
     };
@@ -156,7 +156,7 @@ fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<Rec
         hashes: accepted.hashes,
         sharing: 1,
         rejects: accepted.rejects,
-        lines: memchr::memchr_iter(b'\n', split.bytes()).count() as u64,
+        lines: memchr::memchr_iter(b'\n', split.content_bytes()).count() as u64,
         blank_lines,
         bytes_in: split.bytes_in(),
         ..RecordBlock::empty()
@@ -244,10 +244,10 @@ fn usual_lines_take_the_fast_path() {
             JsonSource::new(Mode::Lines).with_options(JsonOptions { text: vec!["j".into()], ..Default::default() });
         let text = format!("{line}\n").repeat(3) + &" ".repeat(80);
         let split = Split::of_bytes(0, Bytes::from(text));
-        let mut table = Table::new(&schema::schema_of(&source.infer(&split)), &source.options.text);
+        let mut table = JsonTable::new(&schema::schema_of(&source.infer(&split)), &source.options.text);
         for row in 0..3 {
             let start = row * (line.len() + 1);
-            assert_eq!(table.push_line(split.bytes(), start), Some(start + line.len()), "{line}");
+            assert_eq!(table.push_line(split.content_bytes(), start), Some(start + line.len()), "{line}");
         }
     }
 }

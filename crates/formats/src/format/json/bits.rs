@@ -18,7 +18,7 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    fn ones(len: usize) -> Self {
+    fn with_ones(len: usize) -> Self {
         let mut bits = Self { words: vec![u64::MAX; len.div_ceil(WORD)], len };
         bits.clear_tail();
         bits
@@ -81,7 +81,7 @@ impl Validity {
 
     #[inline]
     pub(super) fn push_null(&mut self) {
-        self.bits.get_or_insert_with(|| Bits::ones(self.len)).push(false);
+        self.bits.get_or_insert_with(|| Bits::with_ones(self.len)).push(false);
         self.len += 1;
     }
 

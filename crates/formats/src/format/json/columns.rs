@@ -28,9 +28,9 @@ use serde::de::Deserializer;
 
 use super::{
     bits::{Bits, Validity},
-    exact::MembersVisitor,
-    fast::{self, Order},
-    fault::{self, Fault},
+    exact::MemberColumnsVisitor,
+    fast::{self, GapOrder},
+    fault::{self, RecordFault},
     names::Names,
 };
 use crate::{
@@ -41,21 +41,21 @@ use crate::{
 
 /// The columns of a schema, to which records are appended.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct JsonTable {
     schema: SchemaRef,
-    members: Members,
+    members: MemberColumns,
     rows: usize,
 }
 
-impl Table {
+impl JsonTable {
     /// Returns empty columns; those named in `text` accept any value as text.
     pub(super) fn new(schema: &SchemaRef, text: &[String]) -> Self {
-        let mut members = Members::new(schema.fields());
+        let mut members = MemberColumns::new(schema.fields());
         for (field, column) in schema.fields().iter().zip(&mut members.columns) {
-            if let Values::Text { style: style @ Style::Scalars, .. } = &mut column.values
+            if let JsonValues::Text { style: style @ TextStyle::Scalars, .. } = &mut column.values
                 && text.contains(field.name())
             {
-                *style = Style::Any;
+                *style = TextStyle::Any;
             }
         }
         Self { schema: Arc::clone(schema), members, rows: 0 }
@@ -63,7 +63,7 @@ impl Table {
 
     /// Passes over all columns but these, if there are any.
     #[must_use]
-    pub(super) fn taking(mut self, taken: Option<&[String]>) -> Self {
+    pub(super) fn with_projection(mut self, taken: Option<&[String]>) -> Self {
         self.members.passed = taken.map(|taken| Passed { taken: taken.to_vec(), ..Passed::default() });
         self
     }
@@ -71,12 +71,12 @@ impl Table {
     /// Marks columns whose types the user gave. They accept other notations as well: numbers and booleans as strings,
     /// and anything as text.
     #[must_use]
-    pub(super) fn pinning(mut self, pinned: &[String]) -> Self {
+    pub(super) fn with_pinned(mut self, pinned: &[String]) -> Self {
         for (field, column) in self.schema.fields().iter().zip(&mut self.members.columns) {
             if pinned.contains(field.name()) {
-                column.pin();
-                if let Values::Text { style: style @ Style::Scalars, .. } = &mut column.values {
-                    *style = Style::Any;
+                column.set_pinned();
+                if let JsonValues::Text { style: style @ TextStyle::Scalars, .. } = &mut column.values {
+                    *style = TextStyle::Any;
                 }
             }
         }
@@ -87,12 +87,12 @@ impl Table {
     ///
     /// # Errors
     /// If the record is malformed or a value does not fit its column.
-    pub(super) fn push(&mut self, record: &str) -> Result<(), Fault> {
-        let result = fault::walk(record, |deserializer, trail| {
-            if trail.careful() {
+    pub(super) fn push_record(&mut self, record: &str) -> Result<(), RecordFault> {
+        let result = fault::walk_record(record, |deserializer, trail| {
+            if trail.is_careful() {
                 self.members.truncate(self.rows);
             }
-            let visitor = MembersVisitor { members: &mut self.members, len: self.rows, trail, depth: 1 };
+            let visitor = MemberColumnsVisitor { members: &mut self.members, len: self.rows, trail, depth: 1 };
             deserializer.deserialize_map(visitor)
         });
         match result {
@@ -106,7 +106,7 @@ impl Table {
     /// which a line ends. Otherwise the columns are unchanged, which implies nothing about the record.
     #[inline]
     pub(super) fn push_line(&mut self, split: &[u8], start: usize) -> Option<usize> {
-        let end = fast::line(&mut self.members, self.rows, split, start);
+        let end = fast::append_line(&mut self.members, self.rows, split, start);
         match end {
             Some(_) => self.rows += 1,
             None => self.members.truncate(self.rows),
@@ -122,7 +122,7 @@ impl Table {
     }
 
     /// Returns the columns that some records do not have, or whose objects lack members.
-    pub(super) fn lacking(&self) -> Arc<[String]> {
+    pub(super) fn lacking_columns(&self) -> Arc<[String]> {
         let columns = self.schema.fields().iter().zip(&self.members.columns);
         columns.filter(|(_, column)| column.is_lacking()).map(|(field, _)| field.name().clone()).collect()
     }
@@ -140,10 +140,10 @@ impl Table {
 
 /// Named columns: those of the table, or those of a struct.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(super) struct MemberColumns {
     pub(super) names: Names,
-    pub(super) columns: Vec<Column>,
-    pub(super) order: Order,
+    pub(super) columns: Vec<JsonColumn>,
+    pub(super) order: GapOrder,
     /// Members that are passed over; `None` if there are none.
     pub(super) passed: Option<Passed>,
 }
@@ -164,30 +164,30 @@ pub(super) struct Passed {
 
 impl Passed {
     /// Returns whether the member of a name that is not a column is passed over.
-    pub(super) fn passes(&self, key: &str) -> bool {
+    pub(super) fn passes_over(&self, key: &str) -> bool {
         !self.taken.iter().any(|name| name == key)
     }
 
     /// Returns the number of a key that is passed over; `None` if it is not, or if there are too many.
-    pub(super) fn number(&mut self, key: &str) -> Option<usize> {
+    pub(super) fn passed_number(&mut self, key: &str) -> Option<usize> {
         if let Some(known) = self.keys.iter().position(|known| known == key) {
             return Some(known);
         }
-        (self.passes(key) && self.keys.len() < MAX_PASSED).then(|| {
+        (self.passes_over(key) && self.keys.len() < MAX_PASSED).then(|| {
             self.keys.push(key.to_owned());
             self.keys.len() - 1
         })
     }
 }
 
-impl Members {
+impl MemberColumns {
     fn new(fields: &Fields) -> Self {
         let mut names = Names::default();
         for field in fields {
             names.push(field.name().clone());
         }
-        let columns: Vec<Column> = fields.iter().map(|f| Column::new(f)).collect();
-        Self { names, order: Order::new(columns.len()), columns, passed: None }
+        let columns: Vec<JsonColumn> = fields.iter().map(|f| JsonColumn::new(f)).collect();
+        Self { names, order: GapOrder::new(columns.len()), columns, passed: None }
     }
 
     fn truncate(&mut self, len: usize) {
@@ -195,16 +195,16 @@ impl Members {
     }
 
     fn finish(self) -> Result<Vec<ArrayRef>> {
-        self.columns.into_iter().map(Column::finish).collect()
+        self.columns.into_iter().map(JsonColumn::finish).collect()
     }
 }
 
 /// One column.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct JsonColumn {
     pub(super) data_type: DataType,
     pub(super) nulls: Validity,
-    pub(super) values: Values,
+    pub(super) values: JsonValues,
     /// Whether the user gave the type.
     pub(super) pinned: bool,
     /// Whether an object did not have it.
@@ -213,24 +213,24 @@ pub(super) struct Column {
 
 /// The values of a column; those in place of nulls are arbitrary.
 #[derive(Debug)]
-pub(super) enum Values {
+pub(super) enum JsonValues {
     Integers(Vec<i64>),
     Floats(Vec<f64>),
     Booleans(Bits),
     Text {
         offsets: Vec<i32>,
         bytes: Vec<u8>,
-        style: Style,
+        style: TextStyle,
     },
     List {
         offsets: Vec<i32>,
-        item: Box<Column>,
+        item: Box<JsonColumn>,
         field: FieldRef,
         /// Items of each list, if fixed.
         width: Option<usize>,
     },
     Struct {
-        members: Members,
+        members: MemberColumns,
         fields: Fields,
     },
     /// Scalars of a type that only users can choose.
@@ -241,7 +241,7 @@ pub(super) enum Values {
 
 /// Values that a text column accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum TextStyle {
     /// Content of strings, and other scalars as written.
     Scalars,
     /// Like `Scalars`, and lists and objects as written.
@@ -250,35 +250,35 @@ pub(super) enum Style {
     Json,
 }
 
-impl Column {
+impl JsonColumn {
     fn new(field: &Field) -> Self {
-        let text = |style| Values::Text { offsets: vec![0], bytes: Vec::new(), style };
-        let list = |item: &FieldRef, width| Values::List {
+        let text = |style| JsonValues::Text { offsets: vec![0], bytes: Vec::new(), style };
+        let list = |item: &FieldRef, width| JsonValues::List {
             offsets: vec![0],
             item: Box::new(Self::new(item)),
             field: Arc::clone(item),
             width,
         };
         let values = match field.data_type() {
-            DataType::Int64 => Values::Integers(Vec::new()),
-            DataType::Float64 => Values::Floats(Vec::new()),
-            DataType::Boolean => Values::Booleans(Bits::default()),
-            DataType::Utf8 => text(if schema::is_json(field) { Style::Json } else { Style::Scalars }),
+            DataType::Int64 => JsonValues::Integers(Vec::new()),
+            DataType::Float64 => JsonValues::Floats(Vec::new()),
+            DataType::Boolean => JsonValues::Booleans(Bits::default()),
+            DataType::Utf8 => text(if schema::is_json(field) { TextStyle::Json } else { TextStyle::Scalars }),
             DataType::List(item) | DataType::LargeList(item) => list(item, None),
             DataType::FixedSizeList(item, width) => list(item, usize::try_from(*width).ok()),
             DataType::Struct(fields) if !fields.is_empty() => {
-                Values::Struct { members: Members::new(fields), fields: fields.clone() }
+                JsonValues::Struct { members: MemberColumns::new(fields), fields: fields.clone() }
             }
-            _ => Typed::new(field).map_or(Values::Nulls, Values::Typed),
+            _ => Typed::new(field).map_or(JsonValues::Nulls, JsonValues::Typed),
         };
         Self { data_type: field.data_type().clone(), nulls: Validity::default(), values, pinned: false, lacking: false }
     }
 
-    fn pin(&mut self) {
+    fn set_pinned(&mut self) {
         self.pinned = true;
         match &mut self.values {
-            Values::List { item, .. } => item.pin(),
-            Values::Struct { members, .. } => members.columns.iter_mut().for_each(Self::pin),
+            JsonValues::List { item, .. } => item.set_pinned(),
+            JsonValues::Struct { members, .. } => members.columns.iter_mut().for_each(Self::set_pinned),
             _ => {}
         }
     }
@@ -289,7 +289,7 @@ impl Column {
     }
 
     /// Appends the place of an object that does not have it.
-    pub(super) fn pad(&mut self) {
+    pub(super) fn push_missing(&mut self) {
         self.lacking = true;
         self.push_null();
     }
@@ -298,8 +298,8 @@ impl Column {
     fn is_lacking(&self) -> bool {
         self.lacking
             || match &self.values {
-                Values::List { item, .. } => item.is_lacking(),
-                Values::Struct { members, .. } => members.columns.iter().any(Self::is_lacking),
+                JsonValues::List { item, .. } => item.is_lacking(),
+                JsonValues::Struct { members, .. } => members.columns.iter().any(Self::is_lacking),
                 _ => false,
             }
     }
@@ -307,55 +307,55 @@ impl Column {
     pub(super) fn push_null(&mut self) {
         self.nulls.push_null();
         match &mut self.values {
-            Values::Integers(values) => values.push(0),
-            Values::Floats(values) => values.push(0.0),
-            Values::Booleans(values) => values.push(false),
-            Values::Text { offsets, bytes, .. } => offsets.push(offset(bytes.len())),
-            Values::List { offsets, item, width, .. } => {
+            JsonValues::Integers(values) => values.push(0),
+            JsonValues::Floats(values) => values.push(0.0),
+            JsonValues::Booleans(values) => values.push(false),
+            JsonValues::Text { offsets, bytes, .. } => offsets.push(to_offset(bytes.len())),
+            JsonValues::List { offsets, item, width, .. } => {
                 (0..width.unwrap_or(0)).for_each(|_| item.push_null());
-                offsets.push(offset(item.len()));
+                offsets.push(to_offset(item.len()));
             }
-            Values::Struct { members, .. } => members.columns.iter_mut().for_each(Self::push_null),
-            Values::Typed(values) => values.push_null(),
-            Values::Nulls => {}
+            JsonValues::Struct { members, .. } => members.columns.iter_mut().for_each(Self::push_null),
+            JsonValues::Typed(values) => values.push_null(),
+            JsonValues::Nulls => {}
         }
     }
 
     /// Reserves memory for the column to grow up to `times` its length.
     fn reserve(&mut self, times: f64) {
         match &mut self.values {
-            Values::Integers(values) => reserve(values, times),
-            Values::Floats(values) => reserve(values, times),
-            Values::Text { offsets, bytes, .. } => {
-                reserve(offsets, times);
-                reserve(bytes, times);
+            JsonValues::Integers(values) => reserve_growth(values, times),
+            JsonValues::Floats(values) => reserve_growth(values, times),
+            JsonValues::Text { offsets, bytes, .. } => {
+                reserve_growth(offsets, times);
+                reserve_growth(bytes, times);
             }
-            Values::List { offsets, item, .. } => {
-                reserve(offsets, times);
+            JsonValues::List { offsets, item, .. } => {
+                reserve_growth(offsets, times);
                 item.reserve(times);
             }
-            Values::Struct { members, .. } => members.columns.iter_mut().for_each(|column| column.reserve(times)),
-            Values::Booleans(_) | Values::Typed(_) | Values::Nulls => {}
+            JsonValues::Struct { members, .. } => members.columns.iter_mut().for_each(|column| column.reserve(times)),
+            JsonValues::Booleans(_) | JsonValues::Typed(_) | JsonValues::Nulls => {}
         }
     }
 
     fn truncate(&mut self, len: usize) {
         self.nulls.truncate(len);
         match &mut self.values {
-            Values::Integers(values) => values.truncate(len),
-            Values::Floats(values) => values.truncate(len),
-            Values::Booleans(values) => values.truncate(len),
-            Values::Text { offsets, bytes, .. } => {
+            JsonValues::Integers(values) => values.truncate(len),
+            JsonValues::Floats(values) => values.truncate(len),
+            JsonValues::Booleans(values) => values.truncate(len),
+            JsonValues::Text { offsets, bytes, .. } => {
                 offsets.truncate(len + 1);
-                bytes.truncate(position(offsets));
+                bytes.truncate(last_offset(offsets));
             }
-            Values::List { offsets, item, .. } => {
+            JsonValues::List { offsets, item, .. } => {
                 offsets.truncate(len + 1);
-                item.truncate(position(offsets));
+                item.truncate(last_offset(offsets));
             }
-            Values::Struct { members, .. } => members.truncate(len),
-            Values::Typed(values) => values.truncate(len),
-            Values::Nulls => {}
+            JsonValues::Struct { members, .. } => members.truncate(len),
+            JsonValues::Typed(values) => values.truncate(len),
+            JsonValues::Nulls => {}
         }
     }
 
@@ -363,35 +363,35 @@ impl Column {
         let len = self.len();
         let nulls = self.nulls.finish();
         Ok(match self.values {
-            Values::Integers(values) => Arc::new(Int64Array::try_new(values.into(), nulls)?),
-            Values::Floats(values) => Arc::new(Float64Array::try_new(values.into(), nulls)?),
-            Values::Booleans(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
-            Values::Text { offsets, bytes, .. } => {
+            JsonValues::Integers(values) => Arc::new(Int64Array::try_new(values.into(), nulls)?),
+            JsonValues::Floats(values) => Arc::new(Float64Array::try_new(values.into(), nulls)?),
+            JsonValues::Booleans(values) => Arc::new(BooleanArray::new(values.finish(), nulls)),
+            JsonValues::Text { offsets, bytes, .. } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 Arc::new(StringArray::try_new(offsets, Buffer::from_vec(bytes), nulls)?)
             }
-            Values::List { item, field, width: Some(_), .. } => {
+            JsonValues::List { item, field, width: Some(_), .. } => {
                 let DataType::FixedSizeList(_, width) = self.data_type else {
                     return Err(Error::internal("expected a list of a fixed size"));
                 };
                 Arc::new(FixedSizeListArray::try_new_with_length(field, width, item.finish()?, nulls, len)?)
             }
-            Values::List { offsets, item, field, .. } if matches!(self.data_type, DataType::LargeList(_)) => {
+            JsonValues::List { offsets, item, field, .. } if matches!(self.data_type, DataType::LargeList(_)) => {
                 let offsets = OffsetBuffer::new(offsets.into_iter().map(i64::from).collect());
                 Arc::new(LargeListArray::try_new(field, offsets, item.finish()?, nulls)?)
             }
-            Values::List { offsets, item, field, .. } => {
+            JsonValues::List { offsets, item, field, .. } => {
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 Arc::new(ListArray::try_new(field, offsets, item.finish()?, nulls)?)
             }
-            Values::Typed(mut values) => values.finish(nulls)?,
-            Values::Struct { members, fields } => Arc::new(StructArray::try_new(fields, members.finish()?, nulls)?),
-            Values::Nulls => new_null_array(&self.data_type, len),
+            JsonValues::Typed(mut values) => values.finish(nulls)?,
+            JsonValues::Struct { members, fields } => Arc::new(StructArray::try_new(fields, members.finish()?, nulls)?),
+            JsonValues::Nulls => new_null_array(&self.data_type, len),
         })
     }
 }
 
-fn reserve<T>(values: &mut Vec<T>, times: f64) {
+fn reserve_growth<T>(values: &mut Vec<T>, times: f64) {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "far below 2^63, and not below zero")]
     let expected = (values.len() as f64 * times) as usize;
     // Only an estimate: without that much memory, the column grows on demand.
@@ -409,11 +409,11 @@ pub(super) fn is_readable(field: &Field) -> bool {
 }
 
 /// Offsets fit, because a column never holds more bytes or items than its split, which is shorter than 2 GiB.
-pub(super) fn offset(len: usize) -> i32 {
+pub(super) fn to_offset(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
-fn position(offsets: &[i32]) -> usize {
+fn last_offset(offsets: &[i32]) -> usize {
     offsets.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(0)
 }
 
@@ -443,7 +443,7 @@ mod tests {
         ])
     }
 
-    fn rows(table: Table) -> Vec<String> {
+    fn rows(table: JsonTable) -> Vec<String> {
         let batch = table.finish().unwrap();
         let json = RowJson::new(&batch);
         let row = |row| {
@@ -456,10 +456,10 @@ mod tests {
 
     #[test]
     fn records_in_any_key_order_fill_the_columns() {
-        let mut table = Table::new(&schema_abc(), &[]);
-        table.push(r#"{"a":1,"b":2,"c":[{"x":1,"y":"s"},null,{}],"d":true,"j":[1, {}],"t":"é\n"}"#).unwrap();
-        table.push(r#"{"t":1.50,"d":null,"j":"\u0041","c":[],"date":null}"#).unwrap();
-        table.push("{}").unwrap();
+        let mut table = JsonTable::new(&schema_abc(), &[]);
+        table.push_record(r#"{"a":1,"b":2,"c":[{"x":1,"y":"s"},null,{}],"d":true,"j":[1, {}],"t":"é\n"}"#).unwrap();
+        table.push_record(r#"{"t":1.50,"d":null,"j":"\u0041","c":[],"date":null}"#).unwrap();
+        table.push_record("{}").unwrap();
         let nothing = r#"{"a":null,"b":null,"c":null,"d":null,"j":null,"t":null,"date":null}"#;
         assert_eq!(
             rows(table),
@@ -477,8 +477,8 @@ mod tests {
     #[test]
     fn a_failed_record_leaves_no_values() {
         let good = r#"{"a":1,"b":2,"c":[{"x":1}],"d":true,"j":1,"t":"s"}"#;
-        let mut table = Table::new(&schema_abc(), &[]);
-        table.push(good).unwrap();
+        let mut table = JsonTable::new(&schema_abc(), &[]);
+        table.push_record(good).unwrap();
         for bad in [
             r#"{"a":2,"b":3,"c":[{"x":1},{"y":"s"},{"x":"#,
             r#"{"a":2,"c":[{"x":1},{"x":"s"}]}"#,
@@ -489,9 +489,9 @@ mod tests {
             r#"{"d":false,"date":"2020-01-32"}"#,
             r#"{"t":"\ud800"}"#,
         ] {
-            table.push(bad).unwrap_err();
+            table.push_record(bad).unwrap_err();
         }
-        table.push(good).unwrap();
+        table.push_record(good).unwrap();
         let rows = rows(table);
         assert_eq!(rows.len(), 2);
         assert_eq!(rows[0], rows[1]);
@@ -516,7 +516,7 @@ mod tests {
             (r#"{"t":[1]}"#, "t", "[1]"),
             (r#"{"new":null}"#, "new", "null"),
         ] {
-            let fault = Table::new(&schema_abc(), &[]).push(record).unwrap_err();
+            let fault = JsonTable::new(&schema_abc(), &[]).push_record(record).unwrap_err();
             assert_eq!(fault.column.as_deref(), Some(column), "{record}");
             let What::Mismatch { value: found, .. } = fault.what else { panic!("{fault:?}") };
             assert_eq!(found, value);
@@ -525,11 +525,11 @@ mod tests {
 
     #[test]
     fn integers_at_the_edge_of_floats_are_exact() {
-        let mut table = Table::new(&schema_abc(), &[]);
-        table.push(r#"{"a":-9223372036854775808,"b":9007199254740992}"#).unwrap();
-        table.push(r#"{"b":-0}"#).unwrap();
-        table.push(r#"{"b":1e23}"#).unwrap();
-        table.push(r#"{"b":5.1e-324}"#).unwrap();
+        let mut table = JsonTable::new(&schema_abc(), &[]);
+        table.push_record(r#"{"a":-9223372036854775808,"b":9007199254740992}"#).unwrap();
+        table.push_record(r#"{"b":-0}"#).unwrap();
+        table.push_record(r#"{"b":1e23}"#).unwrap();
+        table.push_record(r#"{"b":5.1e-324}"#).unwrap();
         let rows = rows(table);
         assert!(rows[0].starts_with(r#"{"a":-9223372036854775808,"b":9007199254740992.0,"#), "{}", rows[0]);
         assert!(rows[1].contains(r#""b":-0.0"#));
@@ -540,9 +540,9 @@ mod tests {
     #[test]
     fn text_columns_take_anything() {
         let schema = schema_with(vec![Field::new("t", DataType::Utf8, true)]);
-        let mut table = Table::new(&schema, &["t".to_owned()]);
+        let mut table = JsonTable::new(&schema, &["t".to_owned()]);
         for value in ["\"s\"", "1.0", "[1, 2]", "true", "null"] {
-            table.push(&format!("{{\"t\":{value}}}")).unwrap();
+            table.push_record(&format!("{{\"t\":{value}}}")).unwrap();
         }
         assert_eq!(
             rows(table),
@@ -554,10 +554,10 @@ mod tests {
     fn depth_bombs_are_refused() {
         let schema = schema_with(vec![schema::json_field("j")]);
         let bomb = |depth: usize| format!("{{\"j\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
-        let mut table = Table::new(&schema, &[]);
-        table.push(&bomb(126)).unwrap();
+        let mut table = JsonTable::new(&schema, &[]);
+        table.push_record(&bomb(126)).unwrap();
         for depth in [127, 128, 100_000] {
-            let fault = table.push(&bomb(depth)).unwrap_err();
+            let fault = table.push_record(&bomb(depth)).unwrap_err();
             assert!(matches!(fault.what, What::Broken { .. }), "{fault:?}");
         }
     }

@@ -19,7 +19,7 @@
 use serde_json::{Deserializer, value::RawValue};
 
 use super::{
-    columns::{Column, Members, Passed, Style, Values, offset},
+    columns::{JsonColumn, JsonValues, MemberColumns, Passed, TextStyle, to_offset},
     names::Names,
     number,
     simd::{self, LANE, Lane},
@@ -28,12 +28,12 @@ use super::{
 
 /// The text expected after each value, as far as it was seen.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct GapOrder {
     /// Gap at the start of the object, then after each column, then after each key that is passed over.
     gaps: Vec<Gap>,
 }
 
-impl Order {
+impl GapOrder {
     /// Returns the order of an object with this many fields, of which nothing was seen.
     pub(super) fn new(columns: usize) -> Self {
         Self { gaps: vec![Gap::default(); columns + 1] }
@@ -68,7 +68,7 @@ impl Default for Gap {
 }
 
 impl Gap {
-    fn learn(&mut self, text: &[u8], next: Next) {
+    fn learn_text(&mut self, text: &[u8], next: Next) {
         let count = text.len().min(LANE);
         (self.first, self.mask) = ([0; LANE], [0; LANE]);
         self.first[..count].copy_from_slice(&text[..count]);
@@ -80,7 +80,7 @@ impl Gap {
 
     /// Whether `rest` begins with this gap; it must be longer than the gap by some bytes.
     #[inline(always)]
-    fn begins(&self, rest: &[u8]) -> bool {
+    fn is_prefix_of(&self, rest: &[u8]) -> bool {
         let Some(lane) = rest.first_chunk::<LANE>() else { return false };
         simd::agree(lane, &self.mask, &self.first) && (self.text.len() <= LANE || rest.starts_with(&self.text))
     }
@@ -89,9 +89,9 @@ impl Gap {
 /// Appends the record at `start`, which ends with its line and has no white space around it. Returns its end; on `None`
 /// the columns may hold a part of it.
 #[inline]
-pub(super) fn line(members: &mut Members, rows: usize, text: &[u8], start: usize) -> Option<usize> {
-    let mut reader = Reader { text, beyond: 0 };
-    let end = reader.object(members, rows, start, 1)?;
+pub(super) fn append_line(members: &mut MemberColumns, rows: usize, text: &[u8], start: usize) -> Option<usize> {
+    let mut reader = FastReader { text, beyond: 0 };
+    let end = reader.append_object(members, rows, start, 1)?;
     let ends = match text.get(end)? {
         b'\n' => true,
         b'\r' => text.get(end + 1) == Some(&b'\n'),
@@ -102,32 +102,32 @@ pub(super) fn line(members: &mut Members, rows: usize, text: &[u8], start: usize
 }
 
 /// Reads one record.
-struct Reader<'t> {
+struct FastReader<'t> {
     text: &'t [u8],
     /// Non-ASCII bits of the bytes in and around strings.
     beyond: u32,
 }
 
-impl Reader<'_> {
+impl FastReader<'_> {
     /// Appends the object at `at` to columns that all have length `len`; returns its end.
     #[inline(always)]
-    fn object(&mut self, members: &mut Members, len: usize, start: usize, depth: usize) -> Option<usize> {
-        let Members { names, columns, order, passed } = members;
+    fn append_object(&mut self, members: &mut MemberColumns, len: usize, start: usize, depth: usize) -> Option<usize> {
+        let MemberColumns { names, columns, order, passed } = members;
         let (mut at, mut from, mut filled) = (start, 0, 0);
         loop {
             let gap = order.gaps.get_mut(from)?;
-            if gap.begins(self.text.get(at..)?) {
+            if gap.is_prefix_of(self.text.get(at..)?) {
                 at += gap.text.len();
             } else {
-                let (end, next) = self.gap((names, passed.as_mut()), from, at)?;
-                gap.learn(&self.text[at..end], next);
+                let (end, next) = self.parse_gap((names, passed.as_mut()), from, at)?;
+                gap.learn_text(&self.text[at..end], next);
                 at = end;
             }
             let next = match gap.next {
                 Next::Column(next) => next,
                 Next::End => break,
                 Next::Passed(number) => {
-                    let Some(end) = self.pass(&mut passed.as_mut()?.text, at, depth) else {
+                    let Some(end) = self.skip_value(&mut passed.as_mut()?.text, at, depth) else {
                         *gap = Gap::default();
                         return None;
                     };
@@ -142,9 +142,9 @@ impl Reader<'_> {
             if column.len() != len {
                 return None;
             }
-            let Some(end) = self.value(column, at, depth) else {
+            let Some(end) = self.append_value(column, at, depth) else {
                 // A gap without its trailing white space matches, but does not lead to the value.
-                if self.blank(at) > at {
+                if self.skip_whitespace(at) > at {
                     *gap = Gap::default();
                 }
                 return None;
@@ -154,7 +154,7 @@ impl Reader<'_> {
             from = next + 1;
         }
         if filled < columns.len() {
-            columns.iter_mut().filter(|c| c.len() == len).for_each(Column::pad);
+            columns.iter_mut().filter(|c| c.len() == len).for_each(JsonColumn::push_missing);
         }
         Some(at)
     }
@@ -162,44 +162,49 @@ impl Reader<'_> {
     /// Parses the text between values, from the opening brace if `from` is 0, or from the end of the value before field
     /// `from`. Returns its end and what follows it.
     #[inline(never)]
-    fn gap(&self, (names, passed): (&Names, Option<&mut Passed>), from: usize, at: usize) -> Option<(usize, Next)> {
+    fn parse_gap(
+        &self,
+        (names, passed): (&Names, Option<&mut Passed>),
+        from: usize,
+        at: usize,
+    ) -> Option<(usize, Next)> {
         // A record starts with its brace; white space before it is not part of it.
-        let mut at = if from == 0 { at } else { self.blank(at) };
+        let mut at = if from == 0 { at } else { self.skip_whitespace(at) };
         match (from, self.text.get(at)?) {
-            (0, b'{') if self.text.get(self.blank(at + 1)) == Some(&b'}') => {
-                return Some((self.blank(at + 1) + 1, Next::End));
+            (0, b'{') if self.text.get(self.skip_whitespace(at + 1)) == Some(&b'}') => {
+                return Some((self.skip_whitespace(at + 1) + 1, Next::End));
             }
-            (0, b'{') | (1.., b',') => at = self.blank(at + 1),
+            (0, b'{') | (1.., b',') => at = self.skip_whitespace(at + 1),
             (1.., b'}') => return Some((at + 1, Next::End)),
             _ => return None,
         }
         let end = self.string_end(at)?;
-        let key = token::unquote(std::str::from_utf8(&self.text[at..end]).ok()?).ok()?;
-        let colon = self.blank(end);
+        let key = token::unquote_string(std::str::from_utf8(&self.text[at..end]).ok()?).ok()?;
+        let colon = self.skip_whitespace(end);
         if self.text.get(colon) != Some(&b':') {
             return None;
         }
-        let next = match (names.find(&key, from), passed) {
+        let next = match (names.find_key(&key, from), passed) {
             (Some(column), _) => Next::Column(column),
-            (None, Some(passed)) => Next::Passed(names.len() + 1 + passed.number(&key)?),
+            (None, Some(passed)) => Next::Passed(names.len() + 1 + passed.passed_number(&key)?),
             (None, None) => return None,
         };
-        Some((self.blank(colon + 1), next))
+        Some((self.skip_whitespace(colon + 1), next))
     }
 
     /// Returns the end of the value at `at`, which is passed over.
     #[inline(never)]
-    fn pass(&mut self, text: &mut Vec<u8>, at: usize, depth: usize) -> Option<usize> {
+    fn skip_value(&mut self, text: &mut Vec<u8>, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
         let length = match rest.first()? {
             b'"' => {
                 text.clear();
-                return self.string(text, at + 1);
+                return self.append_string(text, at + 1);
             }
             b'n' => rest.starts_with(b"null").then_some(4)?,
-            b't' | b'f' => boolean(rest)?,
-            b'[' | b'{' => nested(rest, depth)?,
-            _ => number::length(rest)?,
+            b't' | b'f' => boolean_length(rest)?,
+            b'[' | b'{' => nested_length(rest, depth)?,
+            _ => number::number_length(rest)?,
         };
         Some(at + length)
     }
@@ -211,7 +216,7 @@ impl Reader<'_> {
         }
         at += 1;
         loop {
-            let stops = simd::marks(self.text.get(at..)?.first_chunk()?).stops;
+            let stops = simd::mark_chunk(self.text.get(at..)?.first_chunk()?).stops;
             if stops == 0 {
                 at += simd::WIDTH;
                 continue;
@@ -227,7 +232,7 @@ impl Reader<'_> {
 
     /// Returns the offset of the first byte from `at` on that is not white space within a line.
     #[inline(always)]
-    fn blank(&self, mut at: usize) -> usize {
+    fn skip_whitespace(&self, mut at: usize) -> usize {
         while let Some(b' ' | b'\t' | b'\r') = self.text.get(at) {
             at += 1;
         }
@@ -237,36 +242,36 @@ impl Reader<'_> {
     /// Appends the value at `at`; returns its end, which for a number is only valid if the next byte can follow a
     /// number.
     #[inline(always)]
-    fn value(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
+    fn append_value(&mut self, column: &mut JsonColumn, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
         match &mut column.values {
-            Values::Integers(values) => {
+            JsonValues::Integers(values) => {
                 if let Some((value, length)) = number::short_integer(rest) {
                     values.push(value);
                     column.nulls.push_valid();
                     return Some(at + length);
                 }
             }
-            Values::Floats(values) => {
+            JsonValues::Floats(values) => {
                 if let Some((value, length)) = number::short_float(rest) {
                     values.push(value);
                     column.nulls.push_valid();
                     return Some(at + length);
                 }
             }
-            Values::Text { offsets, bytes, style } if *style != Style::Json && rest.first() == Some(&b'"') => {
-                let end = self.string(bytes, at + 1)?;
-                offsets.push(offset(bytes.len()));
+            JsonValues::Text { offsets, bytes, style } if *style != TextStyle::Json && rest.first() == Some(&b'"') => {
+                let end = self.append_string(bytes, at + 1)?;
+                offsets.push(to_offset(bytes.len()));
                 column.nulls.push_valid();
                 return Some(end);
             }
             _ => {}
         }
-        self.other(column, at, depth)
+        self.append_other(column, at, depth)
     }
 
     /// Appends the null at `at`.
-    fn null(&self, column: &mut Column, at: usize) -> Option<usize> {
+    fn append_null(&self, column: &mut JsonColumn, at: usize) -> Option<usize> {
         if !self.text.get(at..)?.starts_with(b"null") {
             return None;
         }
@@ -276,46 +281,46 @@ impl Reader<'_> {
 
     /// Appends a value that is neither a short number in a number column nor a string in a text column.
     #[inline(never)]
-    fn other(&mut self, column: &mut Column, at: usize, depth: usize) -> Option<usize> {
+    fn append_other(&mut self, column: &mut JsonColumn, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
         let first = *rest.first()?;
         if first == b'n' {
-            return self.null(column, at);
+            return self.append_null(column, at);
         }
         let end = match &mut column.values {
-            Values::Integers(values) => {
-                let (value, length) = number::integer(rest)?;
+            JsonValues::Integers(values) => {
+                let (value, length) = number::parse_integer(rest)?;
                 values.push(value);
                 at + length
             }
-            Values::Floats(values) => {
-                let (value, length) = number::float(rest)?;
+            JsonValues::Floats(values) => {
+                let (value, length) = number::parse_float(rest)?;
                 values.push(value);
                 at + length
             }
-            Values::Booleans(values) => {
-                let length = boolean(rest)?;
+            JsonValues::Booleans(values) => {
+                let length = boolean_length(rest)?;
                 values.push(first == b't');
                 at + length
             }
-            Values::Text { offsets, bytes, style } => {
+            JsonValues::Text { offsets, bytes, style } => {
                 let length = match first {
-                    b'[' | b'{' if *style != Style::Scalars => nested(rest, depth)?,
-                    b'"' if *style == Style::Json => nested(rest, depth)?,
-                    b't' | b'f' => boolean(rest)?,
-                    _ => number::length(rest)?,
+                    b'[' | b'{' if *style != TextStyle::Scalars => nested_length(rest, depth)?,
+                    b'"' if *style == TextStyle::Json => nested_length(rest, depth)?,
+                    b't' | b'f' => boolean_length(rest)?,
+                    _ => number::number_length(rest)?,
                 };
                 bytes.extend_from_slice(&rest[..length]);
-                offsets.push(offset(bytes.len()));
+                offsets.push(to_offset(bytes.len()));
                 at + length
             }
-            Values::List { offsets, item, width: None, .. } if first == b'[' && depth < token::MAX_DEPTH => {
-                let end = self.list(item, at + 1, depth + 1)?;
-                offsets.push(offset(item.len()));
+            JsonValues::List { offsets, item, width: None, .. } if first == b'[' && depth < token::MAX_DEPTH => {
+                let end = self.append_list(item, at + 1, depth + 1)?;
+                offsets.push(to_offset(item.len()));
                 end
             }
-            Values::Struct { members, .. } if first == b'{' && depth < token::MAX_DEPTH => {
-                self.object(members, column.nulls.len(), at, depth + 1)?
+            JsonValues::Struct { members, .. } if first == b'{' && depth < token::MAX_DEPTH => {
+                self.append_object(members, column.nulls.len(), at, depth + 1)?
             }
             _ => return None,
         };
@@ -324,16 +329,16 @@ impl Reader<'_> {
     }
 
     /// Appends the items from `at` up to the closing bracket; returns the end of the list.
-    fn list(&mut self, item: &mut Column, at: usize, depth: usize) -> Option<usize> {
-        let mut at = self.blank(at);
+    fn append_list(&mut self, item: &mut JsonColumn, at: usize, depth: usize) -> Option<usize> {
+        let mut at = self.skip_whitespace(at);
         if self.text.get(at) == Some(&b']') {
             return Some(at + 1);
         }
         loop {
-            let end = self.value(item, at, depth)?;
-            at = self.blank(end);
+            let end = self.append_value(item, at, depth)?;
+            at = self.skip_whitespace(end);
             match self.text.get(at)? {
-                b',' => at = self.blank(at + 1),
+                b',' => at = self.skip_whitespace(at + 1),
                 b']' => return Some(at + 1),
                 _ => return None,
             }
@@ -342,10 +347,10 @@ impl Reader<'_> {
 
     /// Appends the content of the string whose first byte is at `at`; returns the offset after its quote.
     #[inline(always)]
-    fn string(&mut self, out: &mut Vec<u8>, mut at: usize) -> Option<usize> {
+    fn append_string(&mut self, out: &mut Vec<u8>, mut at: usize) -> Option<usize> {
         loop {
             let chunk = self.text.get(at..)?.first_chunk::<{ simd::WIDTH }>()?;
-            let marks = simd::marks(chunk);
+            let marks = simd::mark_chunk(chunk);
             self.beyond |= marks.beyond;
             let length = out.len();
             out.extend_from_slice(chunk);
@@ -360,7 +365,7 @@ impl Reader<'_> {
                 return Some(at + 1);
             }
             at = match SHORT_ESCAPES[usize::from(*self.text.get(at + 1)?)] {
-                0 => self.escape(out, at)?,
+                0 => self.append_escape(out, at)?,
                 _ if self.text[at] != b'\\' => return None,
                 character => {
                     out.push(character);
@@ -372,7 +377,7 @@ impl Reader<'_> {
 
     /// Appends the character of the `\u` escape at `at`, or of two if it is half of a surrogate pair.
     #[inline(never)]
-    fn escape(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
+    fn append_escape(&self, out: &mut Vec<u8>, at: usize) -> Option<usize> {
         let unit = |at: usize| {
             let digits = self.text.get(at..at + 6)?.strip_prefix(b"\\u")?;
             digits.iter().try_fold(0, |unit, &digit| Some(unit << 4 | char::from(digit).to_digit(16)?))
@@ -403,13 +408,13 @@ const SHORT_ESCAPES: [u8; 256] = {
 };
 
 /// Returns the length of the boolean that `rest` begins with.
-fn boolean(rest: &[u8]) -> Option<usize> {
+fn boolean_length(rest: &[u8]) -> Option<usize> {
     [&b"true"[..], b"false"].iter().find(|word| rest.starts_with(word)).map(|word| word.len())
 }
 
 /// Returns the length of the string, list or object that `rest` begins with, if it is not nested too deep.
-fn nested(rest: &[u8], depth: usize) -> Option<usize> {
+fn nested_length(rest: &[u8], depth: usize) -> Option<usize> {
     let line = &rest[..memchr::memchr(b'\n', rest)?];
     let raw = Deserializer::from_slice(line).into_iter::<&RawValue>().next()?.ok()?.get();
-    (depth + token::nesting(raw) <= token::MAX_DEPTH).then_some(raw.len())
+    (depth + token::nesting_depth(raw) <= token::MAX_DEPTH).then_some(raw.len())
 }

@@ -8,11 +8,11 @@ use serde::de::{Deserialize as _, IgnoredAny};
 use serde_json::{Deserializer, de::StrRead};
 
 use super::token;
-use crate::record::json::shorten;
+use crate::record::json::shorten_text;
 
 /// Why a record is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct RecordFault {
     /// Dotted path of the field at fault, if there is one.
     pub(super) column: Option<String>,
     /// What is wrong.
@@ -50,44 +50,44 @@ pub(super) struct Trail<'a> {
 
 impl<'a> Trail<'a> {
     /// Whether to read every value as text first.
-    pub(super) fn careful(&self) -> bool {
+    pub(super) fn is_careful(&self) -> bool {
         self.careful
     }
 
     /// Stops because `value` does not fit a column of type `expected`.
-    pub(super) fn mismatch<E: serde::de::Error>(&mut self, value: &str, expected: impl ToString) -> E {
-        self.stop(What::Mismatch { value: shorten(value), expected: expected.to_string() })
+    pub(super) fn stop_mismatch<E: serde::de::Error>(&mut self, value: &str, expected: impl ToString) -> E {
+        self.stop_with(What::Mismatch { value: shorten_text(value), expected: expected.to_string() })
     }
 
     /// Stops because the record is invalid at `text`, which is a part of it.
-    pub(super) fn broken<E: serde::de::Error>(&mut self, text: &str, reason: impl Into<String>) -> E {
+    pub(super) fn stop_broken<E: serde::de::Error>(&mut self, text: &str, reason: impl Into<String>) -> E {
         let at = self.offset_of(text);
-        self.stop(What::Broken { reason: reason.into(), at })
+        self.stop_with(What::Broken { reason: reason.into(), at })
     }
 
     /// Stops because `serde_json` refused `text`, which is a part of the record. This is recorded only in a careful
     /// walk.
-    pub(super) fn malformed<E: serde::de::Error>(&mut self, text: &str, error: &serde_json::Error) -> E {
+    pub(super) fn stop_malformed<E: serde::de::Error>(&mut self, text: &str, error: &serde_json::Error) -> E {
         if !self.careful && self.what.is_none() {
             return E::custom("stopped");
         }
-        let at = self.offset_of(text) + offset(text, error);
-        self.stop(What::Broken { reason: reason(error), at })
+        let at = self.offset_of(text) + error_offset(text, error);
+        self.stop_with(What::Broken { reason: error_reason(error), at })
     }
 
     /// Stops because the key `name` is repeated, with the value `text`.
-    pub(super) fn twice<E: serde::de::Error>(&mut self, text: &str, name: &str) -> E {
-        let error = self.broken(text, "expected each key once, found one that appears twice");
-        self.within(name, error)
+    pub(super) fn stop_repeated<E: serde::de::Error>(&mut self, text: &str, name: &str) -> E {
+        let error = self.stop_broken(text, "expected each key once, found one that appears twice");
+        self.add_name(name, error)
     }
 
     /// Stops because containers are nested too deep.
     pub(super) fn too_deep<E: serde::de::Error>(&mut self, text: &str) -> E {
-        self.broken(text, format!("expected at most {} nested arrays and objects, found more", token::MAX_DEPTH))
+        self.stop_broken(text, format!("expected at most {} nested arrays and objects, found more", token::MAX_DEPTH))
     }
 
     /// Adds `name` to the path of the field at fault, on the way out.
-    pub(super) fn within<E>(&mut self, name: &str, error: E) -> E {
+    pub(super) fn add_name<E>(&mut self, name: &str, error: E) -> E {
         if self.what.is_some() {
             self.names.push(name.to_owned());
         }
@@ -95,16 +95,18 @@ impl<'a> Trail<'a> {
     }
 
     /// Returns the fault that stopped the walk with `error`.
-    fn fault(self, error: &serde_json::Error) -> Fault {
+    fn into_fault(self, error: &serde_json::Error) -> RecordFault {
         let column = (!self.names.is_empty()).then(|| {
             let names: Vec<&str> = self.names.iter().rev().map(String::as_str).collect();
             names.join(".")
         });
-        let what = self.what.unwrap_or_else(|| What::Broken { reason: reason(error), at: offset(self.record, error) });
-        Fault { column, what }
+        let what = self
+            .what
+            .unwrap_or_else(|| What::Broken { reason: error_reason(error), at: error_offset(self.record, error) });
+        RecordFault { column, what }
     }
 
-    fn stop<E: serde::de::Error>(&mut self, what: What) -> E {
+    fn stop_with<E: serde::de::Error>(&mut self, what: What) -> E {
         // The first fault is kept: a nested walk that was stopped fails its outer walk as well.
         self.what.get_or_insert(what);
         E::custom("stopped")
@@ -122,20 +124,21 @@ impl<'a> Trail<'a> {
 /// it where a list or struct is expected, because reading containers twice costs time; if it fails, a second, `careful`
 /// walk does.
 /// `careful` does.
-pub(super) fn walk<'r>(
+pub(super) fn walk_record<'r>(
     record: &'r str,
     mut visit: impl FnMut(&mut Deserializer<StrRead<'r>>, &mut Trail<'r>) -> serde_json::Result<()>,
-) -> Result<(), Fault> {
+) -> Result<(), RecordFault> {
     let mut attempt = |careful| {
         let mut trail = Trail { record, careful, what: None, names: Vec::new() };
         let mut deserializer = Deserializer::from_str(record);
         let result = if record.starts_with('{') {
             visit(&mut deserializer, &mut trail)
         } else {
-            IgnoredAny::deserialize(&mut deserializer)
-                .and_then(|_| Err(trail.broken(record, format!("expected an object, found {}", token::kind(record)))))
+            IgnoredAny::deserialize(&mut deserializer).and_then(|_| {
+                Err(trail.stop_broken(record, format!("expected an object, found {}", token::kind(record))))
+            })
         };
-        result.and_then(|()| deserializer.end()).map_err(|error| (trail.what.is_some(), trail.fault(&error)))
+        result.and_then(|()| deserializer.end()).map_err(|error| (trail.what.is_some(), trail.into_fault(&error)))
     };
     match attempt(false) {
         Err((false, _)) => attempt(true).map_err(|(_, fault)| fault),
@@ -147,14 +150,14 @@ pub(super) fn walk<'r>(
 pub(super) const UNEXPECTED_END: &str = "expected JSON, found a fault: EOF";
 
 /// Returns the message of `serde_json` without its line and column.
-pub(super) fn reason(error: &serde_json::Error) -> String {
+pub(super) fn error_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = if error.line() > 0 { text.rfind(" at line ") } else { None };
     format!("expected JSON, found a fault: {}", &text[..end.unwrap_or(text.len())])
 }
 
 /// Returns the byte offset of an error within the parsed text.
-pub(super) fn offset(text: &str, error: &serde_json::Error) -> usize {
+pub(super) fn error_offset(text: &str, error: &serde_json::Error) -> usize {
     let line = error.line().saturating_sub(1);
     let start = match line {
         0 => 0,
@@ -172,23 +175,23 @@ mod tests {
     fn offsets_point_at_the_offending_byte() {
         for (text, at) in [("{\"a\":x}", 5), ("{\n \"a\": tru }", 11), ("[1,\n2,\n", 7), ("", 0)] {
             let error = serde_json::from_str::<serde::de::IgnoredAny>(text).unwrap_err();
-            assert_eq!(offset(text, &error), at, "{text:?} {error}");
+            assert_eq!(error_offset(text, &error), at, "{text:?} {error}");
         }
     }
 
     #[test]
     fn reasons_have_no_line_numbers_of_their_own() {
         let error = serde_json::from_str::<serde::de::IgnoredAny>("[1").unwrap_err();
-        assert_eq!(reason(&error), "expected JSON, found a fault: EOF while parsing a list");
+        assert_eq!(error_reason(&error), "expected JSON, found a fault: EOF while parsing a list");
     }
 
     #[test]
     fn names_are_joined_from_the_outside_in() {
         let mut trail = Trail { record: "{}", careful: false, what: None, names: Vec::new() };
-        let error: serde_json::Error = trail.mismatch("1", "Utf8");
-        let error = trail.within("b", error);
-        let error = trail.within("a", error);
-        let fault = trail.fault(&error);
+        let error: serde_json::Error = trail.stop_mismatch("1", "Utf8");
+        let error = trail.add_name("b", error);
+        let error = trail.add_name("a", error);
+        let fault = trail.into_fault(&error);
         assert_eq!(fault.column.unwrap(), "a.b");
         assert_eq!(fault.what, What::Mismatch { value: "1".into(), expected: "Utf8".into() });
     }

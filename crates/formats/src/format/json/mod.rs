@@ -36,9 +36,9 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::{
-    columns::Table,
-    fault::{Fault, What},
-    records::{Found, Place, Value},
+    columns::JsonTable,
+    fault::{RecordFault, What},
+    records::{RecordPlace, SplitItem, ValueExtent},
     types::Shape,
 };
 use crate::{
@@ -104,27 +104,33 @@ impl JsonSource {
     /// Infers types over the split; `None` if a faulty record has already affected the types, which cannot happen if
     /// each record is `checked` on its own first.
     fn shape(&self, split: &Split, checked: bool) -> Option<Fields> {
-        let mut shape = Shape::new(&self.options.text).taking(self.options.taken.as_deref());
-        let end = records::each(self.mode, split, |found| {
-            let Found::Record(_, text) = found else { return ControlFlow::Continue(()) };
+        let mut shape = Shape::new(&self.options.text).with_projection(self.options.taken.as_deref());
+        let end = records::visit_records(self.mode, split, |found| {
+            let SplitItem::Record(_, text) = found else { return ControlFlow::Continue(()) };
             if checked && self.check(text).is_err() {
                 return ControlFlow::Continue(());
             }
-            match shape.observe(text) {
+            match shape.observe_record(text) {
                 Err(_) if !checked => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             }
         });
-        end.is_continue().then(|| shape.fields())
+        end.is_continue().then(|| shape.to_fields())
     }
 
     /// Fails if no schema can accept this record.
-    fn check(&self, record: &str) -> Result<(), Fault> {
-        Shape::new(&self.options.text).taking(self.options.taken.as_deref()).observe(record)
+    fn check(&self, record: &str) -> Result<(), RecordFault> {
+        Shape::new(&self.options.text).with_projection(self.options.taken.as_deref()).observe_record(record)
     }
 
     /// Decides whether a faulty record requires wider types or must be rejected.
-    fn judge(&self, fault: Fault, split: &Split, place: Place<'_>, text: &str) -> ControlFlow<TypeMismatch, Reject> {
+    fn judge(
+        &self,
+        fault: RecordFault,
+        split: &Split,
+        place: RecordPlace<'_>,
+        text: &str,
+    ) -> ControlFlow<TypeMismatch, Reject> {
         // Inference skips records with any other fault, so widening would not help them.
         let fault = match fault.what {
             What::Mismatch { .. } => self.check(text).err().unwrap_or(fault),
@@ -150,8 +156,8 @@ impl JsonSource {
 
     /// Whether a record is incomplete because its source ends within a line: splits end with a line unless the source
     /// does not.
-    fn may_be_cut(&self, split: &Split, place: Place<'_>, reason: &str) -> bool {
-        let bytes = split.bytes();
+    fn may_be_cut(&self, split: &Split, place: RecordPlace<'_>, reason: &str) -> bool {
+        let bytes = split.content_bytes();
         self.mode == Mode::Lines
             && bytes.last().is_some_and(|last| *last != b'\n')
             && bytes[place.start + place.bytes.len()..].trim_ascii().is_empty()
@@ -176,8 +182,8 @@ pub fn check_type(field: &Field) -> Result<()> {
     }
     let found = print_type(field);
     Err(Error::usage(format!("expected a type that JSON can be read as, found {found}"))
-        .column(field.name())
-        .hint("omit the type, or keep the values as written with `json`"))
+        .in_column(field.name())
+        .with_hint("omit the type, or keep the values as written with `json`"))
 }
 
 impl RecordReader for JsonSource {
@@ -187,10 +193,10 @@ impl RecordReader for JsonSource {
 
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
         match self.mode {
-            Mode::Lines => Box::new(splits::Lines::new(input, split_bytes, max_record_bytes)),
+            Mode::Lines => Box::new(splits::LineSplits::new(input, split_bytes, max_record_bytes)),
             Mode::Document => {
                 let mut input = Some(input);
-                Box::new(std::iter::from_fn(move || Some(splits::document(input.take()?, max_record_bytes))))
+                Box::new(std::iter::from_fn(move || Some(splits::read_document(input.take()?, max_record_bytes))))
             }
         }
     }
@@ -200,7 +206,11 @@ impl RecordReader for JsonSource {
         if self.mode == Mode::Document {
             return Ok(Vec::new());
         }
-        cut_parts(splits::Lines::new(input, sizes.split_bytes, sizes.max_record_bytes), sizes, records::count_lines)
+        cut_parts(
+            splits::LineSplits::new(input, sizes.split_bytes, sizes.max_record_bytes),
+            sizes,
+            records::count_lines,
+        )
     }
 
     fn splits_of<'a>(
@@ -211,7 +221,7 @@ impl RecordReader for JsonSource {
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
         let start = part.start_byte();
-        Box::new(splits::Lines::new(input, split_bytes, max_record_bytes).starting_at(start))
+        Box::new(splits::LineSplits::new(input, split_bytes, max_record_bytes).starting_at(start))
     }
 
     fn infer(&self, split: &Split) -> Fields {
@@ -219,18 +229,21 @@ impl RecordReader for JsonSource {
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        if split.bytes().len() > splits::MAX_SPLIT {
-            return Err(Error::internal("expected a split shorter than 2 GiB, found a longer one").byte(split.offset));
+        if split.content_bytes().len() > splits::MAX_SPLIT {
+            return Err(
+                Error::internal("expected a split shorter than 2 GiB, found a longer one").at_byte(split.offset)
+            );
         }
-        let table =
-            Table::new(schema, &self.options.text).pinning(&self.options.pinned).taking(self.options.taken.as_deref());
-        let most = sparse::most_records(schema.fields().len(), split.bytes().len());
+        let table = JsonTable::new(schema, &self.options.text)
+            .with_pinned(&self.options.pinned)
+            .with_projection(self.options.taken.as_deref());
+        let most = sparse::most_records(schema.fields().len(), split.content_bytes().len());
         let mut accepted =
             Accepted { source: self, split, table, most, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
             Mode::Lines => accepted.lines(),
-            Mode::Document => records::each(self.mode, split, |found| accepted.take(found))
-                .map_continue(|blank| (memchr::memchr_iter(b'\n', split.bytes()).count() as u64, blank)),
+            Mode::Document => records::visit_records(self.mode, split, |found| accepted.take(found))
+                .map_continue(|blank| (memchr::memchr_iter(b'\n', split.content_bytes()).count() as u64, blank)),
         };
         let (lines, blank_lines) = match end {
             ControlFlow::Break(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
@@ -241,7 +254,7 @@ impl RecordReader for JsonSource {
         }
         let Accepted { table, rows, hashes, rejects, .. } = accepted;
         Ok(Parsed::Block(RecordBlock {
-            lacking: table.lacking(),
+            lacking: table.lacking_columns(),
             payload: Payload::Rows(table.finish()?),
             rows,
             hashes,
@@ -258,7 +271,7 @@ impl RecordReader for JsonSource {
 struct Accepted<'a> {
     source: &'a JsonSource,
     split: &'a Split,
-    table: Table,
+    table: JsonTable,
     /// Records beyond which the table is too sparse.
     most: usize,
     rows: Vec<u32>,
@@ -270,10 +283,10 @@ impl<'a> Accepted<'a> {
     /// Processes all lines, usual ones without finding their ends first; returns the number of line ends and of blank
     /// lines.
     fn lines(&mut self) -> ControlFlow<TypeMismatch, (u64, u64)> {
-        let bytes = self.split.bytes();
-        let mut lines = records::Lines::new(self.split);
+        let bytes = self.split.content_bytes();
+        let mut lines = records::LineCursor::new(self.split);
         let mut known = false;
-        while let Some(start) = lines.start()
+        while let Some(start) = lines.next_start()
             && !self.is_too_sparse()
         {
             if start >= ESTIMATE_BYTES && !known {
@@ -281,13 +294,13 @@ impl<'a> Accepted<'a> {
                 known = true;
             }
             if let Some(end) = self.table.push_line(bytes, start) {
-                self.rows.push(lines.pass(end));
+                self.rows.push(lines.pass_record(end));
                 self.hash(&bytes[start..end]);
             } else if let Some(found) = lines.next() {
                 self.take(found)?;
             }
         }
-        ControlFlow::Continue((lines.ends(), lines.blank()))
+        ControlFlow::Continue((lines.line_count(), lines.blank_count()))
     }
 
     /// Reserves memory for the rest of the split, extrapolating from the part up to `done`.
@@ -307,15 +320,15 @@ impl<'a> Accepted<'a> {
         self.rows.len() > self.most
     }
 
-    fn take(&mut self, found: Found<'a>) -> ControlFlow<TypeMismatch> {
+    fn take(&mut self, found: SplitItem<'a>) -> ControlFlow<TypeMismatch> {
         match found {
             _ if self.is_too_sparse() => {}
-            Found::Broken(place, at, reason) => {
+            SplitItem::Broken(place, at, reason) => {
                 let cut = self.source.mode == Mode::Document && reason.starts_with(fault::UNEXPECTED_END);
                 let reason = if cut { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
                 self.rejects.push(reject(self.split, place, at, None, reason));
             }
-            Found::Record(place, text) => match self.table.push(text) {
+            SplitItem::Record(place, text) => match self.table.push_record(text) {
                 Ok(()) => {
                     self.rows.push(place.row);
                     self.hash(place.bytes);
@@ -328,7 +341,7 @@ impl<'a> Accepted<'a> {
 }
 
 /// Returns a reject with a copy of the record, so that it does not keep the whole split in memory.
-fn reject(split: &Split, place: Place<'_>, at: usize, column: Option<String>, reason: String) -> Reject {
+fn reject(split: &Split, place: RecordPlace<'_>, at: usize, column: Option<String>, reason: String) -> Reject {
     Reject {
         row: place.row,
         line: place.line,
@@ -345,9 +358,9 @@ pub fn sniff(head: &[u8], complete: bool) -> Option<JsonSource> {
     let head = head.strip_prefix(records::BOM).unwrap_or(head).trim_ascii_start();
     let mode = match head.first()? {
         b'{' if starts_as_lines(head, complete) => Mode::Lines,
-        b'{' | b'[' => match records::value(head) {
-            Value::Whole => Mode::Document,
-            Value::Started if !complete => Mode::Document,
+        b'{' | b'[' => match records::value_extent(head) {
+            ValueExtent::Whole => Mode::Document,
+            ValueExtent::Started if !complete => Mode::Document,
             _ => return None,
         },
         _ => return None,
@@ -359,14 +372,14 @@ pub fn sniff(head: &[u8], complete: bool) -> Option<JsonSource> {
 /// head counts if it is well-formed so far, because documents have line breaks earlier.
 fn starts_as_lines(head: &[u8], complete: bool) -> bool {
     let Some(end) = memchr::memchr(b'\n', head) else {
-        return match records::value(head) {
-            Value::Whole => true,
-            Value::Started => !complete,
-            Value::Not => false,
+        return match records::value_extent(head) {
+            ValueExtent::Whole => true,
+            ValueExtent::Started => !complete,
+            ValueExtent::Not => false,
         };
     };
     let rest = head[end..].trim_ascii_start();
-    matches!(records::value(&head[..end]), Value::Whole) && matches!(rest.first(), None | Some(b'{'))
+    matches!(records::value_extent(&head[..end]), ValueExtent::Whole) && matches!(rest.first(), None | Some(b'{'))
 }
 
 #[cfg(test)]

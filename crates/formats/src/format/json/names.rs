@@ -17,7 +17,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Returns the position of the field `key`; `guess` and some that follow are tried first.
-    pub(super) fn find(&self, key: &str, guess: usize) -> Option<usize> {
+    pub(super) fn find_key(&self, key: &str, guess: usize) -> Option<usize> {
         let near = self.list.iter().skip(guess).take(NEAR).position(|name| name == key);
         near.map(|ahead| guess + ahead).or_else(|| self.index.get(key).copied())
     }
@@ -69,6 +69,6 @@ impl Visitor<'_> for KeySeed<'_> {
     }
 
     fn visit_str<E>(self, key: &str) -> Result<Key, E> {
-        Ok(self.names.find(key, self.guess).map_or_else(|| Key::New(key.to_owned()), Key::Known))
+        Ok(self.names.find_key(key, self.guess).map_or_else(|| Key::New(key.to_owned()), Key::Known))
     }
 }

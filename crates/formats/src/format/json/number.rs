@@ -31,16 +31,16 @@ const MAX_DIGITS: usize = 19;
 
 /// Up to eight digits followed by something else.
 #[derive(Debug, Clone, Copy)]
-struct Word {
+struct DigitWord {
     /// The bytes with the value of each digit instead of its character.
     digits: u64,
     /// Number of leading digits.
     count: usize,
 }
 
-impl Word {
+impl DigitWord {
     #[inline(always)]
-    fn load(text: &[u8]) -> Option<Self> {
+    fn from_text(text: &[u8]) -> Option<Self> {
         Some(Self::new(u64::from_le_bytes(*text.first_chunk()?)))
     }
 
@@ -54,7 +54,7 @@ impl Word {
 
     /// Returns the value of the digits; zero if there are none.
     #[inline(always)]
-    fn value(self) -> u64 {
+    fn to_u64(self) -> u64 {
         // In two steps, because a word cannot be shifted by all of its 64 bits.
         let aligned = self.digits << (32 - 4 * self.count) << (32 - 4 * self.count);
         let pairs = aligned.wrapping_mul(10 << 8 | 1) >> 8 & 0x00ff_00ff_00ff_00ff;
@@ -74,8 +74,8 @@ impl Word {
 #[inline(always)]
 pub(super) fn short_integer(text: &[u8]) -> Option<(i64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
-    let word = Word::load(&text[sign..])?;
-    let value = word.value().cast_signed();
+    let word = DigitWord::from_text(&text[sign..])?;
+    let value = word.to_u64().cast_signed();
     let minus_zero = value == 0 && sign > 0;
     if !word.is_whole() || word.count == 8 || minus_zero {
         return None;
@@ -84,14 +84,14 @@ pub(super) fn short_integer(text: &[u8]) -> Option<(i64, usize)> {
 }
 
 /// Returns the integer at the start of `text`, and its length.
-pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
+pub(super) fn parse_integer(text: &[u8]) -> Option<(i64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
-    let (first, rest) = (Word::load(&text[sign..])?, Word::load(text.get(sign + 8..)?)?);
+    let (first, rest) = (DigitWord::from_text(&text[sign..])?, DigitWord::from_text(text.get(sign + 8..)?)?);
     if first.is_whole() && first.count == 8 && rest.count < 8 {
-        let value = (first.value() * WHOLE_POWERS[rest.count] + rest.value()).cast_signed();
+        let value = (first.to_u64() * WHOLE_POWERS[rest.count] + rest.to_u64()).cast_signed();
         return Some((if sign == 0 { value } else { -value }, sign + 8 + rest.count));
     }
-    match general(text)? {
+    match parse_any(text)? {
         (Number::Int(value), length) => Some((value, length)),
         _ => None,
     }
@@ -102,14 +102,14 @@ pub(super) fn integer(text: &[u8]) -> Option<(i64, usize)> {
 pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
     let bytes = u64::from_le_bytes(*text[sign..].first_chunk()?);
-    let whole = Word::new(bytes);
+    let whole = DigitWord::new(bytes);
     if !whole.is_whole() || whole.count == 8 {
         return None;
     }
     let (number, decimals) = if bytes.to_le_bytes()[whole.count & 7] == b'.' {
         let before = (1 << (8 * whole.count)) - 1;
         // Seven bytes and a zero.
-        let all = Word::new((bytes & before) | ((bytes >> 8) & !before));
+        let all = DigitWord::new((bytes & before) | ((bytes >> 8) & !before));
         (all, all.count - whole.count)
     } else {
         (whole, 0)
@@ -117,12 +117,12 @@ pub(super) fn short_float(text: &[u8]) -> Option<(f64, usize)> {
     let length = sign + number.count + usize::from(decimals > 0);
     let next = *text.get(length)?;
     let goes_on = next.is_ascii_digit() | (next | 0x20 == b'e') | (next == b'.');
-    (!goes_on).then(|| (signed(number.value(), decimals, sign), length))
+    (!goes_on).then(|| (signed_decimal(number.to_u64(), decimals, sign), length))
 }
 
 /// Returns the number at the start of `text` as a float, if one holds it, and its length.
-pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
-    decimal(text).or_else(|| match general(text)? {
+pub(super) fn parse_float(text: &[u8]) -> Option<(f64, usize)> {
+    parse_decimal(text).or_else(|| match parse_any(text)? {
         (Number::Float(value), length) => Some((value, length)),
         (Number::Int(value), length) => Some((token::exact_float(value)?, length)),
         (Number::Exact, _) => None,
@@ -130,18 +130,18 @@ pub(super) fn float(text: &[u8]) -> Option<(f64, usize)> {
 }
 
 /// Parses a number of up to seven digits before the point and some after it, without an exponent.
-fn decimal(text: &[u8]) -> Option<(f64, usize)> {
+fn parse_decimal(text: &[u8]) -> Option<(f64, usize)> {
     let sign = usize::from(*text.first()? == b'-');
-    let whole = Word::load(&text[sign..])?;
+    let whole = DigitWord::from_text(&text[sign..])?;
     let point = sign + whole.count;
     if !whole.is_whole() || whole.count == 8 || text.get(point) != Some(&b'.') {
         return None;
     }
-    let (mut value, mut at) = (whole.value(), point + 1);
+    let (mut value, mut at) = (whole.to_u64(), point + 1);
     loop {
-        let word = Word::load(text.get(at..)?)?;
+        let word = DigitWord::from_text(text.get(at..)?)?;
         // A value that overflowed is not used.
-        value = value.wrapping_mul(WHOLE_POWERS[word.count]).wrapping_add(word.value());
+        value = value.wrapping_mul(WHOLE_POWERS[word.count]).wrapping_add(word.to_u64());
         at += word.count;
         if word.count < 8 {
             break;
@@ -152,25 +152,25 @@ fn decimal(text: &[u8]) -> Option<(f64, usize)> {
         return None;
     }
     if whole.count + decimals <= MAX_DIGITS && value < 1 << 53 {
-        return Some((signed(value, decimals, sign), at));
+        return Some((signed_decimal(value, decimals, sign), at));
     }
     fast_float2::parse::<f64, _>(&text[..at]).ok().map(|value| (value, at))
 }
 
 #[inline(always)]
-fn signed(value: u64, decimals: usize, sign: usize) -> f64 {
+fn signed_decimal(value: u64, decimals: usize, sign: usize) -> f64 {
     let value = value as f64 / POWERS[decimals];
     if sign == 0 { value } else { -value }
 }
 
 /// Parses any number at the start of `text`.
-fn general(text: &[u8]) -> Option<(Number, usize)> {
-    let length = length(text)?;
-    Some((token::number(std::str::from_utf8(&text[..length]).ok()?), length))
+fn parse_any(text: &[u8]) -> Option<(Number, usize)> {
+    let length = number_length(text)?;
+    Some((token::parse_number(std::str::from_utf8(&text[..length]).ok()?), length))
 }
 
 /// Returns the length of the number at the start of `text`: `-? (0 | [1-9][0-9]*) (\.[0-9]+)? ([eE][+-]?[0-9]+)?`
-pub(super) fn length(text: &[u8]) -> Option<usize> {
+pub(super) fn number_length(text: &[u8]) -> Option<usize> {
     let digits = |at: usize| text.get(at..).map_or(0, |rest| rest.iter().take_while(|b| b.is_ascii_digit()).count());
     let mut at = usize::from(*text.first()? == b'-');
     match digits(at) {
@@ -204,7 +204,7 @@ mod tests {
     /// Returns the number of a whole text, if it is one in JSON.
     fn expected(text: &str) -> Option<Number> {
         serde_json::from_str::<&serde_json::value::RawValue>(text).ok()?;
-        Some(token::number(text))
+        Some(token::parse_number(text))
     }
 
     fn check(text: &str) -> Result<(), TestCaseError> {
@@ -212,25 +212,25 @@ mod tests {
         let bytes = behind.as_bytes();
         let whole = |found: Option<usize>| found == Some(text.len());
         let number = expected(text);
-        prop_assert_eq!(whole(length(bytes)), number.is_some(), "{}", text);
+        prop_assert_eq!(whole(number_length(bytes)), number.is_some(), "{}", text);
         let float = match number {
             Some(Number::Float(value)) => Some(value),
             Some(Number::Int(value)) => token::exact_float(value),
             _ => None,
         };
-        for found in [short_float(bytes), super::float(bytes)].into_iter().flatten() {
+        for found in [short_float(bytes), super::parse_float(bytes)].into_iter().flatten() {
             if whole(Some(found.1)) {
                 prop_assert_eq!(Some(found.0.to_bits()), float.map(f64::to_bits), "{}", text);
             }
         }
-        prop_assert_eq!(whole(super::float(bytes).map(|f| f.1)), float.is_some(), "{}", text);
+        prop_assert_eq!(whole(super::parse_float(bytes).map(|f| f.1)), float.is_some(), "{}", text);
         let int = if let Some(Number::Int(value)) = number { Some(value) } else { None };
-        for found in [short_integer(bytes), integer(bytes)].into_iter().flatten() {
+        for found in [short_integer(bytes), parse_integer(bytes)].into_iter().flatten() {
             if whole(Some(found.1)) {
                 prop_assert_eq!(Some(found.0), int, "{}", text);
             }
         }
-        prop_assert_eq!(whole(integer(bytes).map(|f| f.1)), int.is_some(), "{}", text);
+        prop_assert_eq!(whole(parse_integer(bytes).map(|f| f.1)), int.is_some(), "{}", text);
         Ok(())
     }
 

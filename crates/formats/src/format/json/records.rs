@@ -20,7 +20,7 @@ pub(super) const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// Position of a record.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct RecordPlace<'a> {
     /// Index among the records of the split.
     pub(super) row: u32,
     /// Line within the split, from 0.
@@ -33,30 +33,30 @@ pub(super) struct Place<'a> {
 
 /// An item found in a split.
 #[derive(Debug)]
-pub(super) enum Found<'a> {
+pub(super) enum SplitItem<'a> {
     /// A candidate record, not yet parsed.
-    Record(Place<'a>, &'a str),
+    Record(RecordPlace<'a>, &'a str),
     /// An item that cannot be a record, the offset of the fault within it, and the reason.
-    Broken(Place<'a>, usize, String),
+    Broken(RecordPlace<'a>, usize, String),
 }
 
 /// Visits every record until `visit` breaks; otherwise returns the number of blank lines.
-pub(super) fn each<'a, B>(
+pub(super) fn visit_records<'a, B>(
     mode: Mode,
     split: &'a Split,
-    mut visit: impl FnMut(Found<'a>) -> ControlFlow<B>,
+    mut visit: impl FnMut(SplitItem<'a>) -> ControlFlow<B>,
 ) -> ControlFlow<B, u64> {
     match mode {
         Mode::Lines => {
-            let mut lines = Lines::new(split);
-            while lines.start().is_some() {
+            let mut lines = LineCursor::new(split);
+            while lines.next_start().is_some() {
                 if let Some(found) = lines.next() {
                     visit(found)?;
                 }
             }
             ControlFlow::Continue(lines.blank)
         }
-        Mode::Document => match document(split.bytes(), start(split), &mut visit) {
+        Mode::Document => match visit_document(split.content_bytes(), text_start(split), &mut visit) {
             Some(broken) => ControlFlow::Break(broken),
             None => ControlFlow::Continue(0),
         },
@@ -64,13 +64,13 @@ pub(super) fn each<'a, B>(
 }
 
 /// Returns the offset of the text of a split.
-fn start(split: &Split) -> usize {
-    if split.offset == 0 && split.bytes().starts_with(BOM) { BOM.len() } else { 0 }
+fn text_start(split: &Split) -> usize {
+    if split.offset == 0 && split.content_bytes().starts_with(BOM) { BOM.len() } else { 0 }
 }
 
 /// Iterates over a split line by line.
 #[derive(Debug)]
-pub(super) struct Lines<'a> {
+pub(super) struct LineCursor<'a> {
     bytes: &'a [u8],
     start: usize,
     row: u32,
@@ -78,21 +78,21 @@ pub(super) struct Lines<'a> {
     blank: u64,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineCursor<'a> {
     /// Starts before the first line.
     pub(super) fn new(split: &'a Split) -> Self {
-        Self { bytes: split.bytes(), start: start(split), row: 0, line: 0, blank: 0 }
+        Self { bytes: split.content_bytes(), start: text_start(split), row: 0, line: 0, blank: 0 }
     }
 
     /// Returns the start of the next line, if there is one.
     #[inline]
-    pub(super) fn start(&self) -> Option<usize> {
+    pub(super) fn next_start(&self) -> Option<usize> {
         (self.start < self.bytes.len()).then_some(self.start)
     }
 
     /// Skips the next line, a record that ends at `end` before its line end, and returns its number.
     #[inline]
-    pub(super) fn pass(&mut self, end: usize) -> u32 {
+    pub(super) fn pass_record(&mut self, end: usize) -> u32 {
         let row = self.row;
         self.row += 1;
         self.line += 1;
@@ -101,39 +101,39 @@ impl<'a> Lines<'a> {
     }
 
     /// Advances over the next line and returns its content, unless it is blank.
-    pub(super) fn next(&mut self) -> Option<Found<'a>> {
+    pub(super) fn next(&mut self) -> Option<SplitItem<'a>> {
         let (start, line) = (self.start, self.line);
         let end = memchr::memchr(b'\n', &self.bytes[start..]).map_or(self.bytes.len(), |at| start + at);
         self.start = end + 1;
         self.line += 1;
-        let (from, record) = trimmed(self.bytes, start, end);
+        let (from, record) = trim_range(self.bytes, start, end);
         if record.is_empty() {
             self.blank += 1;
             return None;
         }
-        let place = Place { row: self.row, line, start: from, bytes: record };
+        let place = RecordPlace { row: self.row, line, start: from, bytes: record };
         self.row += 1;
         Some(match as_text(record) {
-            Ok(text) => Found::Record(place, text),
-            Err((at, reason)) => Found::Broken(place, at, reason),
+            Ok(text) => SplitItem::Record(place, text),
+            Err((at, reason)) => SplitItem::Broken(place, at, reason),
         })
     }
 
     /// Returns the number of line ends so far.
-    pub(super) fn ends(&self) -> u64 {
+    pub(super) fn line_count(&self) -> u64 {
         // The last line may lack its end.
         self.line - u64::from(self.start > self.bytes.len())
     }
 
     /// Returns the number of blank lines so far.
-    pub(super) fn blank(&self) -> u64 {
+    pub(super) fn blank_count(&self) -> u64 {
         self.blank
     }
 }
 
 /// Counts the records and the line ends of a split of lines.
 pub(super) fn count_lines(split: &Split) -> (u64, u64) {
-    let bytes = &split.bytes()[start(split)..];
+    let bytes = &split.content_bytes()[text_start(split)..];
     let ends = memchr::memchr_iter(b'\n', bytes).count();
     let lines = ends + usize::from(bytes.last().is_some_and(|last| *last != b'\n'));
     let first = usize::from(bytes.first().is_some_and(|first| !first.is_ascii_whitespace()));
@@ -167,7 +167,7 @@ fn count_filled(bytes: &[u8]) -> usize {
 }
 
 /// Returns the bytes between two offsets without ASCII white space around them, and their start.
-fn trimmed(bytes: &[u8], start: usize, end: usize) -> (usize, &[u8]) {
+fn trim_range(bytes: &[u8], start: usize, end: usize) -> (usize, &[u8]) {
     let tail = bytes[start..end].trim_ascii_start();
     (end - tail.len(), tail.trim_ascii_end())
 }
@@ -184,18 +184,24 @@ fn as_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
 }
 
 /// Visits the records of a document; returns the value that `visit` broke with.
-fn document<'a, B>(bytes: &'a [u8], start: usize, visit: &mut impl FnMut(Found<'a>) -> ControlFlow<B>) -> Option<B> {
-    let (start, content) = trimmed(bytes, start, bytes.len());
+fn visit_document<'a, B>(
+    bytes: &'a [u8],
+    start: usize,
+    visit: &mut impl FnMut(SplitItem<'a>) -> ControlFlow<B>,
+) -> Option<B> {
+    let (start, content) = trim_range(bytes, start, bytes.len());
     let mut cursor = Cursor { bytes, row: 0, line: 0, at: 0 };
     let text = match as_text(content) {
         Ok(text) => text,
-        Err((at, reason)) => return visit(Found::Broken(cursor.place(start, content), at, reason)).break_value(),
+        Err((at, reason)) => {
+            return visit(SplitItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
+        }
     };
     if text.starts_with('{') {
-        return visit(Found::Record(cursor.place(start, content), text)).break_value();
+        return visit(SplitItem::Record(cursor.place_record(start, content), text)).break_value();
     }
     if let Err((at, reason)) = check_top(text) {
-        return visit(Found::Broken(cursor.place(start, content), at, reason)).break_value();
+        return visit(SplitItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
     }
     let (mut taken, mut broke) = (0, None);
     let mut deserializer = Deserializer::from_str(text);
@@ -203,7 +209,8 @@ fn document<'a, B>(bytes: &'a [u8], start: usize, visit: &mut impl FnMut(Found<'
         .deserialize_seq(Elements(|element: &'a str| {
             let offset = element.as_ptr() as usize - text.as_ptr() as usize;
             taken = offset + element.len();
-            broke = visit(Found::Record(cursor.place(start + offset, element.as_bytes()), element)).break_value();
+            broke = visit(SplitItem::Record(cursor.place_record(start + offset, element.as_bytes()), element))
+                .break_value();
             broke.is_none()
         }))
         .and_then(|()| deserializer.end());
@@ -211,10 +218,14 @@ fn document<'a, B>(bytes: &'a [u8], start: usize, visit: &mut impl FnMut(Found<'
         return broke;
     }
     let error = result.err()?;
-    let fault = fault::offset(text, &error);
-    let (from, rest) = trimmed(bytes, start + taken, bytes.len());
-    visit(Found::Broken(cursor.place(from, rest), (start + fault).saturating_sub(from), fault::reason(&error)))
-        .break_value()
+    let fault = fault::error_offset(text, &error);
+    let (from, rest) = trim_range(bytes, start + taken, bytes.len());
+    visit(SplitItem::Broken(
+        cursor.place_record(from, rest),
+        (start + fault).saturating_sub(from),
+        fault::error_reason(&error),
+    ))
+    .break_value()
 }
 
 /// Fails if the start of a document that is not an object shows that it is not an array of objects either.
@@ -223,7 +234,7 @@ fn check_top(text: &str) -> Result<(), (usize, String)> {
         let error = serde_json::from_str::<IgnoredAny>(text).err();
         return Err(error.map_or_else(
             || (0, format!("expected an object or an array of objects, found {}", token::kind(text))),
-            |error| (fault::offset(text, &error), fault::reason(&error)),
+            |error| (fault::error_offset(text, &error), fault::error_reason(&error)),
         ));
     };
     let first = inner.trim_ascii_start();
@@ -245,12 +256,12 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    fn place<'a>(&mut self, start: usize, record: &'a [u8]) -> Place<'a> {
+    fn place_record<'a>(&mut self, start: usize, record: &'a [u8]) -> RecordPlace<'a> {
         self.line += memchr::memchr_iter(b'\n', &self.bytes[self.at..start]).count() as u64;
         self.at = start;
         let row = self.row;
         self.row += 1;
-        Place { row, line: self.line, start, bytes: record }
+        RecordPlace { row, line: self.line, start, bytes: record }
     }
 }
 
@@ -275,7 +286,7 @@ impl<'de, F: FnMut(&'de str) -> bool> Visitor<'de> for Elements<F> {
 }
 
 /// Whether bytes are one JSON value, or a prefix of one.
-pub(super) enum Value {
+pub(super) enum ValueExtent {
     /// One whole value.
     Whole,
     /// The bytes end before the value does.
@@ -285,12 +296,12 @@ pub(super) enum Value {
 }
 
 /// Classifies bytes as JSON, without checking the content of its strings.
-pub(super) fn value(bytes: &[u8]) -> Value {
+pub(super) fn value_extent(bytes: &[u8]) -> ValueExtent {
     let mut deserializer = Deserializer::from_slice(bytes);
     match IgnoredAny::deserialize(&mut deserializer).and_then(|_| deserializer.end()) {
-        Ok(()) => Value::Whole,
-        Err(error) if error.is_eof() => Value::Started,
-        Err(_) => Value::Not,
+        Ok(()) => ValueExtent::Whole,
+        Err(error) if error.is_eof() => ValueExtent::Started,
+        Err(_) => ValueExtent::Not,
     }
 }
 
@@ -303,10 +314,10 @@ mod tests {
     fn found(mode: Mode, bytes: &[u8]) -> Vec<String> {
         let split = Split::of_bytes(0, Bytes::copy_from_slice(bytes));
         let mut out = Vec::new();
-        let blank = each::<()>(mode, &split, |found| {
+        let blank = visit_records::<()>(mode, &split, |found| {
             out.push(match found {
-                Found::Record(p, text) => format!("{} {} {} {text}", p.row, p.line, p.start),
-                Found::Broken(p, at, reason) => {
+                SplitItem::Record(p, text) => format!("{} {} {} {text}", p.row, p.line, p.start),
+                SplitItem::Broken(p, at, reason) => {
                     format!("{} {} {}+{at} {reason}: {}", p.row, p.line, p.start, String::from_utf8_lossy(p.bytes))
                 }
             });
@@ -369,7 +380,7 @@ mod tests {
     fn a_visitor_can_stop() {
         let split = Split::of_bytes(0, Bytes::from_static(b"[{},{},{}]"));
         let mut seen = 0;
-        let end = each(Mode::Document, &split, |_| {
+        let end = visit_records(Mode::Document, &split, |_| {
             seen += 1;
             if seen == 2 { ControlFlow::Break("enough") } else { ControlFlow::Continue(()) }
         });

@@ -28,14 +28,14 @@ pub(super) struct Marks {
 
 /// Classifies bytes with the best instructions that every machine of this architecture has.
 #[inline(always)]
-pub(super) fn marks(chunk: &[u8; WIDTH]) -> Marks {
+pub(super) fn mark_chunk(chunk: &[u8; WIDTH]) -> Marks {
     #[cfg(target_arch = "x86_64")]
     return sse2(chunk);
     #[cfg(not(target_arch = "x86_64"))]
     scalar(chunk)
 }
 
-/// Like [`marks`], without vector instructions.
+/// Like [`mark_chunk`], without vector instructions.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 #[inline(always)]
 fn scalar(chunk: &[u8; WIDTH]) -> Marks {
@@ -141,7 +141,7 @@ mod tests {
                     let mut chunk = [filling; WIDTH];
                     chunk[at] = byte;
                     assert_eq!(scalar(&chunk), plain(&chunk), "{chunk:?}");
-                    assert_eq!(marks(&chunk), plain(&chunk), "{chunk:?}");
+                    assert_eq!(mark_chunk(&chunk), plain(&chunk), "{chunk:?}");
                 }
             }
         }

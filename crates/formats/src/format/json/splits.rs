@@ -23,7 +23,7 @@ use crate::{
 pub(super) const MAX_SPLIT: usize = 0x7FFF_FFFF;
 
 /// Cuts at line ends.
-pub(super) struct Lines<'a> {
+pub(super) struct LineSplits<'a> {
     input: Box<dyn Read + Send + 'a>,
     carried: Carried,
     offset: u64,
@@ -34,7 +34,7 @@ pub(super) struct Lines<'a> {
     fault: Option<Error>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineSplits<'a> {
     pub(super) fn new(input: Box<dyn Read + Send + 'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
         let split_bytes = split_bytes.clamp(1, MAX_SPLIT / 4);
         // The terminator counts towards the split but not towards the record.
@@ -51,11 +51,11 @@ impl<'a> Lines<'a> {
         let mut target = self.split_bytes;
         let mut searched = 0;
         let cut = loop {
-            let end = match self.fill(target) {
+            let end = match self.fill_carried(target) {
                 Ok(filled) => !filled,
                 Err(fault) => {
                     // An incomplete last line is not a record.
-                    let Some(last) = memchr::memrchr(b'\n', self.carried.bytes()) else { return Err(fault) };
+                    let Some(last) = memchr::memrchr(b'\n', self.carried.as_slice()) else { return Err(fault) };
                     self.fault = Some(fault);
                     break last + 1;
                 }
@@ -66,7 +66,7 @@ impl<'a> Lines<'a> {
             }
             // After a long line there may be more, which must not matter: a split depends only on the bytes from its
             // start on, so that a source can be cut into parts between splits.
-            if let Some(at) = memchr::memrchr(b'\n', &self.carried.bytes()[searched..target]) {
+            if let Some(at) = memchr::memrchr(b'\n', &self.carried.as_slice()[searched..target]) {
                 break searched + at + 1;
             }
             if target > self.max_record_bytes {
@@ -82,18 +82,18 @@ impl<'a> Lines<'a> {
             return Ok(None);
         }
         let more = !self.done && self.fault.is_none();
-        let split = Split::of_bytes(self.offset, self.carried.cut(cut, more));
+        let split = Split::of_bytes(self.offset, self.carried.take_front(cut, more));
         self.offset += cut as u64;
         Ok(Some(split))
     }
 
     /// Reads until `target` bytes are carried; returns `false` if the source ends before. The buffer grows with the
     /// bytes found, because a short source must not reserve a whole split.
-    fn fill(&mut self, target: usize) -> Result<bool> {
+    fn fill_carried(&mut self, target: usize) -> Result<bool> {
         while self.carried.len() < target {
             let wanted = target.min(self.carried.len() + ahead::READ);
             let room = (2 * self.carried.len()).clamp(ahead::READ.min(target), target);
-            if !self.carried.fill(&mut self.input, wanted, room)? {
+            if !self.carried.fill_from(&mut self.input, wanted, room)? {
                 return Ok(false);
             }
         }
@@ -102,7 +102,7 @@ impl<'a> Lines<'a> {
 
     fn check_lengths(&self, cut: usize) -> Result<()> {
         let mut start = 0;
-        for end in memchr::memchr_iter(b'\n', &self.carried.bytes()[..cut]).chain([cut]) {
+        for end in memchr::memchr_iter(b'\n', &self.carried.as_slice()[..cut]).chain([cut]) {
             if end.saturating_sub(start) > self.max_record_bytes {
                 return Err(self.too_long(start));
             }
@@ -112,11 +112,11 @@ impl<'a> Lines<'a> {
     }
 
     fn too_long(&self, start: usize) -> Error {
-        too_long("record", self.max_record_bytes).byte(self.offset + start as u64)
+        too_long("record", self.max_record_bytes).at_byte(self.offset + start as u64)
     }
 }
 
-impl Iterator for Lines<'_> {
+impl Iterator for LineSplits<'_> {
     type Item = Result<Split>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -136,26 +136,26 @@ impl Iterator for Lines<'_> {
 ///
 /// # Errors
 /// If reading fails, the source is empty, or the document is longer than `max_bytes`.
-pub(super) fn document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Split> {
+pub(super) fn read_document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Split> {
     let max_bytes = max_bytes.min(MAX_SPLIT);
     let mut bytes = Vec::new();
     let mut target = 1 << 16;
-    while fill(&mut input, &mut bytes, target.min(max_bytes + 1))? {
+    while fill_buffer(&mut input, &mut bytes, target.min(max_bytes + 1))? {
         if bytes.len() > max_bytes {
-            return Err(too_long("document", max_bytes).byte(0));
+            return Err(too_long("document", max_bytes).at_byte(0));
         }
         target *= 2;
     }
     if bytes.is_empty() {
         return Err(Error::input("expected a JSON document, found nothing")
-            .byte(0)
-            .hint("leave the file out with --exclude"));
+            .at_byte(0)
+            .with_hint("leave the file out with --exclude"));
     }
     Ok(Split::of_bytes(0, bytes.into()))
 }
 
 /// Reads until `buffer` holds `target` bytes; returns `false` if the source ended before.
-fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<bool> {
+fn fill_buffer(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<bool> {
     let missing = target.saturating_sub(buffer.len());
     if missing > 0 {
         buffer.reserve_exact(missing);
@@ -166,7 +166,7 @@ fn fill(input: &mut dyn Read, buffer: &mut Vec<u8>, target: usize) -> Result<boo
 
 fn too_long(what: &str, max_bytes: usize) -> Error {
     Error::input(format!("expected a {what} of at most {max_bytes} bytes, found a longer one"))
-        .hint("if the input is as it should be, raise --memory")
+        .with_hint("if the input is as it should be, raise --memory")
 }
 
 #[cfg(test)]
@@ -192,12 +192,12 @@ mod tests {
 
     fn cut(input: &'static [u8], split: usize, max: usize) -> Vec<&'static str> {
         let mut at = 0;
-        Lines::new(Box::new(input), split, max)
+        LineSplits::new(Box::new(input), split, max)
             .map(|s| {
                 let s = s.unwrap();
                 assert_eq!(s.offset, at as u64);
-                at += s.bytes().len();
-                std::str::from_utf8(&input[at - s.bytes().len()..at]).unwrap()
+                at += s.content_bytes().len();
+                std::str::from_utf8(&input[at - s.content_bytes().len()..at]).unwrap()
             })
             .collect()
     }
@@ -215,7 +215,7 @@ mod tests {
     fn whole_lines_before_a_fault_are_not_lost() {
         for (text, whole) in [("{}\n[]\n{", "{}\n[]\n"), ("{", ""), ("", "")] {
             for size in [1, 4, 1000] {
-                let found = Faulty::before_fault(Lines::new(Box::new(Faulty(text.as_bytes())), size, 100));
+                let found = Faulty::before_fault(LineSplits::new(Box::new(Faulty(text.as_bytes())), size, 100));
                 assert_eq!(found, whole, "{text:?} by {size}");
             }
         }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_long_record_is_an_error_with_its_place() {
         for (input, split) in [(&b"ab\nlong line\n"[..], 3), (b"ab\nlong line", 3), (b"ab\nlong line\n", 100)] {
-            let error = Lines::new(Box::new(input), split, 8).find_map(Result::err).unwrap();
+            let error = LineSplits::new(Box::new(input), split, 8).find_map(Result::err).unwrap();
             assert_eq!((error.kind(), error.place().byte), (Kind::Input, Some(3)), "{input:?}");
             assert!(error.hints()[0].contains("--memory"));
         }
@@ -234,9 +234,9 @@ mod tests {
     #[test]
     fn documents_are_read_whole_up_to_a_limit() {
         let long = vec![b' '; 200_000];
-        assert_eq!(document(Box::new(&long[..]), 200_000).unwrap().bytes().len(), 200_000);
-        assert_eq!(document(Box::new(&long[..]), 199_999).unwrap_err().kind(), Kind::Input);
-        assert_eq!(document(Box::new(&b""[..]), 10).unwrap_err().kind(), Kind::Input);
+        assert_eq!(read_document(Box::new(&long[..]), 200_000).unwrap().content_bytes().len(), 200_000);
+        assert_eq!(read_document(Box::new(&long[..]), 199_999).unwrap_err().kind(), Kind::Input);
+        assert_eq!(read_document(Box::new(&b""[..]), 10).unwrap_err().kind(), Kind::Input);
     }
 
     proptest! {
@@ -245,7 +245,7 @@ mod tests {
             input in "[ab\n]{0,60}", split in 1usize..20, max in 1usize..30, step in 1usize..7,
         ) {
             let collect = |step| -> Vec<Result<Split>> {
-                Lines::new(Box::new(Dribble(input.as_bytes(), step)), split, max).collect()
+                LineSplits::new(Box::new(Dribble(input.as_bytes(), step)), split, max).collect()
             };
             let (one, other) = (collect(usize::MAX), collect(step));
             prop_assert_eq!(one.len(), other.len());
@@ -253,8 +253,8 @@ mod tests {
             for (a, b) in one.iter().zip(&other) {
                 match (a, b) {
                     (Ok(a), Ok(b)) => {
-                        prop_assert_eq!(a.bytes(), b.bytes());
-                        whole.extend_from_slice(a.bytes());
+                        prop_assert_eq!(a.content_bytes(), b.content_bytes());
+                        whole.extend_from_slice(a.content_bytes());
                     }
                     (Err(a), Err(b)) => prop_assert_eq!(a.place(), b.place()),
                     _ => prop_assert!(false, "{:?} {:?}", a, b),

@@ -26,7 +26,7 @@ pub(super) enum Number {
 }
 
 /// Parses the text of a number.
-pub(super) fn number(text: &str) -> Number {
+pub(super) fn parse_number(text: &str) -> Number {
     if text == "-0" || text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         return match fast_float2::parse::<f64, _>(text) {
             Ok(value) if value.is_finite() => Number::Float(value),
@@ -48,7 +48,7 @@ pub(super) fn exact_float(value: i64) -> Option<f64> {
 ///
 /// # Errors
 /// If an escape names half of a surrogate pair.
-pub(super) fn unquote(raw: &str) -> serde_json::Result<Cow<'_, str>> {
+pub(super) fn unquote_string(raw: &str) -> serde_json::Result<Cow<'_, str>> {
     if memchr::memchr(b'\\', raw.as_bytes()).is_none() {
         return Ok(Cow::Borrowed(raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default()));
     }
@@ -56,7 +56,7 @@ pub(super) fn unquote(raw: &str) -> serde_json::Result<Cow<'_, str>> {
 }
 
 /// Returns the nesting depth of containers in a well-formed value: 0 for a scalar, 1 for `[]`.
-pub(super) fn nesting(raw: &str) -> usize {
+pub(super) fn nesting_depth(raw: &str) -> usize {
     let (mut depth, mut deepest, mut at) = (0usize, 0, 0);
     let bytes = raw.as_bytes();
     while let Some(step) = bytes.get(at..).and_then(|rest| rest.iter().position(|b| b"\"[]{}".contains(b))) {
@@ -121,9 +121,9 @@ mod tests {
             ("5e-324", Number::Float(5e-324)),
             ("9007199254740993.0", Number::Float(9007199254740992.0)),
         ] {
-            assert_eq!(number(text), expected, "{text}");
+            assert_eq!(parse_number(text), expected, "{text}");
         }
-        let Number::Float(zero) = number("-0") else { panic!("-0 is a float") };
+        let Number::Float(zero) = parse_number("-0") else { panic!("-0 is a float") };
         assert!(zero.is_sign_negative());
     }
 
@@ -141,16 +141,16 @@ mod tests {
         for (text, depth) in
             [("1", 0), ("[]", 1), (r#"{"a[":"]]\"[[[","b":[{}]}"#, 3), (r#"["\\",[]]"#, 2), (r#""unterminated \"#, 0)]
         {
-            assert_eq!(nesting(text), depth, "{text}");
+            assert_eq!(nesting_depth(text), depth, "{text}");
         }
-        assert_eq!(nesting(&"[".repeat(100_000)), 100_000);
+        assert_eq!(nesting_depth(&"[".repeat(100_000)), 100_000);
     }
 
     #[test]
     fn strings_lose_quotes_and_escapes() {
-        assert_eq!(unquote(r#""a b""#).unwrap(), "a b");
-        assert_eq!(unquote(r#""""#).unwrap(), "");
-        assert_eq!(unquote(r#""a\u00e9\n\ud83d\ude00""#).unwrap(), "aé\n😀");
-        assert!(unquote(r#""\ud800""#).is_err());
+        assert_eq!(unquote_string(r#""a b""#).unwrap(), "a b");
+        assert_eq!(unquote_string(r#""""#).unwrap(), "");
+        assert_eq!(unquote_string(r#""a\u00e9\n\ud83d\ude00""#).unwrap(), "aé\n😀");
+        assert!(unquote_string(r#""\ud800""#).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Type inference of columns, in one walk over each record and without a document tree.
 //!
-//! A [`Seen`] widens from `Nothing` towards `Json` and never narrows:
+//! A [`SeenType`] widens from `Nothing` towards `Json` and never narrows:
 //!
 //! ```text
 //! Nothing -> Boolean | Integer -> Float | ... -> Text      different scalars become text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A walk that meets a fault has already been affected by the faulty record; the caller starts over with records that
-//! it has checked (see [`Shape::observe`]).
+//! it has checked (see [`Shape::observe_record`]).
 
 use std::{fmt, sync::Arc};
 
@@ -18,7 +18,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAcces
 use serde_json::value::RawValue;
 
 use super::{
-    fault::{self, Fault, Trail},
+    fault::{self, RecordFault, Trail},
     names::{Key, KeySeed, Names},
     token::{self, Number},
 };
@@ -38,7 +38,7 @@ const SPARSE_FRACTION: u64 = 32;
 /// Types of the columns of all records seen so far.
 #[derive(Debug)]
 pub(super) struct Shape<'o> {
-    members: Members,
+    members: MemberTypes,
     text: &'o [String],
     /// Columns that are looked at; `None` for all.
     taken: Option<&'o [String]>,
@@ -47,12 +47,12 @@ pub(super) struct Shape<'o> {
 impl<'o> Shape<'o> {
     /// Returns a shape of which nothing was seen; columns named in `text` are text whatever they hold.
     pub(super) fn new(text: &'o [String]) -> Self {
-        Self { members: Members::default(), text, taken: None }
+        Self { members: MemberTypes::default(), text, taken: None }
     }
 
     /// Looks only at these columns, if there are any.
     #[must_use]
-    pub(super) fn taking(self, taken: Option<&'o [String]>) -> Self {
+    pub(super) fn with_projection(self, taken: Option<&'o [String]>) -> Self {
         Self { taken, ..self }
     }
 
@@ -60,19 +60,19 @@ impl<'o> Shape<'o> {
     ///
     /// # Errors
     /// If no schema can accept the record; the types may then be wider than the valid records need.
-    pub(super) fn observe(&mut self, record: &str) -> Result<(), Fault> {
-        fault::walk(record, |deserializer, trail| {
+    pub(super) fn observe_record(&mut self, record: &str) -> Result<(), RecordFault> {
+        fault::walk_record(record, |deserializer, trail| {
             let (text, taken) = (self.text, self.taken);
-            let visitor = MembersVisitor { members: &mut self.members, trail, depth: 1, text, taken };
+            let visitor = MemberTypesVisitor { members: &mut self.members, trail, depth: 1, text, taken };
             deserializer.deserialize_map(visitor)
         })
     }
 
     /// Returns the columns in order of first appearance.
-    pub(super) fn fields(&self) -> Fields {
+    pub(super) fn to_fields(&self) -> Fields {
         let forced = |name: &str| self.text.iter().any(|t| t == name);
         self.members
-            .fields()
+            .to_fields()
             .into_iter()
             .map(|f| if forced(f.name()) { Field::new(f.name(), DataType::Utf8, true) } else { f })
             .collect()
@@ -81,7 +81,7 @@ impl<'o> Shape<'o> {
 
 /// The type of all values seen in one position.
 #[derive(Debug, Default)]
-enum Seen {
+enum SeenType {
     /// Only nulls.
     #[default]
     Nothing,
@@ -93,14 +93,14 @@ enum Seen {
     Float,
     Text,
     List(Box<Self>),
-    Object(Box<Members>),
+    Object(Box<MemberTypes>),
     /// Values that only JSON text can represent together.
     Json,
     /// Values that are passed over.
     Passed,
 }
 
-impl Seen {
+impl SeenType {
     fn add_scalar(&mut self, scalar: Self) {
         *self = match (std::mem::take(self), scalar) {
             (Self::Nothing, scalar) => scalar,
@@ -113,7 +113,7 @@ impl Seen {
         };
     }
 
-    fn field(&self, name: &str) -> Field {
+    fn to_field(&self, name: &str) -> Field {
         let data_type = match self {
             Self::Nothing | Self::Passed => DataType::Null,
             Self::Boolean => DataType::Boolean,
@@ -121,9 +121,9 @@ impl Seen {
             Self::Integer { wide: false } => DataType::Int64,
             Self::Float => DataType::Float64,
             Self::Text => DataType::Utf8,
-            Self::List(item) => DataType::List(Arc::new(item.field("item"))),
+            Self::List(item) => DataType::List(Arc::new(item.to_field("item"))),
             Self::Object(members) if members.is_map() => return schema::json_field(name),
-            Self::Object(members) => DataType::Struct(members.fields().into()),
+            Self::Object(members) => DataType::Struct(members.to_fields().into()),
             Self::Json => return schema::json_field(name),
         };
         Field::new(name, data_type, true)
@@ -132,9 +132,9 @@ impl Seen {
 
 /// Fields of all objects seen in one position.
 #[derive(Debug, Default)]
-struct Members {
+struct MemberTypes {
     names: Names,
-    seen: Vec<Seen>,
+    seen: Vec<SeenType>,
     /// For each field, the number of the last object that had it.
     last: Vec<u64>,
     objects: u64,
@@ -142,12 +142,12 @@ struct Members {
     overflow: bool,
 }
 
-impl Members {
-    fn fields(&self) -> Vec<Field> {
-        self.seen.iter().enumerate().map(|(i, seen)| seen.field(self.names.get(i))).collect()
+impl MemberTypes {
+    fn to_fields(&self) -> Vec<Field> {
+        self.seen.iter().enumerate().map(|(i, seen)| seen.to_field(self.names.get(i))).collect()
     }
 
-    fn push(&mut self, name: String, seen: Seen) -> usize {
+    fn push_member(&mut self, name: String, seen: SeenType) -> usize {
         self.seen.push(seen);
         self.last.push(0);
         self.names.push(name)
@@ -162,8 +162,8 @@ impl Members {
 }
 
 /// Adds one object to the types.
-struct MembersVisitor<'a, 't> {
-    members: &'a mut Members,
+struct MemberTypesVisitor<'a, 't> {
+    members: &'a mut MemberTypes,
     trail: &'a mut Trail<'t>,
     /// Number of open containers, this object included.
     depth: usize,
@@ -173,7 +173,7 @@ struct MembersVisitor<'a, 't> {
     taken: Option<&'a [String]>,
 }
 
-impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
+impl<'de> Visitor<'de> for MemberTypesVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,12 +187,12 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
         let mut guess = 0;
         while let Some(key) = map.next_key_seed(KeySeed { names: &members.names, guess })? {
             let at = match key {
-                Key::Known(at) if matches!(members.seen[at], Seen::Passed) => {
+                Key::Known(at) if matches!(members.seen[at], SeenType::Passed) => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
                 Key::Known(at) if members.last[at] == object => {
-                    return Err(trail.twice(map.next_value::<&RawValue>()?.get(), members.names.get(at)));
+                    return Err(trail.stop_repeated(map.next_value::<&RawValue>()?.get(), members.names.get(at)));
                 }
                 Key::Known(at) => at,
                 Key::New(_) if depth > 1 && members.names.len() >= MAX_FIELDS => {
@@ -201,13 +201,13 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
                     continue;
                 }
                 Key::New(name) if taken.is_some_and(|taken| !taken.contains(&name)) => {
-                    members.push(name, Seen::Passed);
+                    members.push_member(name, SeenType::Passed);
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
                 Key::New(name) => {
                     let forced = text.contains(&name);
-                    members.push(name, if forced { Seen::Json } else { Seen::Nothing })
+                    members.push_member(name, if forced { SeenType::Json } else { SeenType::Nothing })
                 }
             };
             members.last[at] = object;
@@ -215,7 +215,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
             guess = at + 1;
             let seed = SeenSeed { seen: &mut members.seen[at], trail: &mut *trail, depth };
             if let Err(error) = map.next_value_seed(seed) {
-                return Err(trail.within(members.names.get(at), error));
+                return Err(trail.add_name(members.names.get(at), error));
             }
         }
         Ok(())
@@ -224,7 +224,7 @@ impl<'de> Visitor<'de> for MembersVisitor<'_, '_> {
 
 /// Adds one value to the types.
 struct SeenSeed<'a, 't> {
-    seen: &'a mut Seen,
+    seen: &'a mut SeenType,
     trail: &'a mut Trail<'t>,
     /// Number of open containers around the value.
     depth: usize,
@@ -236,27 +236,27 @@ impl<'de> DeserializeSeed<'de> for SeenSeed<'_, '_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         // If containers were seen here, another one is expected and walked at once; otherwise the text of the value
         // decides, which scalars require anyway.
-        if matches!(self.seen, Seen::List(_) | Seen::Object(_)) && !self.trail.careful() {
+        if matches!(self.seen, SeenType::List(_) | SeenType::Object(_)) && !self.trail.is_careful() {
             return deserializer.deserialize_any(self);
         }
-        self.add(<&RawValue>::deserialize(deserializer)?.get())
+        self.add_value(<&RawValue>::deserialize(deserializer)?.get())
     }
 }
 
 impl SeenSeed<'_, '_> {
-    fn add<E: serde::de::Error>(self, raw: &str) -> Result<(), E> {
+    fn add_value<E: serde::de::Error>(self, raw: &str) -> Result<(), E> {
         let scalar = match raw.as_bytes().first() {
             Some(b'n') => return Ok(()),
-            Some(b't' | b'f') => Seen::Boolean,
+            Some(b't' | b'f') => SeenType::Boolean,
             Some(b'"') => {
-                token::unquote(raw).map_err(|e| self.trail.malformed::<E>(raw, &e))?;
-                Seen::Text
+                token::unquote_string(raw).map_err(|e| self.trail.stop_malformed::<E>(raw, &e))?;
+                SeenType::Text
             }
             Some(b'[' | b'{') => return self.add_container(raw),
-            _ => match token::number(raw) {
-                Number::Int(value) => Seen::Integer { wide: token::exact_float(value).is_none() },
-                Number::Float(_) => Seen::Float,
-                Number::Exact => Seen::Text,
+            _ => match token::parse_number(raw) {
+                Number::Int(value) => SeenType::Integer { wide: token::exact_float(value).is_none() },
+                Number::Float(_) => SeenType::Float,
+                Number::Exact => SeenType::Text,
             },
         };
         self.seen.add_scalar(scalar);
@@ -267,21 +267,25 @@ impl SeenSeed<'_, '_> {
         let Self { seen, trail, depth } = self;
         let list = raw.starts_with('[');
         let fits = match seen {
-            Seen::Nothing => depth < TYPED_DEPTH,
-            Seen::List(_) => list,
-            Seen::Object(_) => !list,
+            SeenType::Nothing => depth < TYPED_DEPTH,
+            SeenType::List(_) => list,
+            SeenType::Object(_) => !list,
             _ => false,
         };
         if !fits {
-            *seen = Seen::Json;
-            return if depth + token::nesting(raw) > token::MAX_DEPTH { Err(trail.too_deep(raw)) } else { Ok(()) };
+            *seen = SeenType::Json;
+            return if depth + token::nesting_depth(raw) > token::MAX_DEPTH {
+                Err(trail.too_deep(raw))
+            } else {
+                Ok(())
+            };
         }
-        if matches!(seen, Seen::Nothing) {
-            *seen = if list { Seen::List(Box::default()) } else { Seen::Object(Box::default()) };
+        if matches!(seen, SeenType::Nothing) {
+            *seen = if list { SeenType::List(Box::default()) } else { SeenType::Object(Box::default()) };
         }
         let seed = SeenSeed { seen, trail: &mut *trail, depth };
         let result = serde_json::Deserializer::from_str(raw).deserialize_any(seed);
-        result.map_err(|error| trail.malformed(raw, &error))
+        result.map_err(|error| trail.stop_malformed(raw, &error))
     }
 }
 
@@ -297,38 +301,38 @@ impl<'de> Visitor<'de> for SeenSeed<'_, '_> {
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        *self.seen = Seen::Json;
+        *self.seen = SeenType::Json;
         Ok(())
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        *self.seen = Seen::Json;
+        *self.seen = SeenType::Json;
         Ok(())
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        *self.seen = Seen::Json;
+        *self.seen = SeenType::Json;
         Ok(())
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        *self.seen = Seen::Json;
+        *self.seen = SeenType::Json;
         Ok(())
     }
 
     fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        *self.seen = Seen::Json;
+        *self.seen = SeenType::Json;
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         let Self { seen, trail, depth } = self;
-        if let Seen::List(item) = seen {
+        if let SeenType::List(item) = seen {
             while seq.next_element_seed(SeenSeed { seen: &mut *item, trail: &mut *trail, depth: depth + 1 })?.is_some()
             {
             }
         } else {
-            *seen = Seen::Json;
+            *seen = SeenType::Json;
             while seq.next_element::<IgnoredAny>()?.is_some() {}
         }
         Ok(())
@@ -336,10 +340,10 @@ impl<'de> Visitor<'de> for SeenSeed<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { seen, trail, depth } = self;
-        if let Seen::Object(members) = seen {
-            return MembersVisitor { members, trail, depth: depth + 1, text: &[], taken: None }.visit_map(map);
+        if let SeenType::Object(members) = seen {
+            return MemberTypesVisitor { members, trail, depth: depth + 1, text: &[], taken: None }.visit_map(map);
         }
-        *seen = Seen::Json;
+        *seen = SeenType::Json;
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(())
     }
@@ -353,9 +357,9 @@ mod tests {
     fn types(records: &[&str]) -> String {
         let mut shape = Shape::new(&[]);
         for record in records {
-            shape.observe(record).unwrap();
+            shape.observe_record(record).unwrap();
         }
-        let fields = schema::settle(&shape.fields());
+        let fields = schema::settle_fields(&shape.to_fields());
         fields.iter().map(|f| describe(f)).collect::<Vec<_>>().join(" ")
     }
 
@@ -419,10 +423,10 @@ mod tests {
     fn text_columns_are_text() {
         let text = ["t".to_owned()];
         let mut shape = Shape::new(&text);
-        shape.observe(r#"{"x":{"t":1},"t":{"a":[1]}}"#).unwrap();
-        assert_eq!(shape.fields()[1].data_type(), &DataType::Utf8);
-        assert!(!schema::is_json(&shape.fields()[1]));
-        assert!(matches!(shape.fields()[0].data_type(), DataType::Struct(_)));
+        shape.observe_record(r#"{"x":{"t":1},"t":{"a":[1]}}"#).unwrap();
+        assert_eq!(shape.to_fields()[1].data_type(), &DataType::Utf8);
+        assert!(!schema::is_json(&shape.to_fields()[1]));
+        assert!(matches!(shape.to_fields()[0].data_type(), DataType::Struct(_)));
     }
 
     #[test]
@@ -457,12 +461,12 @@ mod tests {
             r#"{"a":tru}"#,
             r#"{a:1}"#,
         ] {
-            assert!(Shape::new(&[]).observe(record).is_err(), "{record}");
+            assert!(Shape::new(&[]).observe_record(record).is_err(), "{record}");
         }
         for depth in [127, 128, 100_000] {
             let bomb = format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
-            assert!(Shape::new(&[]).observe(&bomb).is_err());
-            assert!(Shape::new(&[]).observe(&"{\"a\":".repeat(depth)).is_err());
+            assert!(Shape::new(&[]).observe_record(&bomb).is_err());
+            assert!(Shape::new(&[]).observe_record(&"{\"a\":".repeat(depth)).is_err());
         }
     }
 }

@@ -41,20 +41,20 @@ pub fn sniff(head: &[u8]) -> bool {
 pub struct NetCdfSource {
     input: RangedInput,
     header: Header,
-    stored: Vec<Stored>,
+    stored: Vec<VariableStorage>,
     /// Bytes from one record to the next.
     record_bytes: u64,
 }
 
 /// Location of a variable.
 #[derive(Debug, Clone, Copy)]
-struct Stored {
+struct VariableStorage {
     begin: u64,
     has_records: bool,
     width: usize,
 }
 
-struct Cut;
+struct CutShort;
 
 /// Parses the header front to back.
 struct Parser<'a> {
@@ -65,66 +65,66 @@ struct Parser<'a> {
     offset: usize,
 }
 
-enum Fault {
+enum NetCdfFault {
     /// More of the header is needed.
     Cut,
     Bad(Error),
 }
 
-impl From<Cut> for Fault {
-    fn from(_: Cut) -> Self {
+impl From<CutShort> for NetCdfFault {
+    fn from(_: CutShort) -> Self {
         Self::Cut
     }
 }
 
-type Parsed<T> = std::result::Result<T, Fault>;
+type HeaderResult<T> = std::result::Result<T, NetCdfFault>;
 
 impl<'a> Parser<'a> {
-    fn take(&mut self, bytes: u64) -> std::result::Result<&'a [u8], Cut> {
-        let end = usize::try_from(bytes).ok().and_then(|bytes| self.at.checked_add(bytes)).ok_or(Cut)?;
-        let taken = self.bytes.get(self.at..end).ok_or(Cut)?;
+    fn take_bytes(&mut self, bytes: u64) -> std::result::Result<&'a [u8], CutShort> {
+        let end = usize::try_from(bytes).ok().and_then(|bytes| self.at.checked_add(bytes)).ok_or(CutShort)?;
+        let taken = self.bytes.get(self.at..end).ok_or(CutShort)?;
         self.at = end;
         Ok(taken)
     }
 
-    fn big_endian(&mut self, width: usize) -> std::result::Result<u64, Cut> {
-        Ok(self.take(width as u64)?.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)))
+    fn big_endian(&mut self, width: usize) -> std::result::Result<u64, CutShort> {
+        Ok(self.take_bytes(width as u64)?.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)))
     }
 
-    fn number(&mut self) -> std::result::Result<u64, Cut> {
+    fn read_number(&mut self) -> std::result::Result<u64, CutShort> {
         self.big_endian(self.number)
     }
 
     /// Returns bytes that are padded to a multiple of 4.
-    fn padded(&mut self, bytes: u64) -> std::result::Result<&'a [u8], Cut> {
-        let taken = self.take(bytes)?;
-        self.take((4 - bytes % 4) % 4)?;
+    fn take_padded(&mut self, bytes: u64) -> std::result::Result<&'a [u8], CutShort> {
+        let taken = self.take_bytes(bytes)?;
+        self.take_bytes((4 - bytes % 4) % 4)?;
         Ok(taken)
     }
 
-    fn bad(&self, what: &str, found: &str) -> Fault {
-        Fault::Bad(Error::input(format!("expected {what}, found {found}")).byte(self.at as u64))
+    fn bad_header(&self, what: &str, found: &str) -> NetCdfFault {
+        NetCdfFault::Bad(Error::input(format!("expected {what}, found {found}")).at_byte(self.at as u64))
     }
 
-    fn name(&mut self) -> Parsed<String> {
-        let length = self.number()?;
-        let name = self.padded(length)?;
+    fn read_name(&mut self) -> HeaderResult<String> {
+        let length = self.read_number()?;
+        let name = self.take_padded(length)?;
         // Some old writers include the NUL in the length.
         let name = name.strip_suffix(&[0]).unwrap_or(name);
-        String::from_utf8(name.to_vec()).map_err(|_| self.bad("a name in UTF-8", "other bytes"))
+        String::from_utf8(name.to_vec()).map_err(|_| self.bad_header("a name in UTF-8", "other bytes"))
     }
 
     /// Returns the number of entries of a list with this tag; 0 for an absent list.
-    fn list(&mut self, tag: u64, what: &str) -> Parsed<u64> {
+    fn read_list(&mut self, tag: u64, what: &str) -> HeaderResult<u64> {
         let found = self.big_endian(4)?;
-        let entries = self.number()?;
+        let entries = self.read_number()?;
         if (found == tag && entries <= (1 << 24)) || (found == 0 && entries == 0) {
             return Ok(entries);
         }
-        Err(self.bad(&format!("a list of {what}"), &format!("tag {found} with {entries} entries")))
+        Err(self.bad_header(&format!("a list of {what}"), &format!("tag {found} with {entries} entries")))
     }
 
-    fn dtype(&mut self) -> Parsed<DType> {
+    fn read_dtype(&mut self) -> HeaderResult<DType> {
         Ok(match self.big_endian(4)? {
             1 => DType::Int(1),
             2 => DType::Text(1, Padding::Nul),
@@ -137,24 +137,24 @@ impl<'a> Parser<'a> {
             9 => DType::UInt(4),
             10 => DType::Int(8),
             11 => DType::UInt(8),
-            other => return Err(self.bad("a type of netCDF", &other.to_string())),
+            other => return Err(self.bad_header("a type of netCDF", &other.to_string())),
         })
     }
 
-    fn attributes(&mut self) -> Parsed<Vec<(String, Attribute)>> {
+    fn read_attributes(&mut self) -> HeaderResult<Vec<(String, Attribute)>> {
         let mut attributes = Vec::new();
-        for _ in 0..self.list(12, "attributes")? {
-            let name = self.name()?;
-            let dtype = self.dtype()?;
-            let count = self.number()?;
-            let width = dtype.width().unwrap_or(1) as u64;
-            let mut bytes = self.padded(count.saturating_mul(width))?.to_vec();
+        for _ in 0..self.read_list(12, "attributes")? {
+            let name = self.read_name()?;
+            let dtype = self.read_dtype()?;
+            let count = self.read_number()?;
+            let width = dtype.byte_width().unwrap_or(1) as u64;
+            let mut bytes = self.take_padded(count.saturating_mul(width))?.to_vec();
             let value = if let DType::Text(..) = dtype {
                 let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 Attribute::Text(String::from_utf8_lossy(&bytes[..end]).into_owned())
             } else {
                 if cfg!(target_endian = "little") {
-                    dtype.swap(&mut bytes);
+                    dtype.swap_bytes(&mut bytes);
                 }
                 Attribute::Numbers(dtype, bytes)
             };
@@ -171,45 +171,45 @@ impl NetCdfSource {
     /// [`Kind::Input`](crate::error::Kind::Input), naming the byte, if it is damaged or variables extend beyond the
     /// end.
     pub fn open(input: RangedInput) -> Result<Self> {
-        let total = input.bytes();
+        let total = input.byte_count();
         let mut size = FIRST_READ;
         loop {
-            let head = input.range(0..size.min(total))?;
-            match parse(&head, total) {
+            let head = input.read_range(0..size.min(total))?;
+            match parse_header(&head, total) {
                 Ok((header, stored, record_bytes)) => return Ok(Self { input, header, stored, record_bytes }),
-                Err(Fault::Bad(error)) => return Err(error),
-                Err(Fault::Cut) if size >= total.min(MAX_HEADER) => {
+                Err(NetCdfFault::Bad(error)) => return Err(error),
+                Err(NetCdfFault::Cut) if size >= total.min(MAX_HEADER) => {
                     return Err(Error::input("expected the header of a netCDF file, found the end of the file")
-                        .byte(size.min(total))
-                        .hint("the file may have been cut short"));
+                        .at_byte(size.min(total))
+                        .with_hint("the file may have been cut short"));
                 }
-                Err(Fault::Cut) => size *= 4,
+                Err(NetCdfFault::Cut) => size *= 4,
             }
         }
     }
 
-    fn range(&self, start: u64, bytes: u64) -> Result<Bytes> {
-        self.input.range(start..start.saturating_add(bytes))
+    fn read_range(&self, start: u64, bytes: u64) -> Result<Bytes> {
+        self.input.read_range(start..start.saturating_add(bytes))
     }
 }
 
-fn parse(head: &[u8], total: u64) -> Parsed<(Header, Vec<Stored>, u64)> {
+fn parse_header(head: &[u8], total: u64) -> HeaderResult<(Header, Vec<VariableStorage>, u64)> {
     let version = head.get(3).copied().unwrap_or_default();
     let (number, offset) = (if version == 5 { 8 } else { 4 }, if version == 1 { 4 } else { 8 });
     let mut parser = Parser { bytes: head, at: 4, number, offset };
     let streamed = if number == 8 { u64::MAX } else { u64::from(u32::MAX) };
-    let records = parser.number()?;
+    let records = parser.read_number()?;
     let mut dims: Vec<(String, u64)> = Vec::new();
-    for _ in 0..parser.list(10, "dimensions")? {
-        dims.push((parser.name()?, parser.number()?));
+    for _ in 0..parser.read_list(10, "dimensions")? {
+        dims.push((parser.read_name()?, parser.read_number()?));
     }
     let grows = dims.iter().position(|(_, length)| *length == 0);
-    let mut header = Header { attributes: parser.attributes()?, ..Header::default() };
+    let mut header = Header { attributes: parser.read_attributes()?, ..Header::default() };
     header.unlimited = grows.iter().map(|dim| dims[*dim].0.clone()).collect();
     let mut stored = Vec::new();
-    let count = parser.list(11, "variables")?;
+    let count = parser.read_list(11, "variables")?;
     for _ in 0..count {
-        let (variable, place) = variable(&mut parser, &dims, grows)?;
+        let (variable, place) = parse_variable(&mut parser, &dims, grows)?;
         header.variables.push(variable);
         stored.push(place);
     }
@@ -224,26 +224,30 @@ fn parse(head: &[u8], total: u64) -> Parsed<(Header, Vec<Stored>, u64)> {
         if place.has_records {
             variable.shape[0] = records;
         }
-        check_end(variable, place, record_bytes, total).map_err(Fault::Bad)?;
+        check_end(variable, place, record_bytes, total).map_err(NetCdfFault::Bad)?;
     }
     Ok((header, stored, record_bytes))
 }
 
-fn variable(parser: &mut Parser<'_>, dims: &[(String, u64)], grows: Option<usize>) -> Parsed<(Variable, Stored)> {
-    let name = parser.name()?;
-    let rank = parser.number()?;
+fn parse_variable(
+    parser: &mut Parser<'_>,
+    dims: &[(String, u64)],
+    grows: Option<usize>,
+) -> HeaderResult<(Variable, VariableStorage)> {
+    let name = parser.read_name()?;
+    let rank = parser.read_number()?;
     let mut numbers = Vec::new();
     for _ in 0..rank {
-        let number = parser.number()?;
+        let number = parser.read_number()?;
         let found = usize::try_from(number).ok().filter(|number| *number < dims.len());
-        numbers.push(found.ok_or_else(|| parser.bad("the number of a dimension", &number.to_string()))?);
+        numbers.push(found.ok_or_else(|| parser.bad_header("the number of a dimension", &number.to_string()))?);
     }
-    let attributes = parser.attributes()?;
-    let dtype = parser.dtype()?;
-    let _size = parser.number()?;
+    let attributes = parser.read_attributes()?;
+    let dtype = parser.read_dtype()?;
+    let _size = parser.read_number()?;
     let begin = parser.big_endian(parser.offset)?;
     let has_records = numbers.first().is_some_and(|first| Some(*first) == grows);
-    let width = dtype.width().unwrap_or(1);
+    let width = dtype.byte_width().unwrap_or(1);
     let variable = Variable {
         name,
         characters: matches!(dtype, DType::Text(..)) && !numbers.is_empty(),
@@ -256,16 +260,16 @@ fn variable(parser: &mut Parser<'_>, dims: &[(String, u64)], grows: Option<usize
         attributes,
         fills: true,
     };
-    Ok((variable, Stored { begin, has_records, width }))
+    Ok((variable, VariableStorage { begin, has_records, width }))
 }
 
 /// Returns the bytes of a variable, or of one record of a record variable.
-fn slice_bytes(variable: &Variable, place: &Stored) -> u64 {
+fn slice_bytes(variable: &Variable, place: &VariableStorage) -> u64 {
     let inner = &variable.shape[usize::from(place.has_records)..];
     inner.iter().fold(place.width as u64, |all, length| all.saturating_mul(*length))
 }
 
-fn record_bytes(variables: &[Variable], stored: &[Stored]) -> u64 {
+fn record_bytes(variables: &[Variable], stored: &[VariableStorage]) -> u64 {
     let slices = variables.iter().zip(stored).filter(|(_, place)| place.has_records);
     let slices: Vec<u64> = slices.map(|(variable, place)| slice_bytes(variable, place)).collect();
     match slices.as_slice() {
@@ -274,7 +278,7 @@ fn record_bytes(variables: &[Variable], stored: &[Stored]) -> u64 {
     }
 }
 
-fn check_end(variable: &Variable, place: &Stored, record_bytes: u64, total: u64) -> Result<()> {
+fn check_end(variable: &Variable, place: &VariableStorage, record_bytes: u64, total: u64) -> Result<()> {
     let before = match (place.has_records, variable.shape.first()) {
         (true, Some(0)) => return Ok(()),
         (true, Some(records)) => record_bytes.saturating_mul(records - 1),
@@ -285,9 +289,9 @@ fn check_end(variable: &Variable, place: &Stored, record_bytes: u64, total: u64)
         return Ok(());
     }
     Err(Error::input(format!("expected {end} bytes for a variable of shape {:?}, found {total}", variable.shape))
-        .column(variable.name.as_str())
-        .byte(place.begin)
-        .hint("the file may have been cut short"))
+        .in_column(variable.name.as_str())
+        .at_byte(place.begin)
+        .with_hint("the file may have been cut short"))
 }
 
 impl Arrays for NetCdfSource {
@@ -301,17 +305,17 @@ impl Arrays for NetCdfSource {
         let mut bytes = if place.has_records {
             self.read_records(variable, place, slab)?
         } else {
-            let read = |start, bytes| self.range(place.begin + start, bytes);
+            let read = |start, bytes| self.read_range(place.begin + start, bytes);
             read_box(&variable.shape, slab, place.width, read)?
         };
         if cfg!(target_endian = "little") {
-            variable.dtype.swap(&mut bytes);
+            variable.dtype.swap_bytes(&mut bytes);
         }
         Ok(Values::Fixed(bytes))
     }
 
     fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
-        self.input.prefetch_parts(wanted, |(number, slab)| self.ranges(*number, slab))
+        self.input.prefetch_parts(wanted, |(number, slab)| self.slab_ranges(*number, slab))
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -321,7 +325,7 @@ impl Arrays for NetCdfSource {
 
 impl NetCdfSource {
     /// Returns the ranges that a hyperslab of a remote file needs.
-    fn ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
+    fn slab_ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
         let Some((variable, place)) = self.header.variables.get(number).zip(self.stored.get(number)) else {
             return Vec::new();
         };
@@ -337,7 +341,7 @@ impl NetCdfSource {
         records.flat_map(|record| within.iter().cloned().map(from(begin(record)))).collect()
     }
 
-    fn read_records(&self, variable: &Variable, place: &Stored, slab: &Slab) -> Result<Vec<u8>> {
+    fn read_records(&self, variable: &Variable, place: &VariableStorage, slab: &Slab) -> Result<Vec<u8>> {
         let inner = Slab { start: slab.start[1..].to_vec(), count: slab.count[1..].to_vec() };
         let mut out = Vec::new();
         let (first, count) = (slab.start[0], slab.count[0]);
@@ -350,7 +354,7 @@ impl NetCdfSource {
         // Prefetched ranges are available piece by piece.
         if slice > TOGETHER || self.input.is_remote() {
             for record in first..first + count {
-                let read = |at, bytes| self.range(place.begin + record * self.record_bytes + at, bytes);
+                let read = |at, bytes| self.read_range(place.begin + record * self.record_bytes + at, bytes);
                 out.extend_from_slice(&read_box(&variable.shape[1..], &inner, place.width, read)?);
             }
             return Ok(out);
@@ -359,7 +363,7 @@ impl NetCdfSource {
         while at < first + count {
             let records = per_read.min(first + count - at);
             let start = place.begin + at * self.record_bytes;
-            let bytes = self.range(start, (records - 1) * self.record_bytes + slice)?;
+            let bytes = self.read_range(start, (records - 1) * self.record_bytes + slice)?;
             for record in 0..records {
                 let offset = record * self.record_bytes;
                 let piece = |start: u64, length: u64| {
@@ -455,8 +459,8 @@ mod tests {
                 changed[at] = value;
                 let Ok(source) = open(changed) else { continue };
                 for (number, variable) in source.header.variables.iter().enumerate() {
-                    if variable.elements() < 1000 {
-                        let _ = source.read(number, &Slab::all(&variable.shape));
+                    if variable.element_count() < 1000 {
+                        let _ = source.read(number, &Slab::from_shape(&variable.shape));
                     }
                 }
             }

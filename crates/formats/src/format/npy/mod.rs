@@ -17,7 +17,7 @@ use crate::{
     array::{
         Arrays, DType, Header, Slab, Values, Variable, name_dims,
         npy::{HEAD, MAGIC, NpyHeader, data_offset, parse},
-        slab::{box_ranges, layers, permute, read_box},
+        slab::{box_ranges, layer_shape, permute_axes, read_box},
     },
     codec::zip::{self, Ranges},
     error::{Error, Result},
@@ -64,14 +64,14 @@ pub fn sniff(head: &[u8]) -> Option<NpyForm> {
 pub struct NpySource {
     input: RangedInput,
     header: Header,
-    stored: Vec<Stored>,
+    stored: Vec<StoredArray>,
     /// Whether deflated members are inflated to disk.
     spills: bool,
 }
 
 /// One array.
 #[derive(Debug)]
-struct Stored {
+struct StoredArray {
     npy: NpyHeader,
     /// Offset of the NPY data, in the source or in the inflated member.
     offset: u64,
@@ -82,7 +82,7 @@ struct Stored {
 /// A deflated member, and its inflated content: nothing yet, or all of it.
 #[derive(Debug)]
 struct Packed {
-    member: zip::Member,
+    member: zip::ZipMember,
     inflated: Mutex<Option<Arc<Inflated>>>,
 }
 
@@ -93,12 +93,12 @@ enum Inflated {
 }
 
 impl Ranges for RangedInput {
-    fn bytes(&self) -> u64 {
-        Self::bytes(self)
+    fn byte_count(&self) -> u64 {
+        Self::byte_count(self)
     }
 
     fn read(&self, offset: u64, bytes: u64) -> Result<Bytes> {
-        self.range(offset..offset.saturating_add(bytes))
+        self.read_range(offset..offset.saturating_add(bytes))
     }
 }
 
@@ -112,16 +112,16 @@ impl NpySource {
         let mut source = Self { input, header: Header::default(), stored: Vec::new(), spills: false };
         match form {
             NpyForm::Npy => {
-                let total = source.input.bytes();
+                let total = source.input.byte_count();
                 let npy = source.read_header(0, total)?;
-                source.push(ARRAY.to_owned(), npy, 0, total, None)?;
+                source.add_array(ARRAY.to_owned(), npy, 0, total, None)?;
             }
             NpyForm::Npz => {
-                let members = zip::members(&source.input)?;
+                let members = zip::read_members(&source.input)?;
                 let deflated = members.iter().filter(|member| member.deflated).map(|member| member.bytes);
                 source.spills = deflated.fold(0, u64::saturating_add) > IN_MEMORY;
                 for member in members {
-                    source.member(member)?;
+                    source.add_member(member)?;
                 }
             }
         }
@@ -129,50 +129,57 @@ impl NpySource {
         Ok(source)
     }
 
-    fn member(&mut self, member: zip::Member) -> Result<()> {
+    fn add_member(&mut self, member: zip::ZipMember) -> Result<()> {
         let Some(name) = member.name.strip_suffix(".npy").map(|name| name.replace('/', ".")) else {
             return Err(Error::input(format!("expected arrays in the archive, found `{}`", member.name)));
         };
         if !member.deflated {
-            let offset = member.offset(&self.input)?;
-            let npy = self.read_header(offset, member.bytes).map_err(|e| e.column(name.as_str()))?;
-            return self.push(name, npy, offset, member.bytes, None);
+            let offset = member.data_offset(&self.input)?;
+            let npy = self.read_header(offset, member.bytes).map_err(|e| e.in_column(name.as_str()))?;
+            return self.add_array(name, npy, offset, member.bytes, None);
         }
         let head = head_of(&self.input, &member)?;
-        let npy = parse(&head).map_err(|e| e.column(name.as_str()))?;
+        let npy = parse(&head).map_err(|e| e.in_column(name.as_str()))?;
         let total = member.bytes;
-        self.push(name, npy, 0, total, Some(Packed { member, inflated: Mutex::default() }))
+        self.add_array(name, npy, 0, total, Some(Packed { member, inflated: Mutex::default() }))
     }
 
     fn read_header(&self, offset: u64, total: u64) -> Result<NpyHeader> {
-        let head = self.input.range(offset..offset + total.min(HEAD as u64))?;
+        let head = self.input.read_range(offset..offset + total.min(HEAD as u64))?;
         let length = data_offset(&head)? as u64;
         if length > total {
-            return Err(Error::input("expected an NPY header, found the end of the file").byte(offset + total));
+            return Err(Error::input("expected an NPY header, found the end of the file").at_byte(offset + total));
         }
-        parse(&self.input.range(offset..offset + length)?)
+        parse(&self.input.read_range(offset..offset + length)?)
     }
 
-    fn push(&mut self, name: String, npy: NpyHeader, offset: u64, total: u64, packed: Option<Packed>) -> Result<()> {
-        let dtype = match npy.dtype.width() {
+    fn add_array(
+        &mut self,
+        name: String,
+        npy: NpyHeader,
+        offset: u64,
+        total: u64,
+        packed: Option<Packed>,
+    ) -> Result<()> {
+        let dtype = match npy.dtype.byte_width() {
             Some(0) => DType::Refused(format!("elements of no bytes ({})", npy.dtype.name())),
             _ => npy.dtype.clone(),
         };
-        if let Some(width) = dtype.width() {
+        if let Some(width) = dtype.byte_width() {
             let bytes = npy.shape.iter().try_fold(width as u64, |all, length| all.checked_mul(*length));
             let found = total.saturating_sub(npy.offset as u64);
             if bytes.is_none_or(|bytes| bytes > found) {
                 let message =
                     format!("expected an array of shape {:?}, found {found} bytes of {}", npy.shape, dtype.name());
                 return Err(Error::input(message)
-                    .byte(offset + npy.offset as u64)
-                    .hint("the file may have been cut short"));
+                    .at_byte(offset + npy.offset as u64)
+                    .with_hint("the file may have been cut short"));
             }
         }
-        let chunks = match npy.dtype.width() {
+        let chunks = match npy.dtype.byte_width() {
             Some(width) if npy.fortran && npy.shape.len() > 1 => {
                 let turned: Vec<u64> = npy.shape.iter().rev().copied().collect();
-                Some(layers(&turned, width as u64, LAYER).into_iter().rev().collect())
+                Some(layer_shape(&turned, width as u64, LAYER).into_iter().rev().collect())
             }
             _ => None,
         };
@@ -188,19 +195,19 @@ impl NpySource {
             characters: false,
             fills: false,
         });
-        self.stored.push(Stored { npy, offset, packed });
+        self.stored.push(StoredArray { npy, offset, packed });
         Ok(())
     }
 
     /// Returns bytes of an array from an offset after its header.
-    fn range(&self, stored: &Stored, start: u64, bytes: u64) -> Result<Bytes> {
+    fn read_range(&self, stored: &StoredArray, start: u64, bytes: u64) -> Result<Bytes> {
         let data = stored.npy.offset as u64 + start;
         let Some(packed) = &stored.packed else {
-            return self.input.range(stored.offset + data..stored.offset + data + bytes);
+            return self.input.read_range(stored.offset + data..stored.offset + data + bytes);
         };
         let beyond = || Error::internal("an array reaches beyond its member");
         let length = usize::try_from(bytes).map_err(|_| beyond())?;
-        match self.inflated(packed)?.as_ref() {
+        match self.inflate_member(packed)?.as_ref() {
             Inflated::Memory(all) => {
                 let start = usize::try_from(data).map_err(|_| beyond())?;
                 let found = all.get(start..).and_then(|rest| rest.get(..length));
@@ -215,14 +222,14 @@ impl NpySource {
     }
 
     /// Returns the ranges that a hyperslab needs; none for a deflated array, which is read from its start.
-    fn ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
+    fn slab_ranges(&self, number: usize, slab: &Slab) -> Vec<Range<u64>> {
         let stored = self.stored.get(number).filter(|stored| stored.packed.is_none());
-        let Some((stored, width)) = stored.and_then(|stored| Some((stored, stored.npy.dtype.width()?))) else {
+        let Some((stored, width)) = stored.and_then(|stored| Some((stored, stored.npy.dtype.byte_width()?))) else {
             return Vec::new();
         };
         let begin = stored.offset.saturating_add(stored.npy.offset as u64);
         let ranges = if stored.npy.fortran {
-            box_ranges(&turned(&stored.npy.shape), &turned_slab(slab), width)
+            box_ranges(&reversed_axes(&stored.npy.shape), &turned_slab(slab), width)
         } else {
             box_ranges(&stored.npy.shape, slab, width)
         };
@@ -230,18 +237,18 @@ impl NpySource {
     }
 
     /// Returns the whole inflated member, which the first caller inflates.
-    fn inflated(&self, packed: &Packed) -> Result<Arc<Inflated>> {
+    fn inflate_member(&self, packed: &Packed) -> Result<Arc<Inflated>> {
         let mut inflated = packed.inflated.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inflated) = &*inflated {
             return Ok(Arc::clone(inflated));
         }
         let content = if self.spills {
             let spill = Spill::new()?;
-            packed.member.inflate(&self.input, &mut |bytes| spill.append(bytes).map(|_| ()))?;
+            packed.member.inflate_to(&self.input, &mut |bytes| spill.append(bytes).map(|_| ()))?;
             Inflated::Disk(spill)
         } else {
             let mut content = Vec::new();
-            packed.member.inflate(&self.input, &mut |bytes| {
+            packed.member.inflate_to(&self.input, &mut |bytes| {
                 content.extend_from_slice(bytes);
                 Ok(())
             })?;
@@ -254,7 +261,7 @@ impl NpySource {
 }
 
 /// Returns the NPY header of a deflated member, which is usually short.
-fn head_of(input: &RangedInput, member: &zip::Member) -> Result<Vec<u8>> {
+fn head_of(input: &RangedInput, member: &zip::ZipMember) -> Result<Vec<u8>> {
     match head_within(input, member, SHORT_HEAD) {
         Ok(head) if head.len() as u64 >= data_offset(&head).map_or(u64::MAX, |length| length as u64) => Ok(head),
         _ => head_within(input, member, LONG_HEAD),
@@ -262,25 +269,26 @@ fn head_of(input: &RangedInput, member: &zip::Member) -> Result<Vec<u8>> {
 }
 
 /// Returns the NPY header as far as it is within `packed` deflated bytes.
-fn head_within(input: &RangedInput, member: &zip::Member, packed: u64) -> Result<Vec<u8>> {
+fn head_within(input: &RangedInput, member: &zip::ZipMember, packed: u64) -> Result<Vec<u8>> {
     use std::io::Read;
-    let offset = member.offset(input)?;
-    let packed = input.range(offset..offset + member.packed.min(packed))?;
+    let offset = member.data_offset(input)?;
+    let packed = input.read_range(offset..offset + member.packed.min(packed))?;
     let mut inflated = flate2::bufread::DeflateDecoder::new(&packed[..]);
     let mut head = Vec::new();
-    let damaged = |e: std::io::Error| Error::input(format!("expected deflated bytes in `{}`", member.name)).cause(e);
+    let damaged =
+        |e: std::io::Error| Error::input(format!("expected deflated bytes in `{}`", member.name)).with_cause(e);
     inflated.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(damaged)?;
     let length = data_offset(&head)?;
     inflated.take(length.saturating_sub(head.len()) as u64).read_to_end(&mut head).map_err(damaged)?;
     Ok(head)
 }
 
-fn turned(axes: &[u64]) -> Vec<u64> {
+fn reversed_axes(axes: &[u64]) -> Vec<u64> {
     axes.iter().rev().copied().collect()
 }
 
 fn turned_slab(slab: &Slab) -> Slab {
-    Slab { start: turned(&slab.start), count: turned(&slab.count) }
+    Slab { start: reversed_axes(&slab.start), count: reversed_axes(&slab.count) }
 }
 
 impl Arrays for NpySource {
@@ -291,25 +299,25 @@ impl Arrays for NpySource {
     fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
         let stored = self.stored.get(variable).ok_or_else(|| Error::internal("no such array"))?;
         let dtype = &stored.npy.dtype;
-        let width = dtype.width().ok_or_else(|| Error::internal("elements of any length in NPY"))?;
-        let read = |start, bytes| self.range(stored, start, bytes);
+        let width = dtype.byte_width().ok_or_else(|| Error::internal("elements of any length in NPY"))?;
+        let read = |start, bytes| self.read_range(stored, start, bytes);
         let mut bytes = if stored.npy.fortran {
             // An array in Fortran order is the transpose of an array in C order.
             let from = turned_slab(slab);
-            let bytes = read_box(&turned(&stored.npy.shape), &from, width, read)?;
+            let bytes = read_box(&reversed_axes(&stored.npy.shape), &from, width, read)?;
             let order: Vec<usize> = (0..from.count.len()).rev().collect();
-            permute(&bytes, width, &from.count, &order)
+            permute_axes(&bytes, width, &from.count, &order)
         } else {
             read_box(&stored.npy.shape, slab, width, read)?
         };
         if stored.npy.swapped {
-            dtype.swap(&mut bytes);
+            dtype.swap_bytes(&mut bytes);
         }
         Ok(Values::Fixed(bytes))
     }
 
     fn prefetch(&self, wanted: &[(usize, Slab)]) -> Result<Option<Box<dyn Any + Send>>> {
-        self.input.prefetch_parts(wanted, |(number, slab)| self.ranges(*number, slab))
+        self.input.prefetch_parts(wanted, |(number, slab)| self.slab_ranges(*number, slab))
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -33,7 +33,7 @@ pub(super) fn without_text(metadata: &ParquetMetaData, names: &[String]) -> Resu
     let fields = metadata.file_metadata().schema().get_fields().iter().map(|field| {
         let text = field.is_primitive() && field.get_physical_type() == Physical::BYTE_ARRAY;
         let is_named = || names.iter().any(|name| name == field.name());
-        if text && is_named() { bare(field) } else { Ok(Arc::clone(field)) }
+        if text && is_named() { without_annotation(field) } else { Ok(Arc::clone(field)) }
     });
     with_fields(metadata, fields.collect::<Result<_, _>>()?)
 }
@@ -53,7 +53,11 @@ pub(super) fn without_intervals(metadata: &Arc<ParquetMetaData>) -> Result<Arc<P
 fn without_interval(found: &TypePtr) -> Result<TypePtr, ParquetError> {
     let info = found.get_basic_info();
     if found.is_primitive() {
-        return if info.converted_type() == ConvertedType::INTERVAL { bare(found) } else { Ok(Arc::clone(found)) };
+        return if info.converted_type() == ConvertedType::INTERVAL {
+            without_annotation(found)
+        } else {
+            Ok(Arc::clone(found))
+        };
     }
     let fields = found.get_fields().iter().map(without_interval).collect::<Result<_, _>>()?;
     let group = Type::group_type_builder(found.name())
@@ -66,7 +70,7 @@ fn without_interval(found: &TypePtr) -> Result<TypePtr, ParquetError> {
 }
 
 /// Returns a column without its annotation.
-fn bare(column: &Type) -> Result<TypePtr, ParquetError> {
+fn without_annotation(column: &Type) -> Result<TypePtr, ParquetError> {
     let info = column.get_basic_info();
     let length = match column {
         Type::PrimitiveType { type_length, .. } => *type_length,

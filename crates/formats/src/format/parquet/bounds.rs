@@ -11,7 +11,7 @@ use ::parquet::{
 use arrow::{array::Array, compute::cast, datatypes::Field};
 
 use crate::{
-    format::guard::guard,
+    format::guard::guard_decoding,
     record::filter::{Bound, ColumnBounds, bound_of},
 };
 
@@ -24,11 +24,11 @@ pub(super) fn column_bounds(metadata: &ArrowReaderMetadata, group: usize, field:
     if same != 1 || field.data_type().is_nested() {
         return None;
     }
-    let bounds = guard("a Parquet file", "", || Ok::<_, ParquetError>(stated(metadata, group, field)));
+    let bounds = guard_decoding("a Parquet file", "", || Ok::<_, ParquetError>(stated_bounds(metadata, group, field)));
     bounds.ok().flatten()
 }
 
-fn stated(metadata: &ArrowReaderMetadata, group: usize, field: &Field) -> Option<ColumnBounds> {
+fn stated_bounds(metadata: &ArrowReaderMetadata, group: usize, field: &Field) -> Option<ColumnBounds> {
     let converter = StatisticsConverter::try_new(field.name(), metadata.schema(), metadata.parquet_schema()).ok()?;
     let leaf = converter.parquet_column_index()?;
     let file = metadata.metadata();

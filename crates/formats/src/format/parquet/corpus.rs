@@ -121,7 +121,7 @@ fn every_output_takes_the_rows_of_every_file() {
                     continue;
                 }
             };
-            let mut shard = encoder.start(Vec::new()).unwrap();
+            let mut shard = encoder.start_shard(Vec::new()).unwrap();
             shard.append(encoder.encode(std::slice::from_ref(&batch)).unwrap()).unwrap();
             let back = read(shard.finish().unwrap().into()).unwrap();
             let back = arrow::compute::concat_batches(&batch.schema(), &back).unwrap();

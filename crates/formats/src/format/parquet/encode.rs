@@ -43,7 +43,7 @@ use crate::{
         coded::{plain_column, value_type},
         size::logical_bytes,
     },
-    schema::published,
+    schema::published_fields,
 };
 
 /// Encodes batches of one schema with one set of options.
@@ -82,13 +82,13 @@ pub(super) enum Encoded {
 
 /// A Parquet file that is being written.
 pub struct ParquetShard<W: Write + Send> {
-    writer: SerializedFileWriter<Slot<W>>,
+    writer: SerializedFileWriter<RecoverableSink<W>>,
 }
 
 /// A sink that can be recovered after the footer was flushed. The file writer's own method to return its sink turns
 /// errors of the last flush into text, so that a full disk would look like a bug of ours. It also writes pages in
 /// pieces that are too small for a sink that hashes them.
-struct Slot<W: Write>(Option<BufWriter<W>>);
+struct RecoverableSink<W: Write>(Option<BufWriter<W>>);
 
 /// Size in bytes of a write to the sink; it should fit into the processor's cache.
 const PIECE_BYTES: usize = 128 << 10;
@@ -103,9 +103,9 @@ impl ParquetEncoder {
         let made = ArrowSchemaConverter::new().convert(schema).map_err(encoding_failed)?;
         let root = with_meaning(made.root_schema(), schema.fields()).map_err(encoding_failed)?;
         let parquet_schema = SchemaDescriptor::new(Arc::new(root));
-        let mut properties = properties(&parquet_schema, codec, metadata)?;
+        let mut properties = writer_properties(&parquet_schema, codec, metadata)?;
         // pyarrow, and thus Hugging Face, reads metadata only from the Arrow schema, if there is one.
-        let described = Schema::new(published(schema.fields()))
+        let described = Schema::new(published_fields(schema.fields()))
             .with_metadata(metadata.iter().cloned().collect::<std::collections::BTreeMap<_, _>>());
         add_encoded_arrow_schema_to_metadata(&described, &mut properties);
         let properties = Arc::new(properties);
@@ -124,7 +124,7 @@ impl ParquetEncoder {
     ///
     /// # Errors
     /// Those of [`Self::new`].
-    pub(super) fn keeping(
+    pub(super) fn for_kept_schema(
         schema: &SchemaRef,
         kept: &SchemaDescriptor,
         codec: Codec,
@@ -137,7 +137,7 @@ impl ParquetEncoder {
         if kept.root_schema().get_fields().len() != schema.fields().len() || kept.columns().iter().any(unknown) {
             return Ok(None);
         }
-        let mut properties = properties(kept, codec, metadata)?.into_builder().set_sorting_columns(sorting);
+        let mut properties = writer_properties(kept, codec, metadata)?.into_builder().set_sorting_columns(sorting);
         if let Some(hint) = hint {
             let mut all = properties_metadata(metadata);
             all.extend(hint.clone().map(|value| KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), value)));
@@ -158,12 +158,12 @@ impl ParquetEncoder {
     }
 
     /// Returns the Parquet columns of each field.
-    pub(super) fn leaves(&self) -> &[Vec<ColumnDescPtr>] {
+    pub(super) fn leaf_columns(&self) -> &[Vec<ColumnDescPtr>] {
         &self.leaves
     }
 
     /// Returns whether the schema is that of the files that row groups come from.
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn keeps_schema(&self) -> bool {
         self.keeps
     }
 
@@ -237,11 +237,11 @@ impl ParquetEncoder {
     /// Those of [`Self::encode`].
     pub fn encode_noting(&self, batches: Vec<RecordBatch>, noted: &[usize]) -> Result<(RowGroup, Vec<Noted>)> {
         for batch in &batches {
-            self.check(batch)?;
+            self.check_batch(batch)?;
         }
         let rows = batches.iter().map(RecordBatch::num_rows).sum();
         let raw_bytes = batches.iter().map(logical_bytes).sum();
-        let named = |field: usize| move |e: Error| e.column(self.schema.field(field).name().as_str());
+        let named = |field: usize| move |e: Error| e.in_column(self.schema.field(field).name().as_str());
         let mut columns: Vec<(usize, Vec<ArrayRef>)> = columns_of(batches, self.leaves.len());
         // The largest first: if it started last, it would keep one thread busy while the others are idle.
         columns.sort_by_key(|(_, arrays)| Reverse(arrays.iter().map(|a| a.get_buffer_memory_size()).sum::<usize>()));
@@ -282,7 +282,7 @@ impl ParquetEncoder {
         for field in encoded {
             columns.append(&mut field?);
         }
-        let encoded_bytes = columns.iter().map(Encoded::bytes).sum();
+        let encoded_bytes = columns.iter().map(Encoded::stored_bytes).sum();
         Ok((RowGroup { rows, encoded_bytes, raw_bytes, columns }, notes))
     }
 
@@ -295,16 +295,16 @@ impl ParquetEncoder {
     ) -> Result<Result<Vec<Chunk>, Vec<ArrayRef>>> {
         // In the schemas of other writers, lists have several forms.
         let options = chunk::Options { codec: self.codec, inspects_values: true, nested: !self.keeps, is_noted };
-        chunk::encode(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
+        chunk::encode_field(self.schema.field(field), &self.leaves[field], arrays, options, |leaf| !is_binary(leaf))
     }
 
     /// Starts a shard. Bytes are written to `sink` in large pieces, so it needs no buffer.
     ///
     /// # Errors
     /// When `sink` fails.
-    pub fn start<W: Write + Send>(&self, sink: W) -> Result<ParquetShard<W>> {
+    pub fn start_shard<W: Write + Send>(&self, sink: W) -> Result<ParquetShard<W>> {
         let writer = SerializedFileWriter::new(
-            Slot(Some(BufWriter::with_capacity(PIECE_BYTES, sink))),
+            RecoverableSink(Some(BufWriter::with_capacity(PIECE_BYTES, sink))),
             Arc::clone(&self.root),
             Arc::clone(&self.properties),
         )
@@ -312,7 +312,7 @@ impl ParquetEncoder {
         Ok(ParquetShard { writer })
     }
 
-    fn check(&self, batch: &RecordBatch) -> Result<()> {
+    fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
         let (expected, found) = (self.schema.fields(), batch.schema_ref().fields());
         if expected.len() != found.len() {
             return Err(Error::internal(format!("expected {} columns, found {}", expected.len(), found.len())));
@@ -326,7 +326,7 @@ impl ParquetEncoder {
                     f.name(),
                     f.data_type()
                 );
-                return Err(Error::internal(message).column(e.name().as_str()));
+                return Err(Error::internal(message).in_column(e.name().as_str()));
             }
         }
         Ok(())
@@ -375,7 +375,7 @@ impl<W: Write + Send> ParquetShard<W> {
             let message = format!("expected a row group of {} rows, wrote {}", group.rows, written.num_rows());
             return Err(Error::internal(message));
         }
-        Ok(Some(GroupNote::of(&written, notes)))
+        Ok(Some(GroupNote::from_written(&written, notes)))
     }
 
     /// Returns the sink, to which bytes may still have to be written.
@@ -400,7 +400,7 @@ impl<W: Write + Send> ParquetShard<W> {
     }
 }
 
-impl<W: Write> Write for Slot<W> {
+impl<W: Write> Write for RecoverableSink<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.as_mut().map_or(Err(std::io::ErrorKind::BrokenPipe.into()), |sink| sink.write(bytes))
     }
@@ -428,8 +428,8 @@ impl RowGroup {
     }
 
     /// Creates a row group from finished columns.
-    pub(super) fn of(columns: Vec<Encoded>, rows: usize, raw_bytes: u64) -> Self {
-        Self { encoded_bytes: columns.iter().map(Encoded::bytes).sum(), columns, rows, raw_bytes }
+    pub(super) fn from_columns(columns: Vec<Encoded>, rows: usize, raw_bytes: u64) -> Self {
+        Self { encoded_bytes: columns.iter().map(Encoded::stored_bytes).sum(), columns, rows, raw_bytes }
     }
 }
 
@@ -444,7 +444,7 @@ fn leaves_of(schema: &SchemaDescriptor, fields: usize) -> Vec<Vec<ColumnDescPtr>
 }
 
 impl Encoded {
-    fn bytes(&self) -> u64 {
+    fn stored_bytes(&self) -> u64 {
         match self {
             Self::Own(chunk) => chunk.close.bytes_written,
             Self::Spliced(chunk) => chunk.close.bytes_written,
@@ -468,7 +468,11 @@ fn encode_parts<'a>(
     writers.into_iter().map(|writer| writer.close().map(Encoded::General).map_err(encoding_failed)).collect()
 }
 
-fn properties(schema: &SchemaDescriptor, codec: Codec, metadata: &[(String, String)]) -> Result<WriterProperties> {
+fn writer_properties(
+    schema: &SchemaDescriptor,
+    codec: Codec,
+    metadata: &[(String, String)],
+) -> Result<WriterProperties> {
     let mut builder = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_created_by(concat!("shardify ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -502,7 +506,7 @@ fn is_binary(column: &ColumnDescriptor) -> bool {
 fn encoding_failed(error: ParquetError) -> Error {
     match crate::format::guard::io_error(error) {
         Ok(io) => Error::from(io),
-        Err(error) => Error::internal("encoding Parquet failed").cause(error),
+        Err(error) => Error::internal("encoding Parquet failed").with_cause(error),
     }
 }
 
@@ -537,7 +541,7 @@ mod tests {
     fn shard(schema: &SchemaRef, codec: Codec, groups: &[&[RecordBatch]]) -> Bytes {
         let metadata = [("shardify.test".to_owned(), "1".to_owned())];
         let encoder = ParquetEncoder::new(schema, codec, &metadata).unwrap();
-        let mut shard = encoder.start(Vec::new()).unwrap();
+        let mut shard = encoder.start_shard(Vec::new()).unwrap();
         for group in groups {
             shard.append(encoder.encode(group).unwrap()).unwrap();
         }
@@ -548,7 +552,7 @@ mod tests {
     }
 
     fn rows(bytes: Bytes, schema: &SchemaRef) -> RecordBatch {
-        let batches: Vec<_> = open(bytes, "test").unwrap().batches(1000).map(Result::unwrap).collect();
+        let batches: Vec<_> = open(bytes, "test").unwrap().into_batches(1000).map(Result::unwrap).collect();
         concat_batches(schema, &batches).unwrap()
     }
 
@@ -583,7 +587,7 @@ mod tests {
             ),
             (Field::new("local", schema::TIMESTAMP, true), Arc::new(TimestampMicrosecondArray::from(micros.clone()))),
             (
-                Field::new("instant", schema::instant(), true),
+                Field::new("instant", schema::instant_type(), true),
                 Arc::new(TimestampMicrosecondArray::from(micros).with_timezone("UTC")),
             ),
             (
@@ -608,10 +612,10 @@ mod tests {
         for codec in CODECS {
             let bytes = shard(&schema, codec, &[&[batch.slice(0, 1), batch.slice(1, 2)], &[batch.slice(3, 1)]]);
             let file = open(bytes.clone(), "test").unwrap();
-            assert_eq!(&published(file.schema().fields()), schema.fields(), "field metadata included");
+            assert_eq!(&published_fields(file.schema().fields()), schema.fields(), "field metadata included");
             assert_eq!(file.schema().metadata().get("shardify.test").map(String::as_str), Some("1"));
             assert_eq!(file.row_groups().iter().map(|group| group.rows).collect::<Vec<_>>(), [3, 1]);
-            let keys: Vec<_> = file.metadata().into_iter().map(|(key, _)| key).collect();
+            let keys: Vec<_> = file.key_value_metadata().into_iter().map(|(key, _)| key).collect();
             assert_eq!(keys, ["shardify.test", "ARROW:schema"]);
             assert_eq!(rows(bytes, &schema), batch, "{codec:?}");
         }
@@ -698,7 +702,7 @@ group of 25000 rows
         let encoder = ParquetEncoder::new(&batch.schema(), Codec::Snappy, &[]).unwrap();
         let group = encoder.encode(&[batch.clone(), batch.clone()]).unwrap();
         assert_eq!((group.rows, group.raw_bytes), (8, 2 * logical_bytes(&batch)));
-        let mut shard = encoder.start(Vec::new()).unwrap();
+        let mut shard = encoder.start_shard(Vec::new()).unwrap();
         let (before, encoded) = (shard.bytes_written(), group.encoded_bytes);
         assert_eq!(before, 4);
         shard.append(group).unwrap();
@@ -710,8 +714,8 @@ group of 25000 rows
         let batch = everything();
         let bytes = shard(&batch.schema(), Codec::None, &[&[], &[batch.slice(0, 0)]]);
         let file = open(bytes, "test").unwrap();
-        assert_eq!((file.rows(), file.row_groups().len()), (0, 0));
-        assert_eq!(file.batches(10).count(), 0);
+        assert_eq!((file.row_count(), file.row_groups().len()), (0, 0));
+        assert_eq!(file.into_batches(10).count(), 0);
     }
 
     #[test]
@@ -766,7 +770,7 @@ group of 25000 rows
         }
         let batch = everything();
         let encoder = ParquetEncoder::new(&batch.schema(), Codec::None, &[]).unwrap();
-        let outcome = encoder.start(Full(100)).and_then(|mut shard| {
+        let outcome = encoder.start_shard(Full(100)).and_then(|mut shard| {
             shard.append(encoder.encode(&[batch])?)?;
             shard.finish()
         });

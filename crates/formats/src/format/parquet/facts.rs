@@ -16,7 +16,7 @@ use arrow::{
     datatypes::{DataType, Field, FieldRef, SchemaRef},
 };
 
-use crate::record::extreme::{extreme, nans};
+use crate::record::extreme::{extreme_value, nan_mask};
 
 /// Facts about a column of a file.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub(super) fn facts_of(metadata: &ParquetMetaData, schema: &SchemaRef) -> Vec<Co
     for (root, field) in schema.fields().iter().enumerate() {
         let mut leaves = (0..parquet.num_columns()).filter(|leaf| parquet.get_column_root_idx(*leaf) == root);
         let mut columns = Columns { metadata, root: field.name(), out: &mut out };
-        columns.add(field.name(), field, &mut leaves);
+        columns.add_field(field.name(), field, &mut leaves);
     }
     out
 }
@@ -57,10 +57,10 @@ struct Columns<'a> {
 
 impl Columns<'_> {
     /// Adds the columns of a field; `leaves` are those of the file that are left for it.
-    fn add(&mut self, name: &str, field: &FieldRef, leaves: &mut dyn Iterator<Item = usize>) {
+    fn add_field(&mut self, name: &str, field: &FieldRef, leaves: &mut dyn Iterator<Item = usize>) {
         if let DataType::Struct(members) = field.data_type() {
             for member in members {
-                self.add(&format!("{name}.{}", member.name()), member, leaves);
+                self.add_field(&format!("{name}.{}", member.name()), member, leaves);
             }
             return;
         }
@@ -79,37 +79,37 @@ impl Columns<'_> {
             root: self.root.to_owned(),
             nulls: None,
             range: None,
-            encoded_bytes: self.sum(&own, |column| column.compressed_size()),
-            raw_bytes: self.sum(&own, |column| column.uncompressed_size()),
+            encoded_bytes: self.sum_chunks(&own, |column| column.compressed_size()),
+            raw_bytes: self.sum_chunks(&own, |column| column.uncompressed_size()),
         };
         if let ([leaf], false) = (own.as_slice(), is_nested) {
-            facts.nulls = self.nulls(*leaf);
-            facts.range = self.range(*leaf, &field);
+            facts.nulls = self.null_count(*leaf);
+            facts.range = self.value_range(*leaf, &field);
         }
         self.out.push(facts);
     }
 
-    fn sum(&self, leaves: &[usize], of: fn(&::parquet::file::metadata::ColumnChunkMetaData) -> i64) -> u64 {
+    fn sum_chunks(&self, leaves: &[usize], of: fn(&::parquet::file::metadata::ColumnChunkMetaData) -> i64) -> u64 {
         let groups = self.metadata.row_groups().iter();
         let chunks = groups.flat_map(|group| leaves.iter().filter_map(|leaf| group.columns().get(*leaf)));
         chunks.map(|chunk| u64::try_from(of(chunk)).unwrap_or(0)).fold(0, u64::saturating_add)
     }
 
-    fn statistics(&self, leaf: usize) -> impl Iterator<Item = (u64, Option<&Statistics>)> {
+    fn group_statistics(&self, leaf: usize) -> impl Iterator<Item = (u64, Option<&Statistics>)> {
         let rows = |rows: i64| u64::try_from(rows).unwrap_or(0);
         let groups = self.metadata.row_groups().iter();
         groups.map(move |group| (rows(group.num_rows()), group.columns().get(leaf).and_then(|c| c.statistics())))
     }
 
-    fn nulls(&self, leaf: usize) -> Option<u64> {
-        self.statistics(leaf).try_fold(0_u64, |sum, (rows, statistics)| match (rows, statistics) {
+    fn null_count(&self, leaf: usize) -> Option<u64> {
+        self.group_statistics(leaf).try_fold(0_u64, |sum, (rows, statistics)| match (rows, statistics) {
             (0, _) => Some(sum),
             (rows, statistics) => sum.checked_add(statistics?.null_count_opt().filter(|nulls| *nulls <= rows)?),
         })
     }
 
     /// Returns the bounds if every row group with values states them.
-    fn range(&self, leaf: usize, field: &Field) -> Option<(ArrayRef, ArrayRef)> {
+    fn value_range(&self, leaf: usize, field: &Field) -> Option<(ArrayRef, ArrayRef)> {
         let file = self.metadata.file_metadata();
         let column = file.schema_descr().column(leaf);
         if !matches!(file.column_order(leaf), ColumnOrder::TYPE_DEFINED_ORDER(_))
@@ -120,7 +120,7 @@ impl Columns<'_> {
         }
         let may_be_cut = matches!(column.physical_type(), Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY)
             && !field.data_type().is_numeric();
-        for (rows, statistics) in self.statistics(leaf) {
+        for (rows, statistics) in self.group_statistics(leaf) {
             if rows == 0 || statistics.is_some_and(|s| s.null_count_opt() == Some(rows)) {
                 continue;
             }
@@ -131,17 +131,17 @@ impl Columns<'_> {
                 return None;
             }
         }
-        let is_nan = |bounds: &ArrayRef| nans(bounds).is_some_and(|nans| nans.true_count() > 0);
+        let is_nan = |bounds: &ArrayRef| nan_mask(bounds).is_some_and(|nans| nans.true_count() > 0);
         let converter = StatisticsConverter::from_column_index(leaf, field, file.schema_descr()).ok()?;
         let mins = converter.row_group_mins(self.metadata.row_groups()).ok()?;
         let maxes = converter.row_group_maxes(self.metadata.row_groups()).ok()?;
         // Values that the converter cannot represent are null.
         let with_values =
             |(rows, s): (u64, Option<&Statistics>)| rows > s.and_then(Statistics::null_count_opt).unwrap_or(0);
-        let groups = self.statistics(leaf).filter(|group| with_values(*group)).count();
+        let groups = self.group_statistics(leaf).filter(|group| with_values(*group)).count();
         let is_known = |bounds: &ArrayRef| bounds.len() - bounds.null_count() == groups && !is_nan(bounds);
         let range = is_known(&mins) && is_known(&maxes);
-        if range { Some((extreme(&mins, false)?, extreme(&maxes, true)?)) } else { None }
+        if range { Some((extreme_value(&mins, false)?, extreme_value(&maxes, true)?)) } else { None }
     }
 }
 
@@ -178,10 +178,10 @@ mod tests {
     fn facts(columns: Vec<(&str, ArrayRef)>) -> Vec<ColumnFacts> {
         let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap();
         let encoder = ParquetEncoder::new(&batch.schema(), Codec::Snappy, &[]).unwrap();
-        let mut shard = encoder.start(Vec::new()).unwrap();
+        let mut shard = encoder.start_shard(Vec::new()).unwrap();
         shard.append(encoder.encode(&[batch.slice(0, 2)]).unwrap()).unwrap();
         shard.append(encoder.encode(&[batch.slice(2, 2)]).unwrap()).unwrap();
-        open(Bytes::from(shard.finish().unwrap()), "test").unwrap().facts().unwrap()
+        open(Bytes::from(shard.finish().unwrap()), "test").unwrap().column_facts().unwrap()
     }
 
     fn range(facts: &ColumnFacts) -> Option<(Option<String>, Option<String>)> {

@@ -45,13 +45,14 @@ use super::{
     bounds::column_bounds,
     logical::{arrow_metadata, stored_metadata, with_item_marks},
     pages::{PARQUET, check_chunk, decoded_bytes},
-    read::{decoded, rows_of},
-    thrift::{Fault, check_footer},
+    read::{decode_footer, rows_of},
+    thrift::{ThriftFault, check_footer},
 };
 use crate::{
     error::{Error, Result},
     format::{
-        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, guard::guard, ranged::RangedInput, rows::parsed,
+        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, guard::guard_decoding, ranged::RangedInput,
+        rows::parsed_rows,
     },
     record::{
         Content, PartExtent, PartSizes, SourcePart, Split,
@@ -73,7 +74,7 @@ fn refuse_codecs(metadata: &ParquetMetaData) -> Result<()> {
         return Ok(());
     }
     Err(Error::input("expected pages of a supported codec, found pages compressed with lzo")
-        .hint("write the file again with another codec, such as zstd, or leave it out with --exclude"))
+        .with_hint("write the file again with another codec, such as zstd, or leave it out with --exclude"))
 }
 
 /// The decoder's message about text that is not UTF-8.
@@ -93,9 +94,9 @@ pub fn is_encrypted(head: &[u8]) -> bool {
 }
 
 /// Returns the error for an encrypted file.
-pub fn encrypted() -> Error {
+pub fn encrypted_error() -> Error {
     Error::input("expected a Parquet file, found an encrypted one")
-        .hint("decrypt it with the program that has its keys; --from files takes it as it is, --exclude leaves it out")
+        .with_hint("decrypt it with the program that has its keys; --from files takes it is, --exclude leaves it out")
 }
 
 /// Reads one Parquet file.
@@ -115,13 +116,13 @@ pub struct ParquetReader {
     taken: Vec<usize>,
     /// Position of each column in the file's schema, which also has groups without fields.
     roots: Vec<usize>,
-    groups: Vec<Group>,
+    groups: Vec<ReaderGroup>,
     /// Maximum bytes of a page, a row or the rows of a split; set by `splits`.
     limit: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Group {
+struct ReaderGroup {
     first_row: u64,
     rows: u64,
     /// Bytes in the file.
@@ -170,7 +171,7 @@ impl ParquetReader {
         given: &ArrowReaderMetadata,
         binary: &[String],
     ) -> Result<Self> {
-        let rows = guard(PARQUET, name, || {
+        let rows = guard_decoding(PARQUET, name, || {
             let groups = metadata.row_groups().iter();
             groups
                 .map(|group| u64::try_from(group.num_rows()).map_err(ParquetError::from))
@@ -182,14 +183,14 @@ impl ParquetReader {
             with_views(given, name)?
         } else {
             let views = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(schema::view_fields(&own))));
-            guard(PARQUET, name, || {
+            guard_decoding(PARQUET, name, || {
                 let plain = Arc::new(as_bytes::without_text(given.metadata(), binary)?);
                 ArrowReaderMetadata::try_new(plain, views)
             })?
         };
-        let fields = schema::plain_fields(&with_item_marks(&own, metadata)).map_err(|e| e.at(name))?;
+        let fields = schema::plain_fields(&with_item_marks(&own, metadata)).map_err(|e| e.at_location(name))?;
         if fields.is_empty() && total > 0 {
-            return Err(Error::input(format!("expected columns, found {total} rows without any")).at(name));
+            return Err(Error::input(format!("expected columns, found {total} rows without any")).at_location(name));
         }
         let columns = schema::distinct_names(fields.iter().map(|field| field.name().clone()).collect());
         let named = fields.iter().zip(&columns).map(|(field, name)| field.as_ref().clone().with_name(name));
@@ -197,7 +198,7 @@ impl ParquetReader {
         let mut first_row = 0;
         let mut groups = Vec::with_capacity(rows.len());
         for (group, rows) in metadata.row_groups().iter().zip(rows) {
-            groups.push(Group::new(group, first_row, rows, |_| true));
+            groups.push(ReaderGroup::new(group, first_row, rows, |_| true));
             first_row += rows;
         }
         let leaves = metadata.file_metadata().schema_descr();
@@ -205,7 +206,7 @@ impl ParquetReader {
         roots.dedup();
         if roots.len() != columns.len() {
             let message = format!("expected {} columns as in the Parquet schema, found {}", roots.len(), columns.len());
-            return Err(Error::input(message).at(name));
+            return Err(Error::input(message).at_location(name));
         }
         let (limit, stated) = (AtomicU64::new(DEFAULT_LIMIT), given.schema().fields().clone());
         let taken = (0..columns.len()).collect();
@@ -224,26 +225,26 @@ impl ParquetReader {
     }
 
     /// Returns the names of all columns of the file.
-    fn columns(&self) -> &[String] {
+    fn column_names(&self) -> &[String] {
         self.facts.columns.as_deref().unwrap_or_default()
     }
 
     /// Returns the name of a column by its place among those of the file.
     pub fn column_name(&self, at: usize) -> Option<&str> {
-        self.columns().get(at).map(String::as_str)
+        self.column_names().get(at).map(String::as_str)
     }
 
     /// Reads only the columns of these names; the bytes of others are not read.
     #[must_use]
-    pub fn taking(mut self, names: &[String]) -> Self {
-        self.taken = (0..self.columns().len()).filter(|at| names.contains(&self.columns()[*at])).collect();
-        self.facts.skips_bytes = self.taken.len() < self.columns().len();
+    pub fn with_projection(mut self, names: &[String]) -> Self {
+        self.taken = (0..self.column_names().len()).filter(|at| names.contains(&self.column_names()[*at])).collect();
+        self.facts.skips_bytes = self.taken.len() < self.column_names().len();
         let fields = self.taken.iter().map(|at| Arc::clone(&self.schema.fields()[*at]));
         self.schema = Arc::new(Schema::new(fields.collect::<Fields>()));
         let leaves = self.metadata.parquet_schema();
         let is_taken = |leaf: usize| self.place_of(leaves.get_column_root_idx(leaf)).is_some();
         let groups = self.metadata.metadata().row_groups().iter().zip(&self.groups);
-        self.groups = groups.map(|(group, at)| Group::new(group, at.first_row, at.rows, is_taken)).collect();
+        self.groups = groups.map(|(group, at)| ReaderGroup::new(group, at.first_row, at.rows, is_taken)).collect();
         self
     }
 
@@ -274,10 +275,10 @@ impl ParquetReader {
     /// If the file is damaged, or the rows take more memory than a split may.
     pub fn read_rows(&self, split: &Split) -> Result<(RecordBatch, u64)> {
         let Content::Rows { rows, bytes } = split.content else {
-            return Err(Error::internal("expected rows of a Parquet file, found bytes").at(&*self.name));
+            return Err(Error::internal("expected rows of a Parquet file, found bytes").at_location(&*self.name));
         };
-        let named = self.decode(split.offset, rows)?;
-        Ok((cast_to(&named, &self.schema).map_err(|e| e.at(&*self.name))?, bytes))
+        let named = self.decode_rows(split.offset, rows)?;
+        Ok((cast_to(&named, &self.schema).map_err(|e| e.at_location(&*self.name))?, bytes))
     }
 
     /// Cuts the rows of the file into splits.
@@ -285,19 +286,20 @@ impl ParquetReader {
         self.splits_of_groups(0..self.groups.len(), split_bytes, max_record_bytes)
     }
 
-    fn limit(&self) -> u64 {
+    fn record_limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
 
     /// Decodes `count` rows from `first` on, in the types of the file.
-    fn decode(&self, first: u64, count: u64) -> Result<RecordBatch> {
+    fn decode_rows(&self, first: u64, count: u64) -> Result<RecordBatch> {
         let from = self.groups.partition_point(|group| group.first_row + group.rows <= first);
         let to = self.groups.partition_point(|group| group.first_row < first + count);
         let groups = self.groups.get(from..to).filter(|groups| !groups.is_empty());
-        let groups = groups.ok_or_else(|| Error::internal("a split is not within its file").at(&*self.name))?;
+        let groups =
+            groups.ok_or_else(|| Error::internal("a split is not within its file").at_location(&*self.name))?;
         let mut held = vec![0; self.taken.len()];
         for (group, number) in groups.iter().zip(from..) {
-            for (held, &bytes) in held.iter_mut().zip(self.pages(number, group)?) {
+            for (held, &bytes) in held.iter_mut().zip(self.decoded_page_bytes(number, group)?) {
                 *held = bytes.max(*held);
             }
         }
@@ -305,19 +307,19 @@ impl ParquetReader {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.taken.len());
         let mut bytes = 0;
         while columns.len() < self.taken.len() {
-            let next = columns.len()..columns.len() + fitting(&held[columns.len()..], self.limit());
+            let next = columns.len()..columns.len() + columns_within(&held[columns.len()..], self.record_limit());
             let part = self.decode_columns(from..to, next.clone(), skipped, count).map_err(|error| {
                 self.naming_text(error, next, |column| self.decode_columns(from..to, column, skipped, count))
             })?;
             bytes += logical_bytes(&part);
-            if bytes > self.limit() {
+            if bytes > self.record_limit() {
                 return Err(self.too_large(from, count, bytes));
             }
             columns.extend_from_slice(part.columns());
         }
         let rows = RecordBatchOptions::new().with_row_count(usize::try_from(count).ok());
         let fields = self.decoded_fields(0..self.taken.len());
-        let fields = fields.zip(&self.taken).map(|(field, at)| field.with_name(&self.columns()[*at]));
+        let fields = fields.zip(&self.taken).map(|(field, at)| field.with_name(&self.column_names()[*at]));
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields.collect::<Fields>())), columns, &rows)?)
     }
 
@@ -333,7 +335,7 @@ impl ParquetReader {
         skipped: u64,
         count: u64,
     ) -> Result<RecordBatch> {
-        let parts = guard(PARQUET, &self.name, || {
+        let parts = guard_decoding(PARQUET, &self.name, || {
             let (skipped, count) = (usize::try_from(skipped)?, usize::try_from(count)?);
             let roots = self.taken[columns.clone()].iter().map(|at| self.roots[*at]);
             let mask = ProjectionMask::roots(self.metadata.parquet_schema(), roots);
@@ -345,11 +347,11 @@ impl ParquetReader {
                 .with_limit(count)
                 .build()
         })
-        .and_then(|reader| guard(PARQUET, &self.name, || reader.collect::<Result<Vec<_>, _>>()))?;
+        .and_then(|reader| guard_decoding(PARQUET, &self.name, || reader.collect::<Result<Vec<_>, _>>()))?;
         let found: u64 = parts.iter().map(|part| part.num_rows() as u64).sum();
         if found != count || parts.iter().any(|part| part.num_columns() != columns.len()) {
             let message = format!("expected {count} rows as in the footer, found {found} in the pages");
-            return Err(Error::input(message).at(&*self.name));
+            return Err(Error::input(message).at_location(&*self.name));
         }
         let schema = Schema::new(self.decoded_fields(columns.clone()).collect::<Fields>());
         let columns = (0..columns.len()).map(|i| {
@@ -359,7 +361,7 @@ impl ParquetReader {
                 _ => concat(&arrays),
             }
         });
-        let columns = guard(PARQUET, &self.name, || columns.collect::<Result<Vec<_>, _>>())?;
+        let columns = guard_decoding(PARQUET, &self.name, || columns.collect::<Result<Vec<_>, _>>())?;
         Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
     }
 
@@ -378,28 +380,28 @@ impl ParquetReader {
         let is_bad = |at: &usize| as_bytes::is_text(fields[*at].data_type()) && decode(*at..*at + 1).is_err();
         match columns.clone().find(is_bad) {
             Some(at) => {
-                let name = &self.columns()[self.taken[at]];
+                let name = &self.column_names()[self.taken[at]];
                 Error::input("expected text in UTF-8, found other bytes")
-                    .at(&*self.name)
-                    .column(name.clone())
-                    .hint(format!("take the bytes as they are: --type '{name}=binary'"))
+                    .at_location(&*self.name)
+                    .in_column(name.clone())
+                    .with_hint(format!("take the bytes as they are: --type '{name}=binary'"))
             }
             None => error,
         }
     }
 
-    /// Reads the page headers of a row group, once; see [`Group::pages`].
-    fn pages<'a>(&self, number: usize, group: &'a Group) -> Result<&'a [u64]> {
+    /// Reads the page headers of a row group, once; see [`ReaderGroup::pages`].
+    fn decoded_page_bytes<'a>(&self, number: usize, group: &'a ReaderGroup) -> Result<&'a [u64]> {
         if let Some(pages) = group.pages.get() {
             return Ok(pages);
         }
         let metadata = self.metadata.metadata().row_group(number);
-        let found = guard(PARQUET, &self.name, || -> Result<Vec<u64>, ParquetError> {
+        let found = guard_decoding(PARQUET, &self.name, || -> Result<Vec<u64>, ParquetError> {
             let mut held = vec![0; self.taken.len()];
             for (leaf, chunk) in metadata.columns().iter().enumerate() {
                 let root = self.metadata.parquet_schema().get_column_root_idx(leaf);
                 if let Some(place) = self.place_of(root) {
-                    held[place] += check_chunk(&self.input, chunk, self.limit())?;
+                    held[place] += check_chunk(&self.input, chunk, self.record_limit())?;
                 }
             }
             Ok(held)
@@ -410,23 +412,23 @@ impl ParquetReader {
     fn too_large(&self, group: usize, rows: u64, bytes: u64) -> Error {
         Error::input(format!(
             "row group {group}: expected rows of at most {} bytes, found {rows} that take {bytes}",
-            self.limit()
+            self.record_limit()
         ))
-        .at(&*self.name)
-        .hint("raise --memory; a record may take an eighth of it")
+        .at_location(&*self.name)
+        .with_hint("raise --memory; a record may take an eighth of it")
     }
 
     /// Returns the share of the file's bytes that corresponds to the rows of a row group before `row`; the shares of
     /// all rows add up to the file.
-    fn share(&self, group: usize, row: u64) -> u64 {
-        let encoded = |groups: &[Group]| groups.iter().map(|group| u128::from(group.encoded)).sum::<u128>();
+    fn share_before(&self, group: usize, row: u64) -> u64 {
+        let encoded = |groups: &[ReaderGroup]| groups.iter().map(|group| u128::from(group.encoded)).sum::<u128>();
         let at = &self.groups[group];
         let total = encoded(&self.groups);
         let before =
             encoded(&self.groups[..group]) + u128::from(at.encoded) * u128::from(row) / u128::from(at.rows.max(1));
         let is_last = at.first_row + row >= self.row_count();
-        match u128::from(self.input.bytes()) * before / total.max(1) {
-            _ if is_last => self.input.bytes(),
+        match u128::from(self.input.byte_count()) * before / total.max(1) {
+            _ if is_last => self.input.byte_count(),
             share => u64::try_from(share).unwrap_or(u64::MAX),
         }
     }
@@ -441,10 +443,10 @@ impl ParquetReader {
         let splits = if groups.end > self.groups.len() {
             let message = format!("expected {} row groups as when the parts were planned", groups.end);
             Err(Error::input(format!("{message}, found {}", self.groups.len()))
-                .at(&*self.name)
-                .hint("the file was changed since then; plan again"))
+                .at_location(&*self.name)
+                .with_hint("the file was changed since then; plan again"))
         } else {
-            self.cut(groups, split_bytes.max(1) as u64, max_record_bytes as u64)
+            self.cut_splits(groups, split_bytes.max(1) as u64, max_record_bytes as u64)
         };
         match splits {
             Ok(splits) => Box::new(splits.into_iter().map(Ok)),
@@ -454,13 +456,13 @@ impl ParquetReader {
 
     /// Cuts the rows of some row groups into pieces of about `split_bytes`: first row, number of rows, and end of the
     /// piece.
-    fn cut(&self, groups: Range<usize>, split_bytes: u64, max_record_bytes: u64) -> Result<Vec<Split>> {
+    fn cut_splits(&self, groups: Range<usize>, split_bytes: u64, max_record_bytes: u64) -> Result<Vec<Split>> {
         let mut splits = Vec::new();
         let Some(within) = self.groups.get(groups.clone()).filter(|within| !within.is_empty()) else {
             return Ok(splits);
         };
         let last_row = within.last().map_or(0, |group| group.first_row + group.rows);
-        let done = if groups.start == 0 { 0 } else { self.share(groups.start, 0) };
+        let done = if groups.start == 0 { 0 } else { self.share_before(groups.start, 0) };
         let (mut first, mut rows, mut budget, mut done) = (within[0].first_row, 0_u64, split_bytes, done);
         for (number, group) in groups.zip(within) {
             if group.row_bytes > max_record_bytes && group.rows > 0 {
@@ -474,7 +476,7 @@ impl ParquetReader {
                 budget = budget.saturating_sub(step.saturating_mul(group.row_bytes));
                 let is_last = group.first_row + taken == last_row;
                 if is_last || taken < group.rows {
-                    let end = self.share(number, taken);
+                    let end = self.share_before(number, taken);
                     splits.push(Split::new(first, Content::Rows { rows, bytes: end - done }));
                     (first, rows, budget, done) = (first + rows, 0, split_bytes, end);
                 }
@@ -507,8 +509,8 @@ impl RecordReader for ParquetReader {
         let mut encoded = 0;
         for group in &self.groups {
             encoded += u128::from(group.encoded);
-            let end = u128::from(self.input.bytes()) * encoded / total.max(1);
-            cuts.add(u64::try_from(end).unwrap_or(u64::MAX), group.rows, 0);
+            let end = u128::from(self.input.byte_count()) * encoded / total.max(1);
+            cuts.add_piece(u64::try_from(end).unwrap_or(u64::MAX), group.rows, 0);
         }
         Ok(cuts.of_units())
     }
@@ -522,17 +524,17 @@ impl RecordReader for ParquetReader {
     ) -> SplitStream<'a> {
         let PartExtent::Units { first, count, .. } = part.extent else {
             let error = Error::internal("expected row groups as a part of a Parquet file, found something else");
-            return Box::new(std::iter::once(Err(error.at(&*self.name))));
+            return Box::new(std::iter::once(Err(error.at_location(&*self.name))));
         };
         let number = |group: u64| usize::try_from(group).unwrap_or(usize::MAX);
         self.splits_of_groups(number(first)..number(first.saturating_add(count)), split_bytes, max_record_bytes)
     }
 
     fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
-        let end = split.offset + split.rows()?;
+        let end = split.offset + split.row_count()?;
         let within =
-            |group: &(usize, &Group)| group.1.first_row < end && split.offset < group.1.first_row + group.1.rows;
-        let bounds = |(number, group): (usize, &Group)| GroupBounds {
+            |group: &(usize, &ReaderGroup)| group.1.first_row < end && split.offset < group.1.first_row + group.1.rows;
+        let bounds = |(number, group): (usize, &ReaderGroup)| GroupBounds {
             rows: group.rows,
             of_column: Box::new(move |column: &str, data_type: &DataType| {
                 let field = self.schema.field_with_name(column).ok().filter(|field| field.data_type() == data_type)?;
@@ -548,11 +550,11 @@ impl RecordReader for ParquetReader {
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let (plain, bytes) = self.read_rows(split)?;
-        parsed(&plain, split, schema, bytes).map_err(|e| e.at(&*self.name))
+        parsed_rows(&plain, split, schema, bytes).map_err(|e| e.at_location(&*self.name))
     }
 }
 
-impl Group {
+impl ReaderGroup {
     /// Describes a row group, of which the leaves that `is_taken` names are read.
     fn new(group: &RowGroupMetaData, first_row: u64, rows: u64, is_taken: impl Fn(usize) -> bool) -> Self {
         let chunks = || group.columns().iter().enumerate().filter(|(leaf, _)| is_taken(*leaf)).map(|(_, chunk)| chunk);
@@ -569,7 +571,7 @@ impl Group {
 }
 
 /// Returns how many of the columns can be decoded together within `limit`; at least one.
-fn fitting(held: &[u64], limit: u64) -> usize {
+fn columns_within(held: &[u64], limit: u64) -> usize {
     let mut sum = 0_u64;
     held.iter()
         .take_while(|&&bytes| {
@@ -582,36 +584,36 @@ fn fitting(held: &[u64], limit: u64) -> usize {
 
 /// Returns the metadata at the end of the file, after validating it.
 pub(super) fn read_footer(input: &RangedInput) -> Result<Bytes> {
-    footer(input.bytes(), |range| input.range(range))
+    footer_bytes(input.byte_count(), |range| input.read_range(range))
 }
 
 /// Returns the metadata of a file of that many bytes.
-pub(super) fn footer(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) -> Result<Bytes> {
+pub(super) fn footer_bytes(length: u64, read: impl Fn(Range<u64>) -> Result<Bytes>) -> Result<Bytes> {
     let no_footer = || {
         Error::input("expected a Parquet file, found one that does not end with a footer")
-            .hint("the file may have been cut short while it was copied or written")
+            .with_hint("the file may have been cut short while it was copied or written")
     };
     let start = length.checked_sub(TAIL_BYTES).ok_or_else(no_footer)?;
     let tail = read(start..length)?;
     let metadata = match &tail[..] {
         [a, b, c, d, b'P', b'A', b'R', b'1'] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
-        [.., b'P', b'A', b'R', b'E'] => return Err(encrypted()),
+        [.., b'P', b'A', b'R', b'E'] => return Err(encrypted_error()),
         _ => return Err(no_footer()),
     };
     let bytes = read(start.checked_sub(metadata).ok_or_else(no_footer)?..start)?;
     check_footer(&bytes).map_err(|fault| match fault {
-        Fault::Short => no_footer(),
-        Fault::Encrypted => encrypted(),
-        Fault::Malformed(message) => Error::input(format!("{message}, found a damaged footer")),
+        ThriftFault::Short => no_footer(),
+        ThriftFault::Encrypted => encrypted_error(),
+        ThriftFault::Malformed(message) => Error::input(format!("{message}, found a damaged footer")),
     })?;
     Ok(bytes)
 }
 
 /// Reads and checks the metadata of a file.
 fn metadata_of(input: &RangedInput, name: &str) -> Result<Arc<ParquetMetaData>> {
-    let footer = read_footer(input).map_err(|e| e.at(name))?;
-    let metadata = Arc::new(decoded(&footer, name)?);
-    refuse_codecs(&metadata).map_err(|e| e.at(name))?;
+    let footer = read_footer(input).map_err(|e| e.at_location(name))?;
+    let metadata = Arc::new(decode_footer(&footer, name)?);
+    refuse_codecs(&metadata).map_err(|e| e.at_location(name))?;
     Ok(metadata)
 }
 
@@ -620,7 +622,7 @@ fn with_views(given: &ArrowReaderMetadata, name: &str) -> Result<ArrowReaderMeta
     let views = Arc::new(Schema::new(schema::view_fields(given.schema().fields())));
     let options = ArrowReaderOptions::new().with_schema(views);
     let metadata: Arc<ParquetMetaData> = Arc::clone(given.metadata());
-    match guard(PARQUET, name, || ArrowReaderMetadata::try_new(metadata, options)) {
+    match guard_decoding(PARQUET, name, || ArrowReaderMetadata::try_new(metadata, options)) {
         Ok(metadata) => Ok(metadata),
         // A type in the file's own Arrow schema may not be accepted as a requested type.
         Err(_) => Ok(given.clone()),
@@ -640,7 +642,7 @@ mod tests {
 
     fn file(batch: &RecordBatch, group_rows: usize) -> Vec<u8> {
         let encoder = ParquetEncoder::new(&batch.schema(), Codec::Zstd(1), &[]).unwrap();
-        let mut shard = encoder.start(Vec::new()).unwrap();
+        let mut shard = encoder.start_shard(Vec::new()).unwrap();
         for start in (0..batch.num_rows()).step_by(group_rows) {
             let rows = group_rows.min(batch.num_rows() - start);
             shard.append(encoder.encode(&[batch.slice(start, rows)]).unwrap()).unwrap();
@@ -719,7 +721,7 @@ mod tests {
         let numbers = Int64Array::from_iter_values((0..500).map(|i| i * 7_919_i64.pow(3) % 1_000_003));
         let batch = RecordBatch::try_from_iter([("n", Arc::new(numbers) as ArrayRef)]).unwrap();
         let encoder = ParquetEncoder::new(&batch.schema(), Codec::None, &[]).unwrap();
-        let mut shard = encoder.start(Vec::new()).unwrap();
+        let mut shard = encoder.start_shard(Vec::new()).unwrap();
         shard.append(encoder.encode(&[batch]).unwrap()).unwrap();
         let mut bytes = shard.finish().unwrap();
         assert!(read(&bytes, 8 << 20, 8 << 20).is_ok());

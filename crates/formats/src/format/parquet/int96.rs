@@ -33,8 +33,8 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use super::pages::{MAX_BROTLI_BYTES, PARQUET, check_chunk};
 use crate::{
     error::{Error, Result},
-    format::guard::guard,
-    schema::{changed, whole_micros},
+    format::guard::guard_decoding,
+    schema::{map_fields, whole_micros},
 };
 
 /// The Julian day of 1970-01-01.
@@ -60,10 +60,10 @@ struct Span {
 impl Span {
     const EMPTY: Self = Self { bounds: None, unit: TimeUnit::Second };
 
-    fn add(&mut self, nanos: i64, day: i32) {
+    fn add_timestamp(&mut self, nanos: i64, day: i32) {
         let total = i128::from(i64::from(day) - EPOCH) * i128::from(NANOS_PER_DAY) + i128::from(nanos);
         self.bounds = Some(self.bounds.map_or((total, total), |(least, most)| (least.min(total), most.max(total))));
-        while nanos % per(self.unit) != 0 {
+        while nanos % nanos_per(self.unit) != 0 {
             self.unit = match self.unit {
                 TimeUnit::Second => TimeUnit::Millisecond,
                 TimeUnit::Millisecond => TimeUnit::Microsecond,
@@ -72,14 +72,14 @@ impl Span {
         }
     }
 
-    fn fits(&self, unit: TimeUnit) -> bool {
-        let within = |value: i128| i64::try_from(value / i128::from(per(unit))).is_ok();
+    fn fits_unit(&self, unit: TimeUnit) -> bool {
+        let within = |value: i128| i64::try_from(value / i128::from(nanos_per(unit))).is_ok();
         self.unit <= unit && self.bounds.is_none_or(|(least, most)| within(least) && within(most))
     }
 }
 
 /// Returns the nanoseconds of a unit.
-fn per(unit: TimeUnit) -> i64 {
+fn nanos_per(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1_000_000_000,
         TimeUnit::Millisecond => 1_000_000,
@@ -111,7 +111,7 @@ impl Spans {
         for group in metadata.row_groups() {
             for (span, chunk) in spans.iter_mut().zip(group.columns()) {
                 let Some(span) = span.as_mut().filter(|_| chunk.column_type() == PhysicalType::INT96) else { continue };
-                guard(PARQUET, name, || add_chunk(input, group, chunk, span))?;
+                guard_decoding(PARQUET, name, || add_chunk(input, group, chunk, span))?;
             }
         }
         Ok(Some(Self(spans)))
@@ -122,7 +122,7 @@ impl Spans {
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) for a column of which no such unit holds all values.
-    pub(super) fn apply(&self, fields: &Fields, wanted: Option<TimeUnit>, name: &str) -> Result<Fields> {
+    pub(super) fn apply_units(&self, fields: &Fields, wanted: Option<TimeUnit>, name: &str) -> Result<Fields> {
         let leaves = RefCell::new(self.0.iter());
         let column = |field: &FieldRef| {
             let refused = Cell::new(false);
@@ -137,24 +137,28 @@ impl Spans {
                 };
                 let units = [wanted.unwrap_or(*given), TimeUnit::Nanosecond, TimeUnit::Microsecond];
                 let units = if wanted.is_some() { &units[..1] } else { &units[..] };
-                let Some(unit) = units.iter().find(|unit| span.fits(**unit)) else {
+                let Some(unit) = units.iter().find(|unit| span.fits_unit(**unit)) else {
                     refused.set(true);
                     return field;
                 };
                 let zone = zone.clone();
                 let typed = field.with_data_type(DataType::Timestamp(*unit, zone));
-                let may_be_micros = *unit == TimeUnit::Nanosecond && span.fits(TimeUnit::Microsecond);
+                let may_be_micros = *unit == TimeUnit::Nanosecond && span.fits_unit(TimeUnit::Microsecond);
                 if may_be_micros { whole_micros(typed) } else { typed }
             };
-            let changed = changed(&Fields::from(vec![Arc::clone(field)]), &of_leaf);
-            if refused.get() { Err(refusal(wanted).at(name).column(field.name().as_str())) } else { Ok(changed) }
+            let changed = map_fields(&Fields::from(vec![Arc::clone(field)]), &of_leaf);
+            if refused.get() {
+                Err(unit_error(wanted).at_location(name).in_column(field.name().as_str()))
+            } else {
+                Ok(changed)
+            }
         };
         let columns = fields.iter().map(column).collect::<Result<Vec<_>>>()?;
         Ok(columns.iter().flatten().cloned().collect())
     }
 }
 
-fn refusal(wanted: Option<TimeUnit>) -> Error {
+fn unit_error(wanted: Option<TimeUnit>) -> Error {
     Error::input(match wanted {
         Some(_) => "expected INT96 timestamps of whole microseconds, found ones with nanoseconds, or beyond 64 bits",
         None => {
@@ -162,7 +166,7 @@ fn refusal(wanted: Option<TimeUnit>) -> Error {
              1677 to 2262"
         }
     })
-    .hint("leave the column out with --columns, or write the file again with 64-bit timestamps")
+    .with_hint("leave the column out with --columns, or write the file again with 64-bit timestamps")
 }
 
 /// Adds the values of a chunk: those of its dictionary, if all data pages refer to it.
@@ -186,7 +190,7 @@ fn add_chunk<R: ChunkReader + 'static>(
             if let Some((nanos, rest)) = value.split_first_chunk()
                 && let Some(day) = rest.first_chunk()
             {
-                span.add(i64::from_le_bytes(*nanos), i32::from_le_bytes(*day));
+                span.add_timestamp(i64::from_le_bytes(*nanos), i32::from_le_bytes(*day));
             }
         }
         return Ok(());
@@ -205,7 +209,7 @@ fn add_chunk<R: ChunkReader + 'static>(
             reader.read_records(left.min(ROWS), Some(&mut definition), Some(&mut repetition), &mut values)?;
         for value in &values {
             let [low, high, day] = value.data() else { continue };
-            span.add((i64::from(high.cast_signed()) << 32) | i64::from(*low), day.cast_signed());
+            span.add_timestamp((i64::from(high.cast_signed()) << 32) | i64::from(*low), day.cast_signed());
         }
         if records == 0 {
             break;

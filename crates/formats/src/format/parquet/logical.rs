@@ -25,8 +25,8 @@ use super::{as_bytes::without_intervals, int96::Spans, pages::PARQUET};
 use crate::{
     codec::base64::from_base64,
     error::Result,
-    format::guard::guard,
-    schema::{INTERVAL, Logical, changed, stated},
+    format::guard::guard_decoding,
+    schema::{INTERVAL, Logical, map_fields, mark_stated},
 };
 
 /// Returns the metadata of a file with the types to decode to, marked as its schema states. `name` is the file's name
@@ -43,20 +43,20 @@ pub(super) fn arrow_metadata<R: ChunkReader + 'static>(
     metadata: &Arc<ParquetMetaData>,
     name: &str,
 ) -> Result<ArrowReaderMetadata> {
-    let plain = guard(PARQUET, name, || without_intervals(metadata))?;
-    let new = |options| guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&plain), options));
+    let plain = guard_decoding(PARQUET, name, || without_intervals(metadata))?;
+    let new = |options| guard_decoding(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&plain), options));
     let mut given = new(ArrowReaderOptions::new())?;
     if has_units(given.schema().fields()) {
         let stored = new(ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
-        if contradicts(given.schema().fields(), stored.schema().fields(), metadata) {
+        if contradicts_stored(given.schema().fields(), stored.schema().fields(), metadata) {
             given = stored;
         }
     }
     let spans = Spans::read(input, metadata, name)?;
     let root = metadata.file_metadata().schema_descr().root_schema();
     let marked = parts_of(given.schema().fields(), root.get_fields());
-    let marked = without_item_marks(&stated(&with_zones(&marked, metadata)), root.get_fields());
-    let marked = spans.as_ref().map_or(Ok(marked.clone()), |spans| spans.apply(&marked, None, name))?;
+    let marked = without_item_marks(&mark_stated(&with_zones(&marked, metadata)), root.get_fields());
+    let marked = spans.as_ref().map_or(Ok(marked.clone()), |spans| spans.apply_units(&marked, None, name))?;
     if marked == *given.schema().fields() {
         return Ok(given);
     }
@@ -68,7 +68,7 @@ pub(super) fn arrow_metadata<R: ChunkReader + 'static>(
         Ok(marked) => Ok(marked),
         // A type in the file's own Arrow schema may not be accepted as a requested type.
         Err(_) => match spans {
-            Some(spans) => with(spans.apply(given.schema().fields(), None, name)?),
+            Some(spans) => with(spans.apply_units(given.schema().fields(), None, name)?),
             None => Ok(given),
         },
     }
@@ -81,7 +81,7 @@ fn has_units(fields: &Fields) -> bool {
 
 /// Returns whether the Arrow schema in a file states other units than its Parquet schema, so that it is not that of
 /// this file: the decoder would take the numbers for ones of that unit. INT96 has no unit of its own.
-fn contradicts(given: &Fields, stored: &Fields, metadata: &ParquetMetaData) -> bool {
+fn contradicts_stored(given: &Fields, stored: &Fields, metadata: &ParquetMetaData) -> bool {
     let digits = |data_type: &DataType| match data_type {
         DataType::Decimal32(p, s) | DataType::Decimal64(p, s) => Some((*p, *s)),
         DataType::Decimal128(p, s) | DataType::Decimal256(p, s) => Some((*p, *s)),
@@ -100,7 +100,7 @@ fn contradicts(given: &Fields, stored: &Fields, metadata: &ParquetMetaData) -> b
 /// Returns the types of the columns of fields at any depth, in the order of the file.
 fn leaf_types(fields: &Fields) -> Vec<DataType> {
     let leaves = RefCell::new(Vec::new());
-    let _ = changed(fields, &|field| {
+    let _ = map_fields(fields, &|field| {
         match field.data_type() {
             DataType::Dictionary(_, value) => leaves.borrow_mut().push(value.as_ref().clone()),
             data_type if !data_type.is_nested() => leaves.borrow_mut().push(data_type.clone()),
@@ -122,11 +122,11 @@ pub(super) fn stored_metadata<R: ChunkReader + 'static>(
     metadata: &Arc<ParquetMetaData>,
     name: &str,
 ) -> Result<ArrowReaderMetadata> {
-    let plain = guard(PARQUET, name, || without_intervals(metadata))?;
-    let new = |options| guard(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&plain), options));
+    let plain = guard_decoding(PARQUET, name, || without_intervals(metadata))?;
+    let new = |options| guard_decoding(PARQUET, name, || ArrowReaderMetadata::try_new(Arc::clone(&plain), options));
     let given = new(ArrowReaderOptions::new().with_skip_arrow_metadata(true))?;
     let Some(spans) = Spans::read(input, metadata, name)? else { return Ok(given) };
-    let schema = Schema::new(spans.apply(given.schema().fields(), Some(ArrowUnit::Microsecond), name)?);
+    let schema = Schema::new(spans.apply_units(given.schema().fields(), Some(ArrowUnit::Microsecond), name)?);
     new(ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(Arc::new(schema)))
 }
 
@@ -211,40 +211,40 @@ fn parts_of(fields: &Fields, types: &[TypePtr]) -> Fields {
     fields
         .iter()
         .map(|field| match types.find(|found| found.name() == field.name()) {
-            Some(found) => marked(field, found),
+            Some(found) => mark_field(field, found),
             None => Arc::clone(field),
         })
         .collect()
 }
 
-fn marked(field: &FieldRef, found: &Type) -> FieldRef {
+fn mark_field(field: &FieldRef, found: &Type) -> FieldRef {
     let inner = |item: &FieldRef| -> Option<FieldRef> {
         // A repeated column without a list around it is a list, too.
         if is_repeated(found) {
-            return Some(bare(item, found));
+            return Some(mark_non_list(item, found));
         }
         match item_of(found)? {
             // Items of two-level lists are decoded as text, and text that is marked as JSON would be quoted.
-            item_type if is_repeated(item_type) && meaning(item_type) == Some(Logical::Json) => None,
-            item_type if is_repeated(item_type) => Some(bare(item, item_type)),
-            item_type => Some(marked(item, item_type)),
+            item_type if is_repeated(item_type) && logical_meaning(item_type) == Some(Logical::Json) => None,
+            item_type if is_repeated(item_type) => Some(mark_non_list(item, item_type)),
+            item_type => Some(mark_field(item, item_type)),
         }
     };
     let data_type = match field.data_type() {
         DataType::List(item) => inner(item).map(DataType::List),
         DataType::LargeList(item) => inner(item).map(DataType::LargeList),
         DataType::FixedSizeList(item, width) => inner(item).map(|item| DataType::FixedSizeList(item, *width)),
-        DataType::Struct(_) | DataType::Map(..) => return bare(field, found),
+        DataType::Struct(_) | DataType::Map(..) => return mark_non_list(field, found),
         _ => None,
     };
     match data_type {
         Some(data_type) => Arc::new(field.as_ref().clone().with_data_type(data_type)),
-        None => bare(field, found),
+        None => mark_non_list(field, found),
     }
 }
 
 /// Marks a field that is not a list.
-fn bare(field: &FieldRef, found: &Type) -> FieldRef {
+fn mark_non_list(field: &FieldRef, found: &Type) -> FieldRef {
     let mut out = field.as_ref().clone();
     match (field.data_type(), found) {
         (DataType::Struct(parts), Type::GroupType { fields, .. }) => {
@@ -258,19 +258,19 @@ fn bare(field: &FieldRef, found: &Type) -> FieldRef {
             if let (DataType::Struct(pair), [entry]) = (entries.data_type(), fields.as_slice())
                 && entry.is_group()
             {
-                let pair = pair.iter().zip(entry.get_fields()).map(|(field, found)| marked(field, found));
+                let pair = pair.iter().zip(entry.get_fields()).map(|(field, found)| mark_field(field, found));
                 let pair = entries.as_ref().clone().with_data_type(DataType::Struct(pair.collect()));
                 out = out.with_data_type(DataType::Map(Arc::new(pair), *sorted));
             }
         }
         _ => {}
     }
-    let known = Logical::of(&out);
-    match meaning(found).filter(|logical| logical.fits(field.data_type())) {
-        Some(logical) if known.as_ref() != Some(&logical) => out = logical.mark(out),
+    let known = Logical::from_field(&out);
+    match logical_meaning(found).filter(|logical| logical.fits_type(field.data_type())) {
+        Some(logical) if known.as_ref() != Some(&logical) => out = logical.mark_field(out),
         // The embedded Arrow schema may mark bytes as a shape that the Parquet schema does not, and that they are not.
         None if known.is_some_and(|known| !matches!(known, Logical::Uuid | Logical::Json)) => {
-            out = Logical::unmark(out)
+            out = Logical::unmark_field(out)
         }
         _ => {}
     }
@@ -293,7 +293,7 @@ fn item_of(list: &Type) -> Option<&Type> {
 }
 
 /// Returns the part of a type's meaning that Arrow's types lack.
-fn meaning(found: &Type) -> Option<Logical> {
+fn logical_meaning(found: &Type) -> Option<Logical> {
     let info = found.get_basic_info();
     Some(match (info.logical_type_ref(), info.converted_type()) {
         (Some(LogicalType::Uuid), _) => Logical::Uuid,
@@ -366,7 +366,7 @@ fn types_of(types: &[TypePtr], fields: &Fields) -> Result<Vec<TypePtr>, ParquetE
 }
 
 fn type_of(made: &TypePtr, field: &Field) -> Result<TypePtr, ParquetError> {
-    let known = Logical::of(field);
+    let known = Logical::from_field(field);
     let logical = known.as_ref().and_then(|logical| stated_type(logical, made));
     let info = made.get_basic_info();
     let id = info.has_id().then(|| info.id());
@@ -395,7 +395,7 @@ fn type_of(made: &TypePtr, field: &Field) -> Result<TypePtr, ParquetError> {
                 DataType::Struct(fields) => types_of(parts, fields)?,
                 DataType::Map(entries, _) => match (entries.data_type(), parts.as_slice()) {
                     (DataType::Struct(pair), [entry]) => {
-                        vec![regrouped(entry, types_of(entry.get_fields(), pair)?, None)?]
+                        vec![rebuild_group(entry, types_of(entry.get_fields(), pair)?, None)?]
                     }
                     _ => parts.clone(),
                 },
@@ -405,20 +405,20 @@ fn type_of(made: &TypePtr, field: &Field) -> Result<TypePtr, ParquetError> {
                 | DataType::ListView(item)
                 | DataType::LargeListView(item) => match parts.as_slice() {
                     [repeated] if repeated.is_group() => match repeated.get_fields() {
-                        [made] => vec![regrouped(repeated, vec![type_of(made, item)?], None)?],
+                        [made] => vec![rebuild_group(repeated, vec![type_of(made, item)?], None)?],
                         _ => parts.clone(),
                     },
                     _ => parts.clone(),
                 },
                 _ => parts.clone(),
             };
-            regrouped(made, parts, logical)?
+            rebuild_group(made, parts, logical)?
         }
     })
 }
 
 /// Returns the group with other parts, and another logical type if one is given.
-fn regrouped(group: &TypePtr, parts: Vec<TypePtr>, logical: Option<LogicalType>) -> Result<TypePtr, ParquetError> {
+fn rebuild_group(group: &TypePtr, parts: Vec<TypePtr>, logical: Option<LogicalType>) -> Result<TypePtr, ParquetError> {
     let info = group.get_basic_info();
     let known = logical.or_else(|| info.logical_type_ref().cloned());
     let built = Type::group_type_builder(group.name())
@@ -434,17 +434,17 @@ fn regrouped(group: &TypePtr, parts: Vec<TypePtr>, logical: Option<LogicalType>)
 /// a time in seconds would be a plain number to all readers but Arrow's.
 #[must_use]
 pub fn storable_fields(fields: &Fields) -> Fields {
-    changed(fields, &|field| {
+    map_fields(fields, &|field| {
         let data_type = match field.data_type() {
-            DataType::Interval(_) => return Logical::Interval.mark(field.with_data_type(INTERVAL)),
-            DataType::Dictionary(key, value) => DataType::Dictionary(key.clone(), Box::new(storable(value))),
-            other => storable(other),
+            DataType::Interval(_) => return Logical::Interval.mark_field(field.with_data_type(INTERVAL)),
+            DataType::Dictionary(key, value) => DataType::Dictionary(key.clone(), Box::new(storable_type(value))),
+            other => storable_type(other),
         };
         field.with_data_type(data_type)
     })
 }
 
-fn storable(data_type: &DataType) -> DataType {
+fn storable_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Date64 => DataType::Date32,
         DataType::Timestamp(ArrowUnit::Second, zone) => DataType::Timestamp(ArrowUnit::Millisecond, zone.clone()),

@@ -36,11 +36,11 @@ pub use chunk::{
 };
 pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use facts::ColumnFacts;
-pub use input::{ParquetReader, encrypted, is_encrypted, sniff};
+pub use input::{ParquetReader, encrypted_error, is_encrypted, sniff};
 pub use logical::storable_fields;
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
-pub use splice::{GroupNote, GroupPart, Proving, Source, Survey, TableChunk, Tally, splice, splice_table};
+pub use splice::{GroupNote, GroupPart, Proving, Source, Survey, TableChunk, Tally, splice_groups, splice_table};
 pub use values::{Bound, ColumnValues};
 
 pub use crate::record::{size::logical_bytes, widen::cast_to};

@@ -18,8 +18,8 @@ pub(super) fn open_fields(fields: &Fields, metadata: &ParquetMetaData) -> Fields
             nulls.is_some() && nulls == u64::try_from(chunk.num_values()).ok()
         })
     };
-    let mut walk = Walk { leaf: 0, is_empty: &|leaf| leaf < columns && is_empty(leaf) };
-    let opened: Fields = fields.iter().map(|field| walk.field(field)).collect();
+    let mut walk = FieldWalk { leaf: 0, is_empty: &|leaf| leaf < columns && is_empty(leaf) };
+    let opened: Fields = fields.iter().map(|field| walk.open_field(field)).collect();
     // Some types have another number of leaves in Arrow.
     if walk.leaf == columns { opened } else { fields.clone() }
 }
@@ -42,20 +42,20 @@ pub(super) fn exact_in_floats(metadata: &ParquetMetaData, column: &str) -> bool 
 }
 
 /// Visits fields in the order of the leaves of the file.
-struct Walk<'a> {
+struct FieldWalk<'a> {
     leaf: usize,
     is_empty: &'a dyn Fn(usize) -> bool,
 }
 
-impl Walk<'_> {
-    fn field(&mut self, field: &FieldRef) -> FieldRef {
+impl FieldWalk<'_> {
+    fn open_field(&mut self, field: &FieldRef) -> FieldRef {
         use DataType::{FixedSizeList, LargeList, List, Map, Struct, Utf8};
         let data_type = match field.data_type() {
-            List(item) => List(self.field(item)),
-            LargeList(item) => LargeList(self.field(item)),
-            FixedSizeList(item, width) => FixedSizeList(self.field(item), *width),
-            Map(entries, sorted) => Map(self.field(entries), *sorted),
-            Struct(parts) => Struct(parts.iter().map(|part| self.field(part)).collect()),
+            List(item) => List(self.open_field(item)),
+            LargeList(item) => LargeList(self.open_field(item)),
+            FixedSizeList(item, width) => FixedSizeList(self.open_field(item), *width),
+            Map(entries, sorted) => Map(self.open_field(entries), *sorted),
+            Struct(parts) => Struct(parts.iter().map(|part| self.open_field(part)).collect()),
             plain => {
                 let leaf = self.leaf;
                 self.leaf += 1;

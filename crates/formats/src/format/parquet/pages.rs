@@ -16,7 +16,7 @@ use ::parquet::{
     },
 };
 
-use super::thrift::{Fault, PageHeader, PageKind, page_header};
+use super::thrift::{PageHeader, PageKind, ThriftFault, page_header};
 use crate::error::Error;
 
 /// Format name in errors of the guard.
@@ -84,7 +84,7 @@ pub(super) fn check_chunk<R: ChunkReader>(
     let (mut at, length) = chunk.byte_range();
     let end = at.checked_add(length).filter(|&end| end <= input.len());
     let start = at;
-    let end = end.ok_or_else(|| fault("expected a column chunk within the file", chunk, start))?;
+    let end = end.ok_or_else(|| page_error("expected a column chunk within the file", chunk, start))?;
     let (mut dictionary, mut largest, mut total, mut values) = (0, 0, 0_u64, 0_u64);
     // Some writers leave bytes after the last page.
     let promised_values = u64::try_from(chunk.num_values()).unwrap_or(0);
@@ -94,7 +94,7 @@ pub(super) fn check_chunk<R: ChunkReader>(
         at = data
             .checked_add(header.compressed)
             .filter(|&next| next <= end)
-            .ok_or_else(|| fault("expected pages that end with their column chunk", chunk, at))?;
+            .ok_or_else(|| page_error("expected pages that end with their column chunk", chunk, at))?;
         check_page(input, data, &header, chunk, limit)?;
         let held = header.uncompressed.max(header.compressed);
         if header.dictionary {
@@ -108,11 +108,11 @@ pub(super) fn check_chunk<R: ChunkReader>(
     let promised = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
     if total > promised && total > FREE_BYTES {
         let message = format!("expected pages of {promised} bytes as in the footer, found {total}");
-        return Err(fault(&message, chunk, start));
+        return Err(page_error(&message, chunk, start));
     }
     if values != promised_values {
         let message = format!("expected {promised_values} values as in the footer, found {values} in the pages");
-        return Err(fault(&message, chunk, start));
+        return Err(page_error(&message, chunk, start));
     }
     // The brotli decoder has a buffer as large as the page, and the page grows by doubling.
     let factor = if is_brotli(chunk) { 3 } else { 1 };
@@ -129,12 +129,16 @@ fn check_page<R: ChunkReader>(
     let PageHeader { compressed, uncompressed, .. } = *header;
     let packed = chunk.compression() != Compression::UNCOMPRESSED;
     if uncompressed.max(compressed) > limit {
-        return Err(fault(&format!("expected pages of at most {limit} bytes, found one of {uncompressed}"), chunk, at));
+        return Err(page_error(
+            &format!("expected pages of at most {limit} bytes, found one of {uncompressed}"),
+            chunk,
+            at,
+        ));
     }
     if packed && uncompressed > FREE_BYTES && uncompressed / MAX_RATIO > compressed {
         let message =
             format!("expected a page that was compressed, found {compressed} bytes that become {uncompressed}");
-        return Err(fault(&message, chunk, at));
+        return Err(page_error(&message, chunk, at));
     }
     let most = match chunk.compression() {
         Compression::BROTLI(_) => u64::MAX,
@@ -143,11 +147,11 @@ fn check_page<R: ChunkReader>(
     };
     if most > FREE_BYTES.max(limit) && inflates_beyond(input, at, header, chunk)? {
         let message = format!("expected a page that inflates to {uncompressed} bytes, found more");
-        return Err(fault(&message, chunk, at));
+        return Err(page_error(&message, chunk, at));
     }
     // A page of a nested column may be decoded at once, and its decoded values may be larger than the page.
     if chunk.column_descr().max_rep_level() > 0 && header.values.saturating_mul(value_bytes(chunk)) > limit {
-        return Err(fault(&format!("expected pages that decode to {limit} bytes, found one of more"), chunk, at));
+        return Err(page_error(&format!("expected pages that decode to {limit} bytes, found one of more"), chunk, at));
     }
     Ok(())
 }
@@ -181,13 +185,13 @@ fn inflates_beyond<R: ChunkReader>(
         _ => 0,
     };
     let Some(promised) = header.uncompressed.checked_sub(levels).filter(|_| levels <= header.compressed) else {
-        return Err(fault("expected a page of version 2 that holds its levels", chunk, at));
+        return Err(page_error("expected a page of version 2 that holds its levels", chunk, at));
     };
     let bytes = input.get_bytes(at + levels, usize::try_from(header.compressed - levels)?)?;
     let limit = promised + 1;
     let count = |decoder: &mut dyn Read| std::io::copy(&mut decoder.take(limit), &mut std::io::sink()).unwrap_or(0);
     let found = match chunk.compression() {
-        Compression::BROTLI(_) => count(&mut brotli_reader(&bytes).map_err(|message| fault(message, chunk, at))?),
+        Compression::BROTLI(_) => count(&mut brotli_reader(&bytes).map_err(|message| page_error(message, chunk, at))?),
         Compression::GZIP(_) => count(&mut flate2::read::MultiGzDecoder::new(&bytes[..])),
         _ => count(&mut lz4_flex::frame::FrameDecoder::new(&bytes[..])),
     };
@@ -206,19 +210,23 @@ fn read_header<R: ChunkReader>(
         match page_header(&bytes) {
             Ok(header) => return Ok(header),
             // Statistics may contain long values.
-            Err(Fault::Short) if length < FREE_BYTES.min(end - at) => length = (length * 8).min(end - at),
-            Err(Fault::Short) => return Err(fault("expected page headers within the column chunk", chunk, at)),
-            Err(Fault::Encrypted) => return Err(fault("expected page headers, found encrypted ones", chunk, at)),
-            Err(Fault::Malformed(message)) => return Err(fault(message, chunk, at)),
+            Err(ThriftFault::Short) if length < FREE_BYTES.min(end - at) => length = (length * 8).min(end - at),
+            Err(ThriftFault::Short) => {
+                return Err(page_error("expected page headers within the column chunk", chunk, at));
+            }
+            Err(ThriftFault::Encrypted) => {
+                return Err(page_error("expected page headers, found encrypted ones", chunk, at));
+            }
+            Err(ThriftFault::Malformed(message)) => return Err(page_error(message, chunk, at)),
         }
     }
 }
 
 /// Returns the error for a page or chunk that begins at byte `at` of the file.
-fn fault(message: &str, chunk: &ColumnChunkMetaData, at: u64) -> ParquetError {
+fn page_error(message: &str, chunk: &ColumnChunkMetaData, at: u64) -> ParquetError {
     let cause = format!("column {}: {message}", chunk.column_path());
-    let error = Error::input("expected a Parquet file, found one that cannot be decoded").cause(cause);
-    ParquetError::External(Box::new(error.byte(at)))
+    let error = Error::input("expected a Parquet file, found one that cannot be decoded").with_cause(cause);
+    ParquetError::External(Box::new(error.at_byte(at)))
 }
 
 /// Estimates the bytes of all values of a chunk once they are decoded.

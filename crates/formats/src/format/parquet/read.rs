@@ -26,7 +26,7 @@ use bytes::Bytes;
 
 use super::{
     facts::{ColumnFacts, facts_of},
-    input::footer,
+    input::footer_bytes,
     logical::arrow_metadata,
     open::{exact_in_floats, open_fields},
     pages::{PARQUET, check_brotli, is_brotli},
@@ -35,7 +35,7 @@ use super::{
 use crate::{
     codec::Codec,
     error::{Error, Result},
-    format::guard::guard,
+    format::guard::guard_decoding,
 };
 
 /// Reads the footer. `name` is the file's name in errors.
@@ -43,16 +43,16 @@ use crate::{
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, or its counts disagree.
 pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
-    let footer = footer(input.len(), |range| {
+    let footer = footer_bytes(input.len(), |range| {
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
-        guard(PARQUET, name, || input.get_bytes(range.start, length))
+        guard_decoding(PARQUET, name, || input.get_bytes(range.start, length))
     })
-    .map_err(|e| e.at(name))?;
-    let metadata = Arc::new(decoded(&footer, name)?);
-    let input = Shared(Arc::new(input));
+    .map_err(|e| e.at_location(name))?;
+    let metadata = Arc::new(decode_footer(&footer, name)?);
+    let input = SharedInput(Arc::new(input));
     let types = arrow_metadata(&input.0, &metadata, name)?;
     let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input.clone(), types);
-    let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
+    let groups = guard_decoding(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;
     let group_rows: Vec<u64> = groups.iter().map(|group| group.rows).collect();
@@ -73,16 +73,16 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, or its counts disagree.
-pub(super) fn decoded(footer: &Bytes, name: &str) -> Result<ParquetMetaData> {
+pub(super) fn decode_footer(footer: &Bytes, name: &str) -> Result<ParquetMetaData> {
     let metadata =
-        guard(PARQUET, name, || ParquetMetaDataReader::decode_metadata(footer).map(without_zero_offsets)?)?;
+        guard_decoding(PARQUET, name, || ParquetMetaDataReader::decode_metadata(footer).map(without_zero_offsets)?)?;
     for (number, group) in metadata.row_groups().iter().enumerate() {
         let is_flat = |chunk: &&ColumnChunkMetaData| chunk.column_descr().max_rep_level() == 0;
         for chunk in group.columns().iter().filter(is_flat) {
             let (rows, values) = (group.num_rows(), chunk.num_values());
             if rows != values {
                 let message = format!("row group {number}: expected {rows} values, one for each row, found {values}");
-                return Err(Error::input(message).at(name).column(chunk.column_path().string()));
+                return Err(Error::input(message).at_location(name).in_column(chunk.column_path().string()));
             }
         }
     }
@@ -115,7 +115,7 @@ pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64>
         Ok(rows) if u128::from(rows) == group_rows => Ok(rows),
         _ => {
             let message = format!("expected {file_rows} rows as in the footer, found {group_rows} in the row groups");
-            Err(Error::input(message).at(name))
+            Err(Error::input(message).at_location(name))
         }
     }
 }
@@ -124,8 +124,8 @@ pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64>
 #[derive(Debug)]
 pub struct ParquetFile<R: ChunkReader + 'static> {
     name: String,
-    input: Shared<R>,
-    builder: ParquetRecordBatchReaderBuilder<Shared<R>>,
+    input: SharedInput<R>,
+    builder: ParquetRecordBatchReaderBuilder<SharedInput<R>>,
     /// The columns that are decoded.
     mask: ProjectionMask,
     /// Whether only the first and the last row are decoded.
@@ -138,21 +138,21 @@ pub struct ParquetFile<R: ChunkReader + 'static> {
 
 /// An input shared by the decoder and the check of pages.
 #[derive(Debug)]
-struct Shared<R>(Arc<R>);
+struct SharedInput<R>(Arc<R>);
 
-impl<R> Clone for Shared<R> {
+impl<R> Clone for SharedInput<R> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<R: ChunkReader> Length for Shared<R> {
+impl<R: ChunkReader> Length for SharedInput<R> {
     fn len(&self) -> u64 {
         self.0.len()
     }
 }
 
-impl<R: ChunkReader> ChunkReader for Shared<R> {
+impl<R: ChunkReader> ChunkReader for SharedInput<R> {
     type T = R::T;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
@@ -180,9 +180,9 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     ///
     /// # Errors
     /// When the footer is damaged.
-    pub fn facts(&self) -> Result<Vec<ColumnFacts>> {
+    pub fn column_facts(&self) -> Result<Vec<ColumnFacts>> {
         let metadata = self.builder.metadata();
-        guard(PARQUET, &self.name, || Ok::<_, ParquetError>(facts_of(metadata, self.builder.schema())))
+        guard_decoding(PARQUET, &self.name, || Ok::<_, ParquetError>(facts_of(metadata, self.builder.schema())))
     }
 
     /// Returns the schema, including the Arrow types that the writer recorded.
@@ -216,7 +216,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     }
 
     /// Returns the number of rows.
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.rows
     }
 
@@ -231,7 +231,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     }
 
     /// Returns the key-value metadata of the footer, in its order; a missing value becomes an empty one.
-    pub fn metadata(&self) -> Vec<(String, String)> {
+    pub fn key_value_metadata(&self) -> Vec<(String, String)> {
         let entries = self.builder.metadata().file_metadata().key_value_metadata();
         entries.into_iter().flatten().map(|e| (e.key.clone(), e.value.clone().unwrap_or_default())).collect()
     }
@@ -289,13 +289,13 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     }
 
     /// Decodes the file, `batch_rows` rows at a time. Ends after the first error.
-    pub fn batches(self, batch_rows: usize) -> Batches {
-        let unchecked = self.unchecked();
+    pub fn into_batches(self, batch_rows: usize) -> Batches {
+        let unchecked = self.unchecked_groups();
         let Self { name, input, builder, mask, rows, .. } = self;
         let metadata = Arc::clone(builder.metadata());
         let check = move |group| check_brotli(&input, metadata.row_group(group), |leaf| mask.leaf_included(leaf));
         let batch_rows = batch_rows.max(1);
-        let (reader, failure) = match guard(PARQUET, &name, || builder.with_batch_size(batch_rows).build()) {
+        let (reader, failure) = match guard_decoding(PARQUET, &name, || builder.with_batch_size(batch_rows).build()) {
             Ok(reader) => (Some(reader), None),
             Err(error) => (None, Some(error)),
         };
@@ -304,7 +304,7 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     }
 
     /// Returns the row groups whose pages have to be checked before they are decoded, with the first row of each.
-    fn unchecked(&self) -> VecDeque<(u64, usize)> {
+    fn unchecked_groups(&self) -> VecDeque<(u64, usize)> {
         let metadata = self.builder.metadata();
         let mut first = 0;
         let mut out = VecDeque::new();
@@ -350,16 +350,16 @@ impl Iterator for Batches {
             return Some(Err(error));
         }
         let reader = self.reader.as_mut()?;
-        match guard(PARQUET, &self.name, || reader.next().transpose()) {
+        match guard_decoding(PARQUET, &self.name, || reader.next().transpose()) {
             Ok(Some(batch)) => {
                 self.seen += batch.num_rows() as u64;
-                if self.seen > self.expected { Some(Err(self.miscounted())) } else { Some(Ok(batch)) }
+                if self.seen > self.expected { Some(Err(self.row_count_error())) } else { Some(Ok(batch)) }
             }
             Ok(None) if self.seen == self.expected => {
                 self.reader = None;
                 None
             }
-            Ok(None) => Some(Err(self.miscounted())),
+            Ok(None) => Some(Err(self.row_count_error())),
             Err(error) => {
                 self.reader = None;
                 Some(Err(error))
@@ -372,16 +372,16 @@ impl Batches {
     /// Checks the row groups that contain the next rows.
     fn check_pages(&mut self) -> Result<()> {
         while let Some((_, group)) = self.unchecked.front().filter(|(first, _)| *first < self.seen + self.batch_rows) {
-            guard(PARQUET, &self.name, || (self.check)(*group))?;
+            guard_decoding(PARQUET, &self.name, || (self.check)(*group))?;
             self.unchecked.pop_front();
         }
         Ok(())
     }
 
-    fn miscounted(&mut self) -> Error {
+    fn row_count_error(&mut self) -> Error {
         self.reader = None;
         let message = format!("expected {} rows as in the footer, found {} in the pages", self.expected, self.seen);
-        Error::input(message).at(self.name.as_str())
+        Error::input(message).at_location(self.name.as_str())
     }
 }
 
@@ -419,7 +419,7 @@ mod tests {
     };
 
     fn count<R: ChunkReader + 'static>(input: R) -> Result<u64> {
-        open(input, "test")?.batches(1024).try_fold(0, |sum, batch| Ok(sum + batch?.num_rows() as u64))
+        open(input, "test")?.into_batches(1024).try_fold(0, |sum, batch| Ok(sum + batch?.num_rows() as u64))
     }
 
     fn small_file() -> Vec<u8> {
@@ -429,7 +429,7 @@ mod tests {
         ];
         let batch = RecordBatch::try_from_iter(columns).unwrap();
         let encoder = ParquetEncoder::new(&batch.schema(), Codec::Snappy, &[]).unwrap();
-        let mut shard = encoder.start(Vec::new()).unwrap();
+        let mut shard = encoder.start_shard(Vec::new()).unwrap();
         shard.append(encoder.encode(&[batch.slice(0, 60)]).unwrap()).unwrap();
         shard.append(encoder.encode(&[batch.slice(60, 40)]).unwrap()).unwrap();
         shard.finish().unwrap()
@@ -451,7 +451,7 @@ mod tests {
         let ids = |ranges: &[(u64, u64)]| -> Vec<i64> {
             let ranges: Vec<Range<u64>> = ranges.iter().map(|(from, to)| *from..*to).collect();
             let file = open(Bytes::from(small_file()), "test").unwrap().with_rows(&ranges);
-            let batches: Vec<RecordBatch> = file.batches(7).map(Result::unwrap).collect();
+            let batches: Vec<RecordBatch> = file.into_batches(7).map(Result::unwrap).collect();
             let values = batches.iter().flat_map(|batch| {
                 let ids: &Int64Array = arrow::array::AsArray::as_primitive(batch.column(0));
                 ids.values().to_vec()

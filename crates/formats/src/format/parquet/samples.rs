@@ -70,27 +70,26 @@ pub fn batch_of_samples(samples: &[Sample], schema: &SchemaRef) -> Result<Record
     };
     let fits = |sample: &Sample| sample.parts.iter().all(|part| fields.iter().any(|f| *f.name() == part.extension));
     if let Some(sample) = samples.iter().find(|sample| !fits(sample)) {
-        return Err(Error::internal("a part has an extension that the schema lacks").at(place(sample)));
+        return Err(Error::internal("a part has an extension that the schema lacks").at_location(sample_place(sample)));
     }
     let keys: StringArray = samples.iter().map(|sample| Some(sample.key.as_str())).collect();
     let mut columns: Vec<ArrayRef> = vec![Arc::new(keys)];
     for field in fields {
-        columns.push(column(samples, field)?);
+        columns.push(build_column(samples, field)?);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
-fn place(sample: &Sample) -> &str {
+fn sample_place(sample: &Sample) -> &str {
     if sample.origin.is_empty() { &sample.key } else { &sample.origin }
 }
 
-fn column(samples: &[Sample], field: &Field) -> Result<ArrayRef> {
-    let bytes = contents(samples, field.name())?;
+fn build_column(samples: &[Sample], field: &Field) -> Result<ArrayRef> {
+    let bytes = part_contents(samples, field.name())?;
     Ok(match field.data_type() {
-        DataType::Utf8 => Arc::new(
-            StringArray::try_from_binary(bytes)
-                .map_err(|e| Error::internal("a part of a text column is not UTF-8").column(field.name()).cause(e))?,
-        ),
+        DataType::Utf8 => Arc::new(StringArray::try_from_binary(bytes).map_err(|e| {
+            Error::internal("a part of a text column is not UTF-8").in_column(field.name()).with_cause(e)
+        })?),
         DataType::Struct(fields) => {
             let path = |(row, sample): (usize, &Sample)| {
                 bytes.is_valid(row).then(|| format!("{}.{}", sample.key, field.name()))
@@ -104,15 +103,15 @@ fn column(samples: &[Sample], field: &Field) -> Result<ArrayRef> {
 }
 
 /// Returns the parts of one extension.
-fn contents(samples: &[Sample], extension: &str) -> Result<BinaryArray> {
+fn part_contents(samples: &[Sample], extension: &str) -> Result<BinaryArray> {
     let part = |sample: &'_ Sample| sample.parts.iter().position(|part| part.extension == extension);
     let mut bytes = 0_usize;
     for sample in samples {
         bytes += part(sample).map_or(0, |at| sample.parts[at].bytes.len());
         if i32::try_from(bytes).is_err() {
             return Err(Error::input(format!("expected at most 2 GiB of `.{extension}` in a row group, found more"))
-                .at(place(sample))
-                .hint("use --to tar, which has no such limit, or a smaller --write row-group"));
+                .at_location(sample_place(sample))
+                .with_hint("use --to tar, which has no such limit, or a smaller --write row-group"));
         }
     }
     let mut builder = BinaryBuilder::with_capacity(samples.len(), bytes);

@@ -78,7 +78,7 @@ pub(super) enum PageKind {
 
 /// Reason why a walk ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ThriftFault {
     /// The bytes end within a value.
     Short,
     /// The bytes are not Thrift, or state something impossible.
@@ -88,26 +88,27 @@ pub(super) enum Fault {
 }
 
 /// Reads the page header at the start of `bytes`.
-pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, Fault> {
-    let mut walk = Walk { bytes, at: 0 };
+pub(super) fn page_header(bytes: &[u8]) -> Result<PageHeader, ThriftFault> {
+    let mut walk = ThriftWalk { bytes, at: 0 };
     let (mut sizes, mut kind, mut crc, mut fields) = ([None, None], None, None, [0; FIELDS]);
     let mut last = 0;
-    while let Some((id, of)) = walk.field(&mut last)? {
+    while let Some((id, of)) = walk.next_field(&mut last)? {
         match id {
-            1 => kind = Some(walk.integer(of)?),
-            2 => sizes[0] = Some(walk.integer(of)?),
-            3 => sizes[1] = Some(walk.integer(of)?),
-            4 => crc = Some(walk.integer(of)?),
+            1 => kind = Some(walk.read_integer(of)?),
+            2 => sizes[0] = Some(walk.read_integer(of)?),
+            3 => sizes[1] = Some(walk.read_integer(of)?),
+            4 => crc = Some(walk.read_integer(of)?),
             // Headers of data pages, dictionary pages and data pages of version 2.
-            5 | 7 | 8 if of == STRUCT => fields = walk.numbers()?,
-            _ => walk.skip(of, MAX_DEPTH)?,
+            5 | 7 | 8 if of == STRUCT => fields = walk.numeric_fields()?,
+            _ => walk.skip_value(of, MAX_DEPTH)?,
         }
     }
     let [Some(uncompressed), Some(compressed)] = sizes else {
-        return Err(Fault::Malformed("expected a page header with sizes"));
+        return Err(ThriftFault::Malformed("expected a page header with sizes"));
     };
-    let size =
-        |size: i64| u64::try_from(size).map_err(|_| Fault::Malformed("expected a page size, found a negative one"));
+    let size = |size: i64| {
+        u64::try_from(size).map_err(|_| ThriftFault::Malformed("expected a page size, found a negative one"))
+    };
     let (encoding, kind) = match kind {
         Some(0) => (fields[2], PageKind::Data { levels: [fields[3], fields[4]] }),
         Some(2) => (fields[2], PageKind::Dictionary),
@@ -139,127 +140,127 @@ fn low_half(number: i64) -> u32 {
 }
 
 /// Validates a struct, such as a page index: every list and text must fit in its bytes.
-pub(super) fn check_struct(bytes: &[u8]) -> Result<(), Fault> {
-    Walk { bytes, at: 0 }.skip(STRUCT, MAX_DEPTH)
+pub(super) fn check_struct(bytes: &[u8]) -> Result<(), ThriftFault> {
+    ThriftWalk { bytes, at: 0 }.skip_value(STRUCT, MAX_DEPTH)
 }
 
 /// Validates the metadata of a footer: every list and text must fit in its bytes, and columns must not be nested deeper
 /// than a stack can follow. Encrypted columns, which nothing here reads, are errors.
-pub(super) fn check_footer(bytes: &[u8]) -> Result<(), Fault> {
-    let mut walk = Walk { bytes, at: 0 };
+pub(super) fn check_footer(bytes: &[u8]) -> Result<(), ThriftFault> {
+    let mut walk = ThriftWalk { bytes, at: 0 };
     let mut last = 0;
-    while let Some((id, of)) = walk.field(&mut last)? {
+    while let Some((id, of)) = walk.next_field(&mut last)? {
         match (id, of) {
-            (2, LIST) => walk.schema()?,
-            (2, _) => return Err(Fault::Malformed("expected a list of columns")),
+            (2, LIST) => walk.check_schema()?,
+            (2, _) => return Err(ThriftFault::Malformed("expected a list of columns")),
             // The encryption algorithm, in footers that are not encrypted themselves.
-            (8, STRUCT) => return Err(Fault::Encrypted),
-            _ => walk.skip(of, MAX_DEPTH)?,
+            (8, STRUCT) => return Err(ThriftFault::Encrypted),
+            _ => walk.skip_value(of, MAX_DEPTH)?,
         }
     }
     Ok(())
 }
 
-struct Walk<'a> {
+struct ThriftWalk<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Walk<'_> {
-    fn byte(&mut self) -> Result<u8, Fault> {
-        let byte = *self.bytes.get(self.at).ok_or(Fault::Short)?;
+impl ThriftWalk<'_> {
+    fn read_byte(&mut self) -> Result<u8, ThriftFault> {
+        let byte = *self.bytes.get(self.at).ok_or(ThriftFault::Short)?;
         self.at += 1;
         Ok(byte)
     }
 
-    fn varint(&mut self) -> Result<u64, Fault> {
+    fn read_varint(&mut self) -> Result<u64, ThriftFault> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
+            let byte = self.read_byte()?;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
                 return Ok(value);
             }
         }
-        Err(Fault::Malformed("expected a number of at most 10 bytes"))
+        Err(ThriftFault::Malformed("expected a number of at most 10 bytes"))
     }
 
-    fn zigzag(&mut self) -> Result<i64, Fault> {
-        let value = self.varint()?;
+    fn read_zigzag(&mut self) -> Result<i64, ThriftFault> {
+        let value = self.read_varint()?;
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
     }
 
-    fn integer(&mut self, of: u8) -> Result<i64, Fault> {
-        if (4..=6).contains(&of) { self.zigzag() } else { Err(Fault::Malformed("expected an integer")) }
+    fn read_integer(&mut self, of: u8) -> Result<i64, ThriftFault> {
+        if (4..=6).contains(&of) { self.read_zigzag() } else { Err(ThriftFault::Malformed("expected an integer")) }
     }
 
-    fn advance(&mut self, count: u64) -> Result<(), Fault> {
+    fn advance(&mut self, count: u64) -> Result<(), ThriftFault> {
         let rest = (self.bytes.len() - self.at) as u64;
         if count > rest {
-            return Err(Fault::Short);
+            return Err(ThriftFault::Short);
         }
-        self.at += usize::try_from(count).map_err(|_| Fault::Short)?;
+        self.at += usize::try_from(count).map_err(|_| ThriftFault::Short)?;
         Ok(())
     }
 
     /// Returns id and type of the next field; `None` at the end of the struct.
-    fn field(&mut self, last: &mut i64) -> Result<Option<(i64, u8)>, Fault> {
-        let head = self.byte()?;
+    fn next_field(&mut self, last: &mut i64) -> Result<Option<(i64, u8)>, ThriftFault> {
+        let head = self.read_byte()?;
         if head & 0x0f == STOP {
             return Ok(None);
         }
         *last = match head >> 4 {
-            0 => self.zigzag()?,
+            0 => self.read_zigzag()?,
             delta => last.saturating_add(i64::from(delta)),
         };
         // The parquet crate truncates longer numbers, and would see a different field than this walk.
         if i16::try_from(*last).is_err() {
-            return Err(Fault::Malformed("expected the number of a field, of 16 bits"));
+            return Err(ThriftFault::Malformed("expected the number of a field, of 16 bits"));
         }
         Ok(Some((*last, head & 0x0f)))
     }
 
     /// Walks through a struct and returns its first numeric fields, by their id; 0 for a missing one. A boolean is
     /// returned as 0 or 1, inverted, because the only one has the default true.
-    fn numbers(&mut self) -> Result<[i64; FIELDS], Fault> {
+    fn numeric_fields(&mut self) -> Result<[i64; FIELDS], ThriftFault> {
         let (mut last, mut found) = (0, [0; FIELDS]);
-        while let Some((id, of)) = self.field(&mut last)? {
+        while let Some((id, of)) = self.next_field(&mut last)? {
             let place = usize::try_from(id).ok().and_then(|id| found.get_mut(id));
             match (place, of) {
                 (Some(place), TRUE | FALSE) => *place = i64::from(of == FALSE),
-                (Some(place), 4..=6) => *place = self.integer(of)?,
-                _ => self.skip(of, MAX_DEPTH)?,
+                (Some(place), 4..=6) => *place = self.read_integer(of)?,
+                _ => self.skip_value(of, MAX_DEPTH)?,
             }
         }
         Ok(found)
     }
 
-    fn list(&mut self) -> Result<(u64, u8), Fault> {
-        let head = self.byte()?;
-        let size = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+    fn list_head(&mut self) -> Result<(u64, u8), ThriftFault> {
+        let head = self.read_byte()?;
+        let size = if head >> 4 == 15 { self.read_varint()? } else { u64::from(head >> 4) };
         // Each element has at least one byte.
         if size > (self.bytes.len() - self.at) as u64 {
-            return Err(Fault::Malformed("expected a list that fits in the footer"));
+            return Err(ThriftFault::Malformed("expected a list that fits in the footer"));
         }
         Ok((size, head & 0x0f))
     }
 
     /// Validates the schema, which lists groups and columns depth first, each group with its number of children.
-    fn schema(&mut self) -> Result<(), Fault> {
-        let (count, of) = self.list()?;
+    fn check_schema(&mut self) -> Result<(), ThriftFault> {
+        let (count, of) = self.list_head()?;
         // Number of remaining children of each open group.
         let mut open: Vec<i64> = Vec::new();
         for number in 0..count {
             if of != STRUCT {
-                return Err(Fault::Malformed("expected a schema of structs"));
+                return Err(ThriftFault::Malformed("expected a schema of structs"));
             }
             let (mut last, mut children) = (0, 0);
-            while let Some((id, of)) = self.field(&mut last)? {
-                if id == 5 { children = self.integer(of)? } else { self.skip(of, MAX_DEPTH)? }
+            while let Some((id, of)) = self.next_field(&mut last)? {
+                if id == 5 { children = self.read_integer(of)? } else { self.skip_value(of, MAX_DEPTH)? }
             }
             // The parquet crate truncates numbers to 32 bits, so it may see a large count in place of a negative one.
             if i32::try_from(children).is_err() || children > 0 && children.cast_unsigned() >= count - number {
-                return Err(Fault::Malformed("expected a schema with as many columns as its groups say"));
+                return Err(ThriftFault::Malformed("expected a schema with as many columns as its groups say"));
             }
             while open.last() == Some(&0) {
                 open.pop();
@@ -271,33 +272,33 @@ impl Walk<'_> {
                 open.push(children);
             }
             if open.len() > MAX_SCHEMA_DEPTH {
-                return Err(Fault::Malformed("expected columns of at most 64 levels"));
+                return Err(ThriftFault::Malformed("expected columns of at most 64 levels"));
             }
         }
         Ok(())
     }
 
-    fn skip(&mut self, of: u8, depth: usize) -> Result<(), Fault> {
+    fn skip_value(&mut self, of: u8, depth: usize) -> Result<(), ThriftFault> {
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(Fault::Malformed("expected fewer levels of thrift structs"));
+            return Err(ThriftFault::Malformed("expected fewer levels of thrift structs"));
         };
         match of {
             TRUE | FALSE => Ok(()),
             BYTE => self.advance(1),
-            4..=6 => self.varint().map(drop),
+            4..=6 => self.read_varint().map(drop),
             DOUBLE => self.advance(8),
             UUID => self.advance(16),
             BINARY => {
-                let length = self.varint()?;
+                let length = self.read_varint()?;
                 self.advance(length)
             }
             LIST | SET => {
-                let (count, of) = self.list()?;
+                let (count, of) = self.list_head()?;
                 (0..count).try_for_each(|_| self.skip_element(of, depth))
             }
             MAP => {
-                let count = self.varint()?;
-                let of = if count > 0 { self.byte()? } else { 0 };
+                let count = self.read_varint()?;
+                let of = if count > 0 { self.read_byte()? } else { 0 };
                 (0..count).try_for_each(|_| {
                     self.skip_element(of >> 4, depth)?;
                     self.skip_element(of & 0x0f, depth)
@@ -305,18 +306,18 @@ impl Walk<'_> {
             }
             STRUCT => {
                 let mut last = 0;
-                while let Some((_, of)) = self.field(&mut last)? {
-                    self.skip(of, depth)?;
+                while let Some((_, of)) = self.next_field(&mut last)? {
+                    self.skip_value(of, depth)?;
                 }
                 Ok(())
             }
-            _ => Err(Fault::Malformed("expected a thrift type")),
+            _ => Err(ThriftFault::Malformed("expected a thrift type")),
         }
     }
 
     /// Skips an element of a collection, where booleans have a byte of their own; in fields, their type is their value.
-    fn skip_element(&mut self, of: u8, depth: usize) -> Result<(), Fault> {
-        if matches!(of, TRUE | FALSE) { self.advance(1) } else { self.skip(of, depth) }
+    fn skip_element(&mut self, of: u8, depth: usize) -> Result<(), ThriftFault> {
+        if matches!(of, TRUE | FALSE) { self.advance(1) } else { self.skip_value(of, depth) }
     }
 }
 
@@ -343,24 +344,24 @@ mod tests {
         };
         assert_eq!(header, expected);
         for length in 0..14 {
-            assert_eq!(page_header(&HEADER[..length]), Err(Fault::Short), "{length}");
+            assert_eq!(page_header(&HEADER[..length]), Err(ThriftFault::Short), "{length}");
         }
     }
 
     #[test]
     fn impossible_sizes_are_refused() {
-        assert!(matches!(page_header(&[0]), Err(Fault::Malformed(_))));
+        assert!(matches!(page_header(&[0]), Err(ThriftFault::Malformed(_))));
         let negative = [0x15, 0, 0x15, 1, 0x15, 14, 0];
-        assert!(matches!(page_header(&negative), Err(Fault::Malformed(_))));
+        assert!(matches!(page_header(&negative), Err(ThriftFault::Malformed(_))));
         let text_for_a_size = [0x15, 0, 0x18, 1, b'x', 0x15, 14, 0];
-        assert!(matches!(page_header(&text_for_a_size), Err(Fault::Malformed(_))));
+        assert!(matches!(page_header(&text_for_a_size), Err(ThriftFault::Malformed(_))));
     }
 
     #[test]
     fn lists_that_cannot_fit_are_refused() {
         // Field 4, a list of 2^28 structs.
         let footer = [0x49, 0xfc, 0x80, 0x80, 0x80, 0x80, 0x01, 0];
-        assert!(matches!(check_footer(&footer), Err(Fault::Malformed(_))));
+        assert!(matches!(check_footer(&footer), Err(ThriftFault::Malformed(_))));
     }
 
     #[test]
@@ -374,15 +375,15 @@ mod tests {
             footer
         };
         assert_eq!(check_footer(&schema(60)), Ok(()));
-        assert!(matches!(check_footer(&schema(100)), Err(Fault::Malformed(_))));
+        assert!(matches!(check_footer(&schema(100)), Err(ThriftFault::Malformed(_))));
     }
 
     #[test]
     fn groups_without_their_columns_are_refused() {
         // A schema with one group that declares 1, or 2^31 - 1, columns; then with one that has its column.
-        assert!(matches!(check_footer(&[0x29, 0x1c, 0x55, 2, 0, 0]), Err(Fault::Malformed(_))));
+        assert!(matches!(check_footer(&[0x29, 0x1c, 0x55, 2, 0, 0]), Err(ThriftFault::Malformed(_))));
         let many = [0x29, 0x1c, 0x55, 0xfe, 0xff, 0xff, 0xff, 0x0f, 0, 0];
-        assert!(matches!(check_footer(&many), Err(Fault::Malformed(_))));
+        assert!(matches!(check_footer(&many), Err(ThriftFault::Malformed(_))));
         assert_eq!(check_footer(&[0x29, 0x2c, 0x55, 2, 0, 0, 0]), Ok(()));
     }
 
@@ -390,7 +391,7 @@ mod tests {
     #[test]
     fn numbers_that_are_too_long_for_their_field_are_refused() {
         let malformed =
-            |footer: &[u8]| assert!(matches!(check_footer(footer), Err(Fault::Malformed(_))), "{footer:x?}");
+            |footer: &[u8]| assert!(matches!(check_footer(footer), Err(ThriftFault::Malformed(_))), "{footer:x?}");
         // A negative count of columns, with 1,200,000,000 in its low 32 bits.
         let mut footer = vec![0x29, 0x1c, 0x55];
         let count = (-1_i64 << 32) + 1_200_000_000;
@@ -409,6 +410,6 @@ mod tests {
 
     #[test]
     fn nesting_of_structs_is_limited() {
-        assert!(matches!(check_footer(&[0x1c; 100_000]), Err(Fault::Malformed(_))));
+        assert!(matches!(check_footer(&[0x1c; 100_000]), Err(ThriftFault::Malformed(_))));
     }
 }

@@ -55,7 +55,9 @@ fn values_of_leaf(schema: &SchemaDescriptor, groups: &[RowGroupMetaData], leaf: 
             continue;
         }
         match stated.and_then(bounds_of) {
-            Some(found) if bounded => values.bounds = Some(values.bounds.map_or(found, |known| spanned(known, found))),
+            Some(found) if bounded => {
+                values.bounds = Some(values.bounds.map_or(found, |known| span_bounds(known, found)))
+            }
             _ => bounded = false,
         }
     }
@@ -63,7 +65,7 @@ fn values_of_leaf(schema: &SchemaDescriptor, groups: &[RowGroupMetaData], leaf: 
     values
 }
 
-fn spanned(a: (Bound, Bound), b: (Bound, Bound)) -> (Bound, Bound) {
+fn span_bounds(a: (Bound, Bound), b: (Bound, Bound)) -> (Bound, Bound) {
     (if b.0 < a.0 { b.0 } else { a.0 }, if b.1 > a.1 { b.1 } else { a.1 })
 }
 

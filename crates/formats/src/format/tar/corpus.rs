@@ -18,7 +18,7 @@ use arrow::datatypes::Schema;
 use sha2::{Digest, Sha256};
 
 use super::{
-    entry::{self, Found, Kind},
+    entry::{self, EntryKind, HeaderOutcome},
     read::{TarReader, sniff},
 };
 use crate::{
@@ -39,8 +39,8 @@ fn corpus() -> Option<PathBuf> {
 /// Returns the uncompressed archive; `None` if the file is not one.
 fn archive(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = std::fs::read(path).unwrap();
-    if let Some(codec) = decompress::sniff(&bytes) {
-        let mut input = decompress::decoder(codec, Box::new(std::io::Cursor::new(bytes))).ok()?;
+    if let Some(codec) = decompress::detect_compression(&bytes) {
+        let mut input = decompress::open_decoder(codec, Box::new(std::io::Cursor::new(bytes))).ok()?;
         bytes = Vec::new();
         input.read_to_end(&mut bytes).ok()?;
     }
@@ -67,10 +67,10 @@ fn count(blocks: &[RecordBlock]) -> u64 {
         for reject in &block.rejects {
             let mut at = 0;
             while at < reject.raw.len() {
-                let Ok(Found::Entry(entry)) = entry::read(&reject.raw[at..]) else { panic!("no member") };
+                let Ok(HeaderOutcome::Entry(entry)) = entry::read_entry(&reject.raw[at..]) else { panic!("no member") };
                 // Members that are no parts were counted when they were skipped.
                 count += u64::from(entry.kind.is_part());
-                at += usize::try_from(entry.length()).unwrap();
+                at += usize::try_from(entry.total_length()).unwrap();
             }
         }
     }
@@ -136,10 +136,10 @@ fn files(archive: &[u8]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for split in TarReader::new().splits(Box::new(archive), SPLIT, MAX_RECORD) {
         let split = split?;
-        let (bytes, mut at) = (split.bytes(), 0);
+        let (bytes, mut at) = (split.content_bytes(), 0);
         while at < bytes.len() {
-            let Ok(Found::Entry(entry)) = entry::read(&bytes[at..]) else { panic!("no member") };
-            if entry.kind == Kind::File {
+            let Ok(HeaderOutcome::Entry(entry)) = entry::read_entry(&bytes[at..]) else { panic!("no member") };
+            if entry.kind == EntryKind::File {
                 let content = &bytes[at + entry.header_bytes..][..usize::try_from(entry.size).unwrap()];
                 let mut line = String::new();
                 Sha256::digest(content).iter().for_each(|byte| write!(line, "{byte:02x}").unwrap());
@@ -147,7 +147,7 @@ fn files(archive: &[u8]) -> Result<Vec<String>> {
                 entry.name.iter().for_each(|byte| write!(line, "{byte:02x}").unwrap());
                 found.push(line);
             }
-            at += usize::try_from(entry.length()).unwrap();
+            at += usize::try_from(entry.total_length()).unwrap();
         }
     }
     Ok(found)

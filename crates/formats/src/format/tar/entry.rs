@@ -13,7 +13,9 @@
 
 use std::ops::Range;
 
-use super::header::{BLOCK, CHECKSUM, LINK, MAGIC, NAME, PREFIX, SIZE, TYPE, checksum, padding, split_pax_record};
+use super::header::{
+    BLOCK, CHECKSUM, LINK, MAGIC, NAME, PREFIX, SIZE, TYPE, header_checksum, padding_length, split_pax_record,
+};
 use crate::record::clutter::has_clutter;
 
 /// Maximum bytes of headers before one member.
@@ -28,30 +30,30 @@ const STAR_MAGIC: &[u8] = b"tar\0";
 
 /// Result of parsing the bytes at the start of a member.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum HeaderOutcome {
     /// This many bytes from the start are needed.
     Needs(usize),
     /// A block of zeros, the end of the archive, after this many bytes of headers for all members.
     End(usize),
     /// All headers of a member.
-    Entry(Entry),
+    Entry(TarEntry),
 }
 
 /// A member without its content.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TarEntry {
     /// Bytes of all its headers.
     pub(super) header_bytes: usize,
     /// Bytes of content that follow, without padding.
     pub(super) size: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: EntryKind,
     /// The raw name.
     pub(super) name: Vec<u8>,
 }
 
 /// Treatment of a member.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     /// A regular file.
     File,
     /// Another name of a file, whose content is that of its target.
@@ -73,16 +75,16 @@ pub(super) struct Link {
     pub(super) target: Vec<u8>,
 }
 
-impl Kind {
+impl EntryKind {
     /// Whether the member is a part of a sample.
     pub(super) fn is_part(&self) -> bool {
         !matches!(self, Self::NoFile | Self::Ignored)
     }
 }
 
-impl Entry {
+impl TarEntry {
     /// Returns the bytes of the whole member, including padding.
-    pub(super) fn length(&self) -> u64 {
+    pub(super) fn total_length(&self) -> u64 {
         let size = self.size.checked_next_multiple_of(BLOCK as u64);
         size.and_then(|size| size.checked_add(self.header_bytes as u64)).unwrap_or(u64::MAX)
     }
@@ -90,7 +92,7 @@ impl Entry {
 
 /// Why the bytes are not a header.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct HeaderFault {
     /// Offset from the start of the window.
     pub(super) at: usize,
     /// What was expected and what was found.
@@ -107,29 +109,29 @@ struct Extended {
 }
 
 /// Parses all headers of the member at the start of `window`.
-pub(super) fn read(window: &[u8]) -> Result<Found, Fault> {
+pub(super) fn read_entry(window: &[u8]) -> Result<HeaderOutcome, HeaderFault> {
     let mut extended = Extended::default();
     let (mut at, mut pending) = (0, false);
     loop {
-        let fault = |problem: String| Fault { at, problem };
-        let Some(block) = window[at..].first_chunk::<BLOCK>() else { return Ok(Found::Needs(at + BLOCK)) };
+        let fault = |problem: String| HeaderFault { at, problem };
+        let Some(block) = window[at..].first_chunk::<BLOCK>() else { return Ok(HeaderOutcome::Needs(at + BLOCK)) };
         if block.iter().all(|byte| *byte == 0) {
             // Headers for the whole archive may come last.
             let problem = "expected a member after an extended header, found the end of the archive";
-            return if pending { Err(fault(problem.to_owned())) } else { Ok(Found::End(at)) };
+            return if pending { Err(fault(problem.to_owned())) } else { Ok(HeaderOutcome::End(at)) };
         }
-        check(block).map_err(fault)?;
-        let size = number(&block[SIZE]).map_err(|found| fault(format!("expected a size, found {found}")))?;
+        verify_checksum(block).map_err(fault)?;
+        let size = parse_number(&block[SIZE]).map_err(|found| fault(format!("expected a size, found {found}")))?;
         if !matches!(block[TYPE], b'x' | b'X' | b'g' | b'L' | b'K') {
-            return member(window, at, block, size, extended);
+            return finish_entry(window, at, block, size, extended);
         }
         let end = usize::try_from(size).ok().and_then(|size| (at + BLOCK).checked_add(size));
         let end = end.filter(|end| *end <= MAX_HEADERS).ok_or_else(|| {
             fault(format!("expected at most {MAX_HEADERS} bytes of headers for a member, found a header of {size}"))
         })?;
-        let next = end + padding(end);
-        let Some(content) = window.get(at + BLOCK..next) else { return Ok(Found::Needs(next + BLOCK)) };
-        extended.apply(block[TYPE], &content[..end - at - BLOCK]).map_err(fault)?;
+        let next = end + padding_length(end);
+        let Some(content) = window.get(at + BLOCK..next) else { return Ok(HeaderOutcome::Needs(next + BLOCK)) };
+        extended.apply_content(block[TYPE], &content[..end - at - BLOCK]).map_err(fault)?;
         pending |= block[TYPE] != b'g';
         at = next;
     }
@@ -137,53 +139,59 @@ pub(super) fn read(window: &[u8]) -> Result<Found, Fault> {
 
 /// Whether a block is a header, judged by its checksum.
 pub(super) fn is_header(block: &[u8; BLOCK]) -> bool {
-    check(block).is_ok()
+    verify_checksum(block).is_ok()
 }
 
-fn member(window: &[u8], at: usize, block: &[u8; BLOCK], size: u64, extended: Extended) -> Result<Found, Fault> {
+fn finish_entry(
+    window: &[u8],
+    at: usize,
+    block: &[u8; BLOCK],
+    size: u64,
+    extended: Extended,
+) -> Result<HeaderOutcome, HeaderFault> {
     let name = extended.name.unwrap_or_else(|| name_of(block));
     let folder = name.ends_with(b"/");
     let (kind, has_content) = match block[TYPE] {
         // Before types existed, a trailing slash marked a folder.
-        0 if folder => (Kind::NoFile, false),
-        b'0' | b'7' if folder && size == 0 => (Kind::NoFile, false),
+        0 if folder => (EntryKind::NoFile, false),
+        b'0' | b'7' if folder && size == 0 => (EntryKind::NoFile, false),
         b'1' | b'2' => {
             let target = extended.target.unwrap_or_else(|| until_nul(&block[LINK]).to_vec());
-            (Kind::Link(Link { symbolic: block[TYPE] == b'2', target }), false)
+            (EntryKind::Link(Link { symbolic: block[TYPE] == b'2', target }), false)
         }
-        b'3'..=b'6' => (Kind::NoFile, false),
-        b'S' => (Kind::Unreadable("a sparse file"), true),
-        b'M' => (Kind::Unreadable("the rest of a file from another volume"), true),
-        0 | b'0' | b'7' if extended.sparse => (Kind::Unreadable("a sparse file"), true),
-        0 | b'0' | b'7' => (Kind::File, true),
-        _ => (Kind::Ignored, true),
+        b'3'..=b'6' => (EntryKind::NoFile, false),
+        b'S' => (EntryKind::Unreadable("a sparse file"), true),
+        b'M' => (EntryKind::Unreadable("the rest of a file from another volume"), true),
+        0 | b'0' | b'7' if extended.sparse => (EntryKind::Unreadable("a sparse file"), true),
+        0 | b'0' | b'7' => (EntryKind::File, true),
+        _ => (EntryKind::Ignored, true),
     };
-    let kind = if kind != Kind::NoFile && has_clutter(&name) { Kind::Ignored } else { kind };
+    let kind = if kind != EntryKind::NoFile && has_clutter(&name) { EntryKind::Ignored } else { kind };
     let mut header_bytes = at + BLOCK;
     if block[TYPE] == b'S' {
         let mut more = block[SPARSE_MORE[0]];
         while more != 0 {
             if header_bytes > MAX_HEADERS {
                 let problem = format!("expected at most {MAX_HEADERS} bytes of headers for a member, found more");
-                return Err(Fault { at, problem });
+                return Err(HeaderFault { at, problem });
             }
             let Some(map) = window[header_bytes..].first_chunk::<BLOCK>() else {
-                return Ok(Found::Needs(header_bytes + BLOCK));
+                return Ok(HeaderOutcome::Needs(header_bytes + BLOCK));
             };
             more = map[SPARSE_MORE[1]];
             header_bytes += BLOCK;
         }
     }
     let size = if has_content { extended.size.unwrap_or(size) } else { 0 };
-    Ok(Found::Entry(Entry { header_bytes, size, kind, name }))
+    Ok(HeaderOutcome::Entry(TarEntry { header_bytes, size, kind, name }))
 }
 
 impl Extended {
     /// Applies the content of an extended header.
-    fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), String> {
+    fn apply_content(&mut self, kind: u8, content: &[u8]) -> Result<(), String> {
         match kind {
-            b'L' => set(&mut self.name, until_nul(content))?,
-            b'K' => set(&mut self.target, until_nul(content))?,
+            b'L' => set_once(&mut self.name, until_nul(content))?,
+            b'K' => set_once(&mut self.target, until_nul(content))?,
             kind => {
                 let mut records = trim_zeros(content);
                 while !records.is_empty() {
@@ -208,8 +216,8 @@ impl Extended {
             return Err(format!("expected `{key}` in the pax header of a member, found it in one for all members"));
         }
         match key {
-            b"path" => set(&mut self.name, value)?,
-            b"linkpath" => set(&mut self.target, value)?,
+            b"path" => set_once(&mut self.name, value)?,
+            b"linkpath" => set_once(&mut self.target, value)?,
             b"size" => {
                 let digits = value.iter().all(u8::is_ascii_digit);
                 let size = str::from_utf8(value).ok().filter(|_| digits).and_then(|text| text.parse().ok());
@@ -227,7 +235,7 @@ impl Extended {
 }
 
 /// Sets a name or a target that does not fit a header.
-fn set(field: &mut Option<Vec<u8>>, name: &[u8]) -> Result<(), String> {
+fn set_once(field: &mut Option<Vec<u8>>, name: &[u8]) -> Result<(), String> {
     match field {
         Some(other) if other != name => Err("expected one long name for a member, found two".to_owned()),
         _ => {
@@ -239,12 +247,12 @@ fn set(field: &mut Option<Vec<u8>>, name: &[u8]) -> Result<(), String> {
 
 /// Verifies the checksum: the sum of the block's bytes, taken as unsigned as in POSIX or as signed as some old programs
 /// did.
-fn check(block: &[u8; BLOCK]) -> Result<(), String> {
-    let expected = checksum(block);
+fn verify_checksum(block: &[u8; BLOCK]) -> Result<(), String> {
+    let expected = header_checksum(block);
     // A byte of 128 or more counts 256 less if it is signed.
     let large = |bytes: &[u8]| bytes.iter().filter(|byte| **byte >= 128).count() as i64;
     let signed = i64::from(expected) - 256 * (large(block) - large(&block[CHECKSUM]));
-    match number(&block[CHECKSUM]) {
+    match parse_number(&block[CHECKSUM]) {
         Ok(found) if found == u64::from(expected) || i64::try_from(found) == Ok(signed) => Ok(()),
         Ok(found) => Err(format!("expected a tar header with checksum {expected:o}, found {found:o}")),
         Err(found) => Err(format!("expected a tar header with checksum {expected:o}, found {found}")),
@@ -253,7 +261,7 @@ fn check(block: &[u8; BLOCK]) -> Result<(), String> {
 
 /// Parses a number in octal digits, or in GNU's base 256, marked by a first byte of 128; the error states what was
 /// found.
-fn number(field: &[u8]) -> Result<u64, String> {
+fn parse_number(field: &[u8]) -> Result<u64, String> {
     let bad = || format!("\"{}\"", field.escape_ascii());
     if let Some((128, rest)) = field.split_first() {
         let add = |value: u64, byte: &u8| value.checked_mul(256)?.checked_add(u64::from(*byte));

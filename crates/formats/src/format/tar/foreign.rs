@@ -12,10 +12,10 @@
 use std::io::Read;
 
 use super::{
-    entry::{self, Entry, Found, Kind},
-    header::{BLOCK, padding},
+    entry::{self, EntryKind, HeaderOutcome, TarEntry},
+    header::{BLOCK, padding_length},
     places::Place,
-    read::{group_of, part_name, shown},
+    read::{display_name, group_of, part_name},
     scan::key_of,
 };
 use crate::{
@@ -33,52 +33,54 @@ const MAX_GAP: u64 = 16 << 20;
 ///
 /// # Errors
 /// If the archive is damaged or, with `files`, a name is one that WebDataset's readers skip.
-pub(super) fn scan(
+pub(super) fn scan_samples(
     input: &mut dyn Read,
-    mut files: Option<&mut Files<'_>>,
+    mut files: Option<&mut FileVisitor<'_>>,
     visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
 ) -> Result<Extent> {
-    let mut walk = Walk { metered: Metered::new(input), open: None, gap: None };
-    while let Some(entry) = walk.entry()? {
+    let mut walk = ArchiveWalk { metered: Metered::new(input), open: None, gap: None };
+    while let Some(entry) = walk.peek_entry()? {
         let header = walk.metered.offset();
-        let first = walk.member(&entry, visit)?;
-        if let (Kind::File, Some(files)) = (&entry.kind, files.as_deref_mut()) {
+        let first = walk.visit_member(&entry, visit)?;
+        if let (EntryKind::File, Some(files)) = (&entry.kind, files.as_deref_mut()) {
             files(place_of(&entry, header, first)?)?;
         }
         walk.metered.advance(entry.header_bytes);
-        walk.content(&entry)?;
+        walk.skip_content(&entry)?;
     }
     let body = walk.metered.offset();
-    walk.close(body, visit)?;
-    walk.end()?;
+    walk.close_sample(body, visit)?;
+    walk.check_trailer()?;
     Ok(Extent { body, raw: walk.metered.offset() })
 }
 
 /// Receives the place of a file.
-pub(super) type Files<'a> = dyn FnMut(Place<'_>) -> Result<()> + 'a;
+pub(super) type FileVisitor<'a> = dyn FnMut(Place<'_>) -> Result<()> + 'a;
 
 /// Returns the place of a file whose headers begin at `header`; `first` means that it begins a sample.
-fn place_of(entry: &Entry, header: u64, first: bool) -> Result<Place<'_>> {
+fn place_of(entry: &TarEntry, header: u64, first: bool) -> Result<Place<'_>> {
     let name = str::from_utf8(&entry.name).map_err(|e| {
-        Error::input(format!("expected a name in UTF-8, found `{}`", shown(&entry.name))).byte(header).cause(e)
+        Error::input(format!("expected a name in UTF-8, found `{}`", display_name(&entry.name)))
+            .at_byte(header)
+            .with_cause(e)
     })?;
     let key = key_of(&entry.name).ok_or_else(|| {
         Error::input(format!("expected a member named `key.extension`, as the indexes need, found `{name}`"))
-            .byte(header)
+            .at_byte(header)
     })?;
     let content = header + entry.header_bytes as u64;
     Ok(Place { name, key: key.len(), first, header, content, size: entry.size })
 }
 
-struct Walk<'a> {
+struct ArchiveWalk<'a> {
     metered: Metered<'a>,
     /// The current sample.
-    open: Option<Open>,
+    open: Option<OpenRecord>,
     /// Offset of the members that are not files after the last file of the current sample.
     gap: Option<u64>,
 }
 
-struct Open {
+struct OpenRecord {
     offset: u64,
     /// Name of its first file.
     name: Vec<u8>,
@@ -86,13 +88,13 @@ struct Open {
     extensions: Vec<String>,
 }
 
-impl Open {
+impl OpenRecord {
     /// Adds a file, whose name must be one that a sample may have.
-    fn add(&mut self, entry: &Entry, offset: u64) -> Result<()> {
-        let refused = |reason: String| Error::input(reason).byte(offset).hint(CONVERT);
+    fn add_file(&mut self, entry: &TarEntry, offset: u64) -> Result<()> {
+        let refused = |reason: String| Error::input(reason).at_byte(offset).with_hint(CONVERT);
         let (_, extension) = part_name(&entry.name).map_err(|(_, reason)| refused(reason))?;
         if self.extensions.contains(&extension) {
-            let name = shown(&entry.name);
+            let name = display_name(&entry.name);
             return Err(refused(format!(
                 "expected one file with extension `{extension}` in a sample, found another, `{name}`"
             )));
@@ -106,9 +108,9 @@ impl Open {
 const CONVERT: &str =
     "convert it, which rejects such samples with --on-error skip and copies the content of links: shardify convert";
 
-impl Walk<'_> {
+impl ArchiveWalk<'_> {
     /// Returns the headers of the next member without skipping them; `None` at the end of the archive.
-    fn entry(&mut self) -> Result<Option<Entry>> {
+    fn peek_entry(&mut self) -> Result<Option<TarEntry>> {
         let offset = self.metered.offset();
         let mut wanted = BLOCK;
         loop {
@@ -118,62 +120,68 @@ impl Walk<'_> {
                 // Programs that append may omit the zeros.
                 return Ok(None);
             }
-            match entry::read(window).map_err(|fault| {
+            match entry::read_entry(window).map_err(|fault| {
                 Error::input(fault.problem)
-                    .byte(offset + fault.at as u64)
-                    .hint("the archive is damaged or was cut short")
+                    .at_byte(offset + fault.at as u64)
+                    .with_hint("the archive is damaged or was cut short")
             })? {
-                Found::Entry(entry) => return Ok(Some(entry)),
-                Found::End(_) => return Ok(None),
-                Found::Needs(_) if cut_short => {
+                HeaderOutcome::Entry(entry) => return Ok(Some(entry)),
+                HeaderOutcome::End(_) => return Ok(None),
+                HeaderOutcome::Needs(_) if cut_short => {
                     return Err(Error::input("expected the header of a member, found the end of the archive")
-                        .byte(offset + window.len() as u64)
-                        .hint("the archive was cut short"));
+                        .at_byte(offset + window.len() as u64)
+                        .with_hint("the archive was cut short"));
                 }
-                Found::Needs(count) => wanted = count,
+                HeaderOutcome::Needs(count) => wanted = count,
             }
         }
     }
 
     /// Opens and closes samples; returns whether one begins with this member, which is not skipped yet.
-    fn member(&mut self, entry: &Entry, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<bool> {
+    fn visit_member(
+        &mut self,
+        entry: &TarEntry,
+        visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
+    ) -> Result<bool> {
         let offset = self.metered.offset();
         match entry.kind {
-            Kind::NoFile | Kind::Ignored => {
+            EntryKind::NoFile | EntryKind::Ignored => {
                 if self.open.is_some() && self.gap.is_none() {
-                    self.metered.mark();
+                    self.metered.mark_end();
                     self.gap = Some(offset);
                 }
-                let gap = self.gap.map_or(0, |start| offset - start).saturating_add(entry.length());
+                let gap = self.gap.map_or(0, |start| offset - start).saturating_add(entry.total_length());
                 if self.gap.is_some() && gap > MAX_GAP {
                     return Err(Error::input(format!(
                         "expected at most {MAX_GAP} bytes between two files, found {gap}"
                     ))
-                    .byte(offset));
+                    .at_byte(offset));
                 }
             }
-            Kind::Unreadable(found) => {
-                let name = shown(&entry.name);
-                return Err(Error::input(format!("expected `{name}` to be a plain file, found {found}")).byte(offset));
+            EntryKind::Unreadable(found) => {
+                let name = display_name(&entry.name);
+                return Err(
+                    Error::input(format!("expected `{name}` to be a plain file, found {found}")).at_byte(offset)
+                );
             }
-            Kind::Link(ref link) => {
-                let (name, target) = (shown(&entry.name), shown(&link.target));
+            EntryKind::Link(ref link) => {
+                let (name, target) = (display_name(&entry.name), display_name(&link.target));
                 return Err(Error::input(format!("expected `{name}` to be a plain file, found a link to `{target}`"))
-                    .byte(offset)
-                    .hint(CONVERT));
+                    .at_byte(offset)
+                    .with_hint(CONVERT));
             }
-            Kind::File => {
+            EntryKind::File => {
                 if let Some(open) = &mut self.open
                     && group_of(&open.name) == group_of(&entry.name)
                 {
-                    self.metered.unmark();
+                    self.metered.clear_mark();
                     self.gap = None;
-                    open.add(entry, offset)?;
+                    open.add_file(entry, offset)?;
                     return Ok(false);
                 }
-                self.close(offset, visit)?;
-                let mut open = Open { offset, name: entry.name.clone(), extensions: Vec::new() };
-                open.add(entry, offset)?;
+                self.close_sample(offset, visit)?;
+                let mut open = OpenRecord { offset, name: entry.name.clone(), extensions: Vec::new() };
+                open.add_file(entry, offset)?;
                 self.open = Some(open);
                 return Ok(true);
             }
@@ -182,32 +190,34 @@ impl Walk<'_> {
     }
 
     /// Ends the current sample at the end of its last file, and skips the members between it and `next`.
-    fn close(&mut self, next: u64, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<()> {
+    fn close_sample(&mut self, next: u64, visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>) -> Result<()> {
         let end = self.gap.take().unwrap_or(next);
-        let hash = self.metered.cut();
-        self.metered.cut();
+        let hash = self.metered.end_record();
+        self.metered.end_record();
         let Some(open) = self.open.take() else { return Ok(()) };
         let name = str::from_utf8(&open.name).map_err(|e| {
-            Error::input(format!("expected a name in UTF-8, found `{}`", shown(&open.name))).byte(open.offset).cause(e)
+            Error::input(format!("expected a name in UTF-8, found `{}`", display_name(&open.name)))
+                .at_byte(open.offset)
+                .with_cause(e)
         })?;
         let (key, _) = split_key(name.trim_start_matches("./"));
         visit(Scanned { offset: open.offset, length: end - open.offset, hash }, Some(key))
     }
 
     /// Skips the content of a member and its padding.
-    fn content(&mut self, entry: &Entry) -> Result<()> {
+    fn skip_content(&mut self, entry: &TarEntry) -> Result<()> {
         #[expect(clippy::cast_possible_truncation, reason = "less than a block")]
-        let pad = padding((entry.size % BLOCK as u64) as usize) as u64;
+        let pad = padding_length((entry.size % BLOCK as u64) as usize) as u64;
         let mut left = entry.size.saturating_add(pad);
         while left > 0 {
-            let count = self.metered.available(left)?.len();
+            let count = self.metered.available_bytes(left)?.len();
             if count == 0 {
-                let name = shown(&entry.name);
+                let name = display_name(&entry.name);
                 return Err(Error::input(format!(
                     "expected {left} more bytes of `{name}`, found the end of the archive"
                 ))
-                .byte(self.metered.offset())
-                .hint("the archive was cut short"));
+                .at_byte(self.metered.offset())
+                .with_hint("the archive was cut short"));
             }
             self.metered.advance(count);
             left -= count as u64;
@@ -216,23 +226,23 @@ impl Walk<'_> {
     }
 
     /// Reads on to the end, where only zeros may follow; headers for all members may precede them.
-    fn end(&mut self) -> Result<()> {
+    fn check_trailer(&mut self) -> Result<()> {
         let mut zeros = false;
         loop {
             let offset = self.metered.offset();
-            let bytes = self.metered.available(u64::MAX)?;
+            let bytes = self.metered.available_bytes(u64::MAX)?;
             if bytes.is_empty() {
                 return Ok(());
             }
-            if !zeros && let Ok(Found::End(headers)) = entry::read(bytes) {
+            if !zeros && let Ok(HeaderOutcome::End(headers)) = entry::read_entry(bytes) {
                 zeros = true;
                 self.metered.advance(headers);
                 continue;
             }
             if let Some(at) = bytes.iter().position(|byte| *byte != 0) {
                 return Err(Error::input("expected nothing but zeros at the end of the archive, found other bytes")
-                    .byte(offset + at as u64)
-                    .hint("readers stop at the zeros: bytes after them would be lost"));
+                    .at_byte(offset + at as u64)
+                    .with_hint("readers stop at the zeros: bytes after them would be lost"));
             }
             let count = bytes.len();
             self.metered.advance(count);
@@ -262,7 +272,7 @@ mod tests {
 
     fn found(bytes: &[u8]) -> (Vec<(String, u64, u64)>, Extent) {
         let mut out = Vec::new();
-        let extent = scan(&mut &bytes[..], None, &mut |found, key| {
+        let extent = scan_samples(&mut &bytes[..], None, &mut |found, key| {
             let end = usize::try_from(found.offset + found.length).unwrap();
             let start = usize::try_from(found.offset).unwrap();
             assert_eq!(found.hash, crate::codec::checksum::xxh3_64(&bytes[start..end]));
@@ -291,7 +301,7 @@ mod tests {
             let mut builder = tar::Builder::new(archive(&[("a.jpg", 5)])[..1024].to_vec());
             edit(&mut builder);
             let bytes = builder.into_inner().unwrap();
-            scan(&mut &bytes[..], None, &mut |_, _| Ok(())).unwrap_err().message().to_owned()
+            scan_samples(&mut &bytes[..], None, &mut |_, _| Ok(())).unwrap_err().message().to_owned()
         };
         let add = |builder: &mut tar::Builder<Vec<u8>>, name: &str, kind: tar::EntryType| {
             let mut header = tar::Header::new_gnu();
@@ -323,9 +333,9 @@ mod tests {
         let bytes = archive(&[("a.jpg", 700), ("b.jpg", 700)]);
         assert_eq!(found(&bytes[..3072]).0.len(), 2);
         for length in [1, 511, 513, 1000, 3071] {
-            assert!(scan(&mut &bytes[..length], None, &mut |_, _| Ok(())).is_err(), "{length}");
+            assert!(scan_samples(&mut &bytes[..length], None, &mut |_, _| Ok(())).is_err(), "{length}");
         }
         let after = [&bytes[..], b"more"].concat();
-        assert!(scan(&mut &after[..], None, &mut |_, _| Ok(())).is_err());
+        assert!(scan_samples(&mut &after[..], None, &mut |_, _| Ok(())).is_err());
     }
 }

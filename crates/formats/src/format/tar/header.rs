@@ -70,28 +70,28 @@ pub(super) fn push_member_header(out: &mut Vec<u8>, name: &str, size: u64) {
         }
         push_ustar(out, "", "././@PaxHeader", records.len() as u64, b'x');
         out.extend_from_slice(&records);
-        pad(out, records.len());
+        push_padding(out, records.len());
     }
-    let (prefix, name) = fits.unwrap_or_else(|| ("", shorten(name)));
+    let (prefix, name) = fits.unwrap_or_else(|| ("", shorten_name(name)));
     push_ustar(out, prefix, name, if large { 0 } else { size }, b'0');
 }
 
 /// Sets the size in a header block, then its checksum.
-pub(super) fn seal(block: &mut [u8], size: u64) {
+pub(super) fn seal_header(block: &mut [u8], size: u64) {
     set_octal(&mut block[SIZE.start..SIZE.end - 1], size);
-    let sum = checksum(block);
+    let sum = header_checksum(block);
     set_octal(&mut block[CHECKSUM.start..CHECKSUM.start + 6], u64::from(sum));
     block[CHECKSUM.start + 6..CHECKSUM.end].copy_from_slice(b"\0 ");
 }
 
 /// Returns the number of zeros between content of this length and the next block.
-pub(super) fn padding(length: usize) -> usize {
+pub(super) fn padding_length(length: usize) -> usize {
     length.wrapping_neg() % BLOCK
 }
 
 /// Appends the zeros after content of this length.
-pub(super) fn pad(out: &mut Vec<u8>, length: usize) {
-    out.extend_from_slice(&[0; BLOCK][..padding(length)]);
+pub(super) fn push_padding(out: &mut Vec<u8>, length: usize) {
+    out.extend_from_slice(&[0; BLOCK][..padding_length(length)]);
 }
 
 fn push_ustar(out: &mut Vec<u8>, prefix: &str, name: &str, size: u64, kind: u8) {
@@ -101,7 +101,7 @@ fn push_ustar(out: &mut Vec<u8>, prefix: &str, name: &str, size: u64, kind: u8) 
     block[..name.len()].copy_from_slice(name.as_bytes());
     block[PREFIX.start..PREFIX.start + prefix.len()].copy_from_slice(prefix.as_bytes());
     block[TYPE] = kind;
-    seal(block, size);
+    seal_header(block, size);
 }
 
 /// Splits a name into ustar's prefix and name at the first possible slash; `None` if they do not fit.
@@ -115,7 +115,7 @@ fn split_name(name: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the name for readers without pax support; it must not end in a slash, which would mean a folder.
-fn shorten(name: &str) -> &str {
+fn shorten_name(name: &str) -> &str {
     let mut end = NAME.len().min(name.len());
     while !name.is_char_boundary(end) {
         end -= 1;
@@ -141,7 +141,7 @@ fn set_octal(field: &mut [u8], mut value: u64) {
 }
 
 /// Returns the sum of the bytes, with blanks in place of the checksum itself.
-pub(super) fn checksum(block: &[u8]) -> u32 {
+pub(super) fn header_checksum(block: &[u8]) -> u32 {
     let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     sum(block) - sum(&block[CHECKSUM]) + 8 * u32::from(b' ')
 }
@@ -157,7 +157,7 @@ pub(super) enum Head {
 
 /// Parses the headers of a member from the start of `window` and stores its name in `name`. The error message states
 /// what was expected and found.
-pub(super) fn parse(window: &[u8], name: &mut Vec<u8>) -> Result<Head, String> {
+pub(super) fn parse_headers(window: &[u8], name: &mut Vec<u8>) -> Result<Head, String> {
     let Some(first) = window.first_chunk::<BLOCK>() else { return Ok(Head::Needs(BLOCK)) };
     let (kind, size) = parse_ustar(first)?;
     if kind == b'0' {
@@ -168,7 +168,7 @@ pub(super) fn parse(window: &[u8], name: &mut Vec<u8>) -> Result<Head, String> {
         .ok()
         .filter(|_| size <= MAX_PAX)
         .ok_or_else(|| format!("expected a pax header of at most {MAX_PAX} bytes, found one of {size}"))?;
-    let own = BLOCK + length + padding(length);
+    let own = BLOCK + length + padding_length(length);
     let Some(records) = window.get(BLOCK..own) else { return Ok(Head::Needs(own + BLOCK)) };
     let Some(second) = window[own..].first_chunk::<BLOCK>() else { return Ok(Head::Needs(own + BLOCK)) };
     let (kind, size) = parse_ustar(second)?;
@@ -186,7 +186,7 @@ pub(super) fn parse(window: &[u8], name: &mut Vec<u8>) -> Result<Head, String> {
 /// Checks a header block; returns its type and size.
 fn parse_ustar(block: &[u8; BLOCK]) -> Result<(u8, u64), String> {
     let mut expected = [0; 8];
-    set_octal(&mut expected[..6], u64::from(checksum(block)));
+    set_octal(&mut expected[..6], u64::from(header_checksum(block)));
     expected[7] = b' ';
     if block[CHECKSUM] != expected {
         let found = String::from_utf8_lossy(&block[CHECKSUM]).into_owned();
@@ -278,7 +278,7 @@ mod tests {
             let mut name = Vec::new();
             let length = out.len();
             assert_eq!(length, if size > MAX_OCTAL_SIZE { 3 * BLOCK } else { BLOCK });
-            assert_eq!(parse(&out, &mut name).unwrap(), Head::Member { length, size });
+            assert_eq!(parse_headers(&out, &mut name).unwrap(), Head::Member { length, size });
             assert_eq!(name, b"a/b.bin");
         }
     }

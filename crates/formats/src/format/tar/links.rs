@@ -18,9 +18,9 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    entry::{self, Entry, Found, Kind, Link},
+    entry::{self, EntryKind, HeaderOutcome, Link, TarEntry},
     header::BLOCK,
-    read::shown,
+    read::display_name,
 };
 use crate::{
     error::{Error, Result},
@@ -29,16 +29,16 @@ use crate::{
 
 /// Opens the decompressed archive for reads of ranges.
 #[derive(Clone)]
-pub struct Reopen(Arc<dyn Fn() -> Result<RangedInput> + Send + Sync>);
+pub struct ArchiveOpener(Arc<dyn Fn() -> Result<RangedInput> + Send + Sync>);
 
-impl Reopen {
+impl ArchiveOpener {
     /// Opens it with this function.
     pub fn new(open: impl Fn() -> Result<RangedInput> + Send + Sync + 'static) -> Self {
         Self(Arc::new(open))
     }
 }
 
-impl fmt::Debug for Reopen {
+impl fmt::Debug for ArchiveOpener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reopen")
     }
@@ -57,7 +57,7 @@ const REMOTE_WINDOW: u64 = 8 << 20;
 
 /// What a name stands for, from an offset of the archive on.
 #[derive(Debug, Clone)]
-enum Member {
+enum LinkTarget {
     /// A file: where its content is, and its size.
     File(u64, u64),
     Link(Link),
@@ -70,7 +70,7 @@ enum Member {
 pub(super) struct Links {
     archive: RangedInput,
     /// Links and what they lead to, by name without `.` and `..`, in the order of the archive.
-    members: HashMap<Vec<u8>, Vec<(u64, Member)>>,
+    members: HashMap<Vec<u8>, Vec<(u64, LinkTarget)>>,
 }
 
 impl Links {
@@ -78,38 +78,38 @@ impl Links {
     ///
     /// # Errors
     /// If the archive cannot be read, or has too many links.
-    pub(super) fn of(reopen: &Reopen) -> Result<Self> {
+    pub(super) fn from_archive(reopen: &ArchiveOpener) -> Result<Self> {
         let archive = (reopen.0)()?;
-        let mut members: HashMap<Vec<u8>, Vec<(u64, Member)>> = HashMap::new();
+        let mut members: HashMap<Vec<u8>, Vec<(u64, LinkTarget)>> = HashMap::new();
         let mut wanted: HashSet<Vec<u8>> = HashSet::new();
         let mut bytes = 0;
         each_member(&archive, &mut |at, entry| {
-            let Kind::Link(link) = &entry.kind else { return Ok(()) };
-            let Some(name) = plain(b"", &entry.name) else { return Ok(()) };
+            let EntryKind::Link(link) = &entry.kind else { return Ok(()) };
+            let Some(name) = normalize_name(b"", &entry.name) else { return Ok(()) };
             let target = target_of(&name, link);
             bytes += LINK_BYTES + name.len() + link.target.len() + target.as_ref().map_or(0, Vec::len);
             if bytes > MAX_NAMES {
                 return Err(Error::input(format!(
                     "expected links whose names take {MAX_NAMES} bytes at most, found more"
                 ))
-                .byte(at)
-                .hint("unpack the archive and convert the folder"));
+                .at_byte(at)
+                .with_hint("unpack the archive and convert the folder"));
             }
             wanted.extend(target);
-            members.entry(name).or_default().push((at, Member::Link(link.clone())));
+            members.entry(name).or_default().push((at, LinkTarget::Link(link.clone())));
             Ok(())
         })?;
         each_member(&archive, &mut |at, entry| {
-            let Some(name) = plain(b"", &entry.name) else { return Ok(()) };
+            let Some(name) = normalize_name(b"", &entry.name) else { return Ok(()) };
             let folders = memchr::memchr_iter(b'/', &name).map(|slash| &name[..slash]);
             for folder in folders.filter(|folder| wanted.contains(*folder)) {
-                members.entry(folder.to_vec()).or_insert_with(|| vec![(at, Member::Folder)]);
+                members.entry(folder.to_vec()).or_insert_with(|| vec![(at, LinkTarget::Folder)]);
             }
             let found = match entry.kind {
-                Kind::Link(_) => return Ok(()),
-                Kind::NoFile => Member::Folder,
-                Kind::Unreadable(reason) => Member::Unreadable(reason),
-                Kind::File | Kind::Ignored => Member::File(at + entry.header_bytes as u64, entry.size),
+                EntryKind::Link(_) => return Ok(()),
+                EntryKind::NoFile => LinkTarget::Folder,
+                EntryKind::Unreadable(reason) => LinkTarget::Unreadable(reason),
+                EntryKind::File | EntryKind::Ignored => LinkTarget::File(at + entry.header_bytes as u64, entry.size),
             };
             if wanted.contains(&name) {
                 members.entry(name).or_default().push((at, found));
@@ -121,24 +121,24 @@ impl Links {
     }
 
     /// Returns where the content of a link at an offset of the archive is, and its size, or why it has none.
-    pub(super) fn target(&self, at: u64, name: &[u8], link: &Link) -> Result<(u64, u64), String> {
+    pub(super) fn resolve_link(&self, at: u64, name: &[u8], link: &Link) -> Result<(u64, u64), String> {
         let found = |what: &str| {
-            let (name, target) = (shown(name), shown(&link.target));
+            let (name, target) = (display_name(name), display_name(&link.target));
             format!("expected the content of `{name}`, found a link to `{target}`, {what}")
         };
         let absent = || found("which is not in the archive");
-        let (mut name, mut at, mut link) = (plain(b"", name).ok_or_else(absent)?, at, link);
+        let (mut name, mut at, mut link) = (normalize_name(b"", name).ok_or_else(absent)?, at, link);
         for _ in 0..MAX_HOPS {
             let target = target_of(&name, link).ok_or_else(absent)?;
             let all = self.members.get(&target).map(Vec::as_slice).unwrap_or_default();
-            let before = |member: &&(u64, Member)| link.symbolic || member.0 < at;
+            let before = |member: &&(u64, LinkTarget)| link.symbolic || member.0 < at;
             // A hard link never precedes its target where an archive is unpacked, but some programs write it so.
             let next = all.iter().rfind(before).or(all.first()).ok_or_else(absent)?;
             match &next.1 {
-                Member::File(offset, size) => return Ok((*offset, *size)),
-                Member::Folder => return Err(found("which is a folder")),
-                Member::Unreadable(reason) => return Err(found(&format!("which is {reason}"))),
-                Member::Link(other) => (name, at, link) = (target, next.0, other),
+                LinkTarget::File(offset, size) => return Ok((*offset, *size)),
+                LinkTarget::Folder => return Err(found("which is a folder")),
+                LinkTarget::Unreadable(reason) => return Err(found(&format!("which is {reason}"))),
+                LinkTarget::Link(other) => (name, at, link) = (target, next.0, other),
             }
         }
         Err(found("which leads to itself"))
@@ -148,13 +148,13 @@ impl Links {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn content(&self, (offset, size): (u64, u64)) -> Result<Bytes> {
+    pub(super) fn read_content(&self, (offset, size): (u64, u64)) -> Result<Bytes> {
         let cut_short = || {
             Error::input("expected the content of a link, found the end of the archive")
-                .byte(self.archive.bytes())
-                .hint("the archive was cut short; get it anew from where it came from")
+                .at_byte(self.archive.byte_count())
+                .with_hint("the archive was cut short; get it anew from where it came from")
         };
-        let end = offset.checked_add(size).filter(|end| *end <= self.archive.bytes()).ok_or_else(cut_short)?;
+        let end = offset.checked_add(size).filter(|end| *end <= self.archive.byte_count()).ok_or_else(cut_short)?;
         self.archive.exact_range(offset..end)
     }
 }
@@ -168,12 +168,12 @@ fn target_of(name: &[u8], link: &Link) -> Option<Vec<u8>> {
     if link.symbolic && link.target.starts_with(b"/") {
         return None;
     }
-    plain(folder, &link.target)
+    normalize_name(folder, &link.target)
 }
 
 /// Returns a name below a folder without empty components, `.` and `..`; `None` if it leads out of the archive or to
 /// its root.
-fn plain(folder: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+fn normalize_name(folder: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let mut out = folder.to_vec();
     for component in name.split(|byte| *byte == b'/') {
         match component {
@@ -192,22 +192,22 @@ fn plain(folder: &[u8], name: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Passes on the offset and the headers of each member. Damage ends it: whoever reads the archive reports that.
-fn each_member(archive: &RangedInput, visit: &mut dyn FnMut(u64, &Entry) -> Result<()>) -> Result<()> {
+fn each_member(archive: &RangedInput, visit: &mut dyn FnMut(u64, &TarEntry) -> Result<()>) -> Result<()> {
     let step = if archive.is_remote() { REMOTE_WINDOW } else { WINDOW };
     let (mut window, mut start, mut at, mut needed) = (Bytes::new(), 0u64, 0u64, BLOCK as u64);
-    while at.checked_add(needed).is_some_and(|end| end <= archive.bytes()) {
+    while at.checked_add(needed).is_some_and(|end| end <= archive.byte_count()) {
         if at + needed > start + window.len() as u64 {
             start = at;
-            window = archive.exact_range(at..at.saturating_add(step.max(needed)).min(archive.bytes()))?;
+            window = archive.exact_range(at..at.saturating_add(step.max(needed)).min(archive.byte_count()))?;
         }
         let within = usize::try_from(at - start).unwrap_or(usize::MAX);
-        match entry::read(&window[within.min(window.len())..]) {
-            Ok(Found::Needs(count)) if count as u64 > needed => needed = count as u64,
-            Ok(Found::Entry(entry)) => {
+        match entry::read_entry(&window[within.min(window.len())..]) {
+            Ok(HeaderOutcome::Needs(count)) if count as u64 > needed => needed = count as u64,
+            Ok(HeaderOutcome::Entry(entry)) => {
                 visit(at, &entry)?;
-                (at, needed) = (at.saturating_add(entry.length()), BLOCK as u64);
+                (at, needed) = (at.saturating_add(entry.total_length()), BLOCK as u64);
             }
-            Ok(Found::Needs(_) | Found::End(_)) | Err(_) => return Ok(()),
+            Ok(HeaderOutcome::Needs(_) | HeaderOutcome::End(_)) | Err(_) => return Ok(()),
         }
     }
     Ok(())

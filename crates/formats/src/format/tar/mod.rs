@@ -29,13 +29,13 @@ use std::io::Read;
 use arrow::array::RecordBatch;
 
 use self::{
-    header::{BLOCK, MAX_NAME, MAX_OCTAL_SIZE, TRAILER, pad, padding, push_member_header, seal},
+    header::{BLOCK, MAX_NAME, MAX_OCTAL_SIZE, TRAILER, padding_length, push_member_header, push_padding, seal_header},
     places::Place,
 };
 pub use self::{
-    links::Reopen,
+    links::ArchiveOpener,
     read::{TarReader, sniff},
-    scan::{Member, Members, members},
+    scan::{Member, Members, record_members},
 };
 use crate::{
     error::{Error, Result},
@@ -82,7 +82,7 @@ impl Framing for TarFraming {
     }
 
     fn scan(&self, input: &mut dyn Read, visit: &mut dyn FnMut(Scanned) -> Result<()>) -> Result<()> {
-        scan::scan(input, visit)
+        scan::scan_shard(input, visit)
     }
 
     fn scan_foreign(
@@ -90,7 +90,7 @@ impl Framing for TarFraming {
         input: &mut dyn Read,
         visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
     ) -> Result<Extent> {
-        foreign::scan(input, None, visit)
+        foreign::scan_samples(input, None, visit)
     }
 }
 
@@ -103,19 +103,21 @@ pub fn scan_foreign_files(
     files: &mut dyn FnMut(places::Place<'_>) -> Result<()>,
     visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
 ) -> Result<Extent> {
-    foreign::scan(input, Some(files), visit)
+    foreign::scan_samples(input, Some(files), visit)
 }
 
 fn frame_samples(samples: &[Sample], keys: &[String], framed: &mut Framed) -> Result<()> {
     let Framed { bytes: out, lengths, members } = framed;
     // The rare name that needs a pax header is not counted.
-    let bytes = |part: &crate::record::Part| BLOCK + part.bytes.len() + padding(part.bytes.len());
+    let bytes = |part: &crate::record::Part| BLOCK + part.bytes.len() + padding_length(part.bytes.len());
     out.reserve(samples.iter().flat_map(|sample| &sample.parts).map(bytes).sum());
     let mut name = String::new();
     for (sample, key) in samples.iter().zip(keys) {
         check_key(key)?;
         if sample.parts.is_empty() {
-            return Err(Error::internal(format!("expected files in sample `{key}`, found none")).at(&*sample.origin));
+            return Err(
+                Error::internal(format!("expected files in sample `{key}`, found none")).at_location(&*sample.origin)
+            );
         }
         let start = out.len();
         for part in &sample.parts {
@@ -126,7 +128,7 @@ fn frame_samples(samples: &[Sample], keys: &[String], framed: &mut Framed) -> Re
                 members.push(Place { name: &name, key: key.len(), first, header, content: out.len() as u64, size });
             }
             out.extend_from_slice(&part.bytes);
-            pad(out, part.bytes.len());
+            push_padding(out, part.bytes.len());
         }
         lengths.push((out.len() - start) as u64);
     }
@@ -135,7 +137,7 @@ fn frame_samples(samples: &[Sample], keys: &[String], framed: &mut Framed) -> Re
 
 fn frame_rows(batch: &RecordBatch, keys: &[String], lacking: &[String], framed: &mut Framed) -> Result<()> {
     let Framed { bytes: out, lengths, members } = framed;
-    let rows = RowJson::new(batch).lacking(lacking);
+    let rows = RowJson::new(batch).omit_nulls(lacking);
     let mut name = String::new();
     for (row, key) in keys.iter().enumerate() {
         check_key(key)?;
@@ -149,10 +151,10 @@ fn frame_rows(batch: &RecordBatch, keys: &[String], lacking: &[String], framed: 
             return Err(Error::input(format!(
                 "expected a row of at most 8 GiB as JSON, found {size} bytes in `{key}`"
             ))
-            .hint("write Parquet instead"));
+            .with_hint("write Parquet instead"));
         }
-        seal(&mut out[content - BLOCK..content], size as u64);
-        pad(out, size);
+        seal_header(&mut out[content - BLOCK..content], size as u64);
+        push_padding(out, size);
         lengths.push((out.len() - start) as u64);
         if let Some(members) = members {
             let (header, content, size) = (start as u64, content as u64, size as u64);
@@ -170,14 +172,14 @@ fn join_name(key: &str, extension: &str, name: &mut String) -> Result<()> {
     if name.len() > MAX_NAME {
         let found = name.len();
         return Err(Error::input(format!("expected a member name of at most {MAX_NAME} bytes, found {found}"))
-            .hint("choose another --id"));
+            .with_hint("choose another --id"));
     }
     // The webdataset package skips members whose first path component begins and ends with two underscores.
     if name.starts_with("__") {
         let first = name.split('/').next().unwrap_or_default();
         if first.len() >= 4 && first.ends_with("__") {
             return Err(Error::input(format!("readers of WebDataset skip `{name}`, because `{first}` means metadata"))
-                .hint("rename the file or folder, or choose another --id"));
+                .with_hint("rename the file or folder, or choose another --id"));
         }
     }
     Ok(())
@@ -189,7 +191,7 @@ fn check_neighbours(keys: &[String]) -> Result<()> {
         None => Ok(()),
         Some(pair) => {
             Err(Error::input(format!("expected every record to have its own key, found `{}` twice", pair[0]))
-                .hint("choose another --id: readers of WebDataset merge neighbours that have the same key"))
+                .with_hint("choose another --id: readers of WebDataset merge neighbours that have the same key"))
         }
     }
 }

@@ -5,8 +5,8 @@
 use std::ops::Range;
 
 use super::{
-    entry::{self, Found, Kind},
-    header::{BLOCK, padding},
+    entry::{self, EntryKind, HeaderOutcome},
+    header::{BLOCK, padding_length},
     scan::key_of,
 };
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ impl Place<'_> {
 
 /// Members of records that are framed together, in their order; offsets are from the first byte of the first record.
 #[derive(Debug, Default)]
-pub struct Members {
+pub struct MemberPlaces {
     /// The names, without anything between.
     names: String,
     places: Vec<MemberPlace>,
@@ -54,12 +54,12 @@ struct MemberPlace {
     size: u64,
 }
 
-impl Members {
+impl MemberPlaces {
     /// Finds the members of whole records.
     ///
     /// # Errors
     /// If the bytes are not a tar, or a name is one that readers skip.
-    pub fn scan(bytes: &[u8]) -> Result<Self> {
+    pub fn from_records(bytes: &[u8]) -> Result<Self> {
         let mut members = Self::default();
         MemberScanner::default().feed(bytes, &mut |place| {
             members.push(place);
@@ -77,7 +77,7 @@ impl Members {
 
     /// Returns the members whose headers begin in a range of bytes, as they are when that range begins at byte `at` of
     /// a shard.
-    pub fn within(&self, range: Range<u64>, at: u64) -> impl Iterator<Item = Place<'_>> {
+    pub fn in_range(&self, range: Range<u64>, at: u64) -> impl Iterator<Item = Place<'_>> {
         let index = |offset: u64| self.places.partition_point(|place| place.header < offset);
         let (from, to) = (index(range.start), index(range.end));
         let mut name_start = from.checked_sub(1).and_then(|i| self.places.get(i)).map_or(0, |before| before.name_end);
@@ -127,7 +127,7 @@ impl MemberScanner {
             }
             self.window.extend_from_slice(piece);
             if self.window.len() == self.wanted {
-                self.header(visit)?;
+                self.read_header(visit)?;
             }
         }
         Ok(())
@@ -139,31 +139,31 @@ impl MemberScanner {
         self.key.clear();
     }
 
-    fn header(&mut self, visit: &mut dyn FnMut(Place<'_>) -> Result<()>) -> Result<()> {
+    fn read_header(&mut self, visit: &mut dyn FnMut(Place<'_>) -> Result<()>) -> Result<()> {
         let header = self.offset - self.window.len() as u64;
-        let damaged = |problem: String| Error::integrity(problem).byte(header);
+        let damaged = |problem: String| Error::integrity(problem).at_byte(header);
         // Shards may hold records that other programs framed.
-        let entry = match entry::read(&self.window)
-            .map_err(|fault| Error::integrity(fault.problem).byte(header + fault.at as u64))?
+        let entry = match entry::read_entry(&self.window)
+            .map_err(|fault| Error::integrity(fault.problem).at_byte(header + fault.at as u64))?
         {
-            Found::Needs(wanted) => {
+            HeaderOutcome::Needs(wanted) => {
                 self.wanted = wanted;
                 return Ok(());
             }
-            Found::End(_) => return Err(damaged("expected a member, found the end of an archive".to_owned())),
-            Found::Entry(entry) => entry,
+            HeaderOutcome::End(_) => return Err(damaged("expected a member, found the end of an archive".to_owned())),
+            HeaderOutcome::Entry(entry) => entry,
         };
-        let over = usize::try_from(entry.size % BLOCK as u64).map_or(0, padding);
+        let over = usize::try_from(entry.size % BLOCK as u64).map_or(0, padding_length);
         self.skip = entry.size + over as u64;
         self.window.clear();
         self.wanted = BLOCK;
         match entry.kind {
-            Kind::File => {}
-            Kind::NoFile | Kind::Ignored | Kind::Link(_) => return Ok(()),
-            Kind::Unreadable(found) => return Err(damaged(format!("expected a plain file, found {found}"))),
+            EntryKind::File => {}
+            EntryKind::NoFile | EntryKind::Ignored | EntryKind::Link(_) => return Ok(()),
+            EntryKind::Unreadable(found) => return Err(damaged(format!("expected a plain file, found {found}"))),
         }
         let name = std::str::from_utf8(&entry.name)
-            .map_err(|e| damaged("expected a member name in UTF-8, found other bytes".to_owned()).cause(e))?;
+            .map_err(|e| damaged("expected a member name in UTF-8, found other bytes".to_owned()).with_cause(e))?;
         let key = key_of(&entry.name)
             .ok_or_else(|| damaged(format!("expected a member named `key.extension`, found `{name}`")))?;
         let first = self.samples == 0 || key != self.key;
@@ -178,7 +178,7 @@ impl MemberScanner {
     }
 
     /// Returns the number of samples found so far.
-    pub fn samples(&self) -> u64 {
+    pub fn sample_count(&self) -> u64 {
         self.samples
     }
 
@@ -196,7 +196,7 @@ mod tests {
     use arrow::array::{ArrayRef, RecordBatch, StringArray};
 
     use super::{
-        super::{TRAILER, TarFraming, scan::members},
+        super::{TRAILER, TarFraming, scan::record_members},
         *,
     };
     use crate::{
@@ -215,7 +215,7 @@ mod tests {
             sample("b/c", vec![part("seg.png", 1), part("txt", 2000)]),
         ];
         let keys: Vec<String> = samples.iter().map(|s| s.key.clone()).collect();
-        let mut framed = Framed { members: Some(Members::default()), ..Framed::default() };
+        let mut framed = Framed { members: Some(MemberPlaces::default()), ..Framed::default() };
         TarFraming.frame(Keyed::new(&Payload::Samples(samples), &keys), &mut framed).unwrap();
         framed
     }
@@ -227,7 +227,7 @@ mod tests {
         let mut start = 0;
         for length in &lengths {
             let end = start + usize::try_from(*length).unwrap();
-            for (i, member) in members(&bytes[start..end]).enumerate() {
+            for (i, member) in record_members(&bytes[start..end]).enumerate() {
                 let member = member.unwrap();
                 expected.push((member.name, i == 0, start as u64 + member.data_offset, member.size));
             }
@@ -251,7 +251,7 @@ mod tests {
             }
             assert_eq!(found, expected, "{step}");
             assert_eq!(starts, [0, lengths[0], lengths[0] + lengths[1]]);
-            assert_eq!((scanner.samples(), scanner.offset()), (3, bytes.len() as u64));
+            assert_eq!((scanner.sample_count(), scanner.offset()), (3, bytes.len() as u64));
         }
     }
 
@@ -261,19 +261,19 @@ mod tests {
         let keys: Vec<String> = (0..3).map(key).collect();
         let column = Arc::new(StringArray::from_iter_values(["", "a", &"text".repeat(300)])) as ArrayRef;
         let rows = Payload::Rows(RecordBatch::try_from_iter([("a", column)]).unwrap());
-        let mut of_rows = Framed { members: Some(Members::default()), ..Framed::default() };
+        let mut of_rows = Framed { members: Some(MemberPlaces::default()), ..Framed::default() };
         TarFraming.frame(Keyed::new(&rows, &keys), &mut of_rows).unwrap();
         for framed in [shard(), of_rows] {
-            let (noted, found) = (framed.members.unwrap(), Members::scan(&framed.bytes).unwrap());
+            let (noted, found) = (framed.members.unwrap(), MemberPlaces::from_records(&framed.bytes).unwrap());
             let end = framed.bytes.len() as u64;
-            let all: Vec<Place<'_>> = noted.within(0..end, 0).collect();
-            assert_eq!(all, found.within(0..end, 0).collect::<Vec<_>>());
+            let all: Vec<Place<'_>> = noted.in_range(0..end, 0).collect();
+            assert_eq!(all, found.in_range(0..end, 0).collect::<Vec<_>>());
             assert!(all.len() >= 3);
             // Shards may end between any two records.
             let cut = framed.lengths[0];
-            let (before, after) = (noted.within(0..cut, 0), noted.within(cut..end, cut));
+            let (before, after) = (noted.in_range(0..cut, 0), noted.in_range(cut..end, cut));
             assert_eq!(before.chain(after).collect::<Vec<_>>(), all);
-            let moved = noted.within(cut..end, 1000).map(|place| (place.name, place.header, place.content));
+            let moved = noted.in_range(cut..end, 1000).map(|place| (place.name, place.header, place.content));
             let expected = all.iter().filter(|place| place.header >= cut);
             let expected = expected.map(|place| (place.name, place.header - cut + 1000, place.content - cut + 1000));
             assert_eq!(moved.collect::<Vec<_>>(), expected.collect::<Vec<_>>());

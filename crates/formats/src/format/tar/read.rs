@@ -16,10 +16,10 @@ use arrow::datatypes::{DataType, Field, Fields, SchemaRef};
 use bytes::Bytes;
 
 use super::{
-    entry::{self, Entry, Found, Kind},
+    entry::{self, EntryKind, HeaderOutcome, TarEntry},
     header::BLOCK,
-    links::Reopen,
-    splits::Splits,
+    links::ArchiveOpener,
+    splits::TarSplits,
 };
 use crate::{
     error::{Error, Result},
@@ -39,7 +39,7 @@ const SHOWN: usize = 200;
 /// Reads archives of any origin.
 #[derive(Debug, Clone, Default)]
 pub struct TarReader {
-    reopen: Option<Reopen>,
+    reopen: Option<ArchiveOpener>,
 }
 
 impl TarReader {
@@ -49,7 +49,7 @@ impl TarReader {
     }
 
     /// Creates a reader that opens the archive again if it has links.
-    pub fn with_links(reopen: Reopen) -> Self {
+    pub fn with_links(reopen: ArchiveOpener) -> Self {
         Self { reopen: Some(reopen) }
     }
 }
@@ -65,12 +65,12 @@ impl RecordReader for TarReader {
     }
 
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        Box::new(Splits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref()))
+        Box::new(TarSplits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref()))
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        let splits = Splits::new(input, sizes.split_bytes, sizes.max_record_bytes).with_links(self.reopen.as_ref());
-        cut_parts(splits, sizes, |split| (count_samples(split.bytes()), 0))
+        let splits = TarSplits::new(input, sizes.split_bytes, sizes.max_record_bytes).with_links(self.reopen.as_ref());
+        cut_parts(splits, sizes, |split| (count_samples(split.content_bytes()), 0))
     }
 
     fn splits_of<'a>(
@@ -80,13 +80,13 @@ impl RecordReader for TarReader {
         split_bytes: usize,
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
-        let splits = Splits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref());
+        let splits = TarSplits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref());
         Box::new(splits.starting_at(part.start_byte()))
     }
 
     fn infer(&self, split: &Split) -> Fields {
         let mut types: BTreeMap<String, Arc<Field>> = BTreeMap::new();
-        let samples = Samples::read(split).map(|samples| samples.taken).unwrap_or_default();
+        let samples = SplitSamples::read_split(split).map(|samples| samples.taken).unwrap_or_default();
         for part in samples.into_iter().flat_map(|sample| sample.parts) {
             let found = Field::new(&part.extension, part_type(&part.extension, &part.bytes), true);
             let field = types.entry(part.extension).or_insert_with(|| Arc::new(found.clone()));
@@ -98,9 +98,9 @@ impl RecordReader for TarReader {
     }
 
     fn parse(&self, split: &Split, _: &SchemaRef) -> Result<Parsed> {
-        let Samples { taken, rows, rejects, ignored, ignored_names } = Samples::read(split)?;
+        let SplitSamples { taken, rows, rejects, ignored, ignored_names } = SplitSamples::read_split(split)?;
         Ok(Parsed::Block(RecordBlock {
-            hashes: split.hashes(taken.len(), || taken.iter().map(Sample::hash).collect()),
+            hashes: split.hashes_if_needed(taken.len(), || taken.iter().map(Sample::hash).collect()),
             payload: Payload::Samples(taken),
             rows,
             rejects,
@@ -119,7 +119,7 @@ pub(super) fn group_of(name: &[u8]) -> &[u8] {
 }
 
 /// Returns a name for messages.
-pub(super) fn shown(name: &[u8]) -> String {
+pub(super) fn display_name(name: &[u8]) -> String {
     let cut = &name[..name.len().min(SHOWN)];
     let more = if cut.len() < name.len() { "..." } else { "" };
     format!("{}{more}", String::from_utf8_lossy(cut).escape_debug())
@@ -148,7 +148,7 @@ fn count_samples(bytes: &[u8]) -> u64 {
 
 /// Samples collected from a split.
 #[derive(Debug, Default)]
-struct Samples {
+struct SplitSamples {
     taken: Vec<Sample>,
     rows: Vec<u32>,
     rejects: Vec<Reject>,
@@ -156,44 +156,49 @@ struct Samples {
     ignored_names: Vec<String>,
 }
 
-impl Samples {
-    fn read(split: &Split) -> Result<Self> {
+impl SplitSamples {
+    fn read_split(split: &Split) -> Result<Self> {
         let Content::Bytes(bytes) = &split.content else {
-            return Err(Error::internal("expected a split of bytes, found one of rows").byte(split.offset));
+            return Err(Error::internal("expected a split of bytes, found one of rows").at_byte(split.offset));
         };
         let mut samples = Self::default();
-        let mut open: Option<Open<'_>> = None;
+        let mut open: Option<OpenSample<'_>> = None;
         let mut linked = split.linked.iter();
         let mut at = 0;
         while at < bytes.len() {
             let (entry, end) = whole_entry(bytes, at).ok_or_else(|| {
-                Error::internal("expected a split of whole members, found another one").byte(split.offset + at as u64)
+                Error::internal("expected a split of whole members, found another one")
+                    .at_byte(split.offset + at as u64)
             })?;
             if entry.kind.is_part() {
                 if open.as_ref().is_some_and(|open| open.group != group_of(&entry.name)) {
-                    samples.close(open.take());
+                    samples.close_sample(open.take());
                 }
-                let content = if matches!(entry.kind, Kind::Link(_)) { linked.next() } else { None };
-                open.get_or_insert_with(|| Open::new(split.offset, bytes, at, &entry)).push(&entry, at..end, content);
+                let content = if matches!(entry.kind, EntryKind::Link(_)) { linked.next() } else { None };
+                open.get_or_insert_with(|| OpenSample::new(split.offset, bytes, at, &entry)).push_member(
+                    &entry,
+                    at..end,
+                    content,
+                );
             } else {
-                samples.ignore(&entry);
+                samples.ignore_member(&entry);
             }
             at = end;
         }
-        samples.close(open);
+        samples.close_sample(open);
         Ok(samples)
     }
 
     /// Counts a member that is no part of a sample, and names it if it holds data.
-    fn ignore(&mut self, entry: &Entry) {
+    fn ignore_member(&mut self, entry: &TarEntry) {
         self.ignored += 1;
-        if entry.kind == Kind::Ignored && self.ignored_names.len() <= IGNORED_NAMES {
+        if entry.kind == EntryKind::Ignored && self.ignored_names.len() <= IGNORED_NAMES {
             self.ignored_names.push(String::from_utf8_lossy(without_dots(&entry.name)).into_owned());
         }
     }
 
     /// Accepts or rejects a sample whose parts are complete.
-    fn close(&mut self, open: Option<Open<'_>>) {
+    fn close_sample(&mut self, open: Option<OpenSample<'_>>) {
         let Some(open) = open else { return };
         // A split has fewer members than bytes, and so fewer than 2^32.
         let row = u32::try_from(self.taken.len() + self.rejects.len()).unwrap_or(u32::MAX);
@@ -208,14 +213,14 @@ impl Samples {
 }
 
 /// Returns the member at an offset and its end; `None` if it is incomplete.
-fn whole_entry(bytes: &[u8], at: usize) -> Option<(Entry, usize)> {
-    let Ok(Found::Entry(entry)) = entry::read(&bytes[at..]) else { return None };
-    let end = usize::try_from(entry.length()).ok()?.checked_add(at)?;
+fn whole_entry(bytes: &[u8], at: usize) -> Option<(TarEntry, usize)> {
+    let Ok(HeaderOutcome::Entry(entry)) = entry::read_entry(&bytes[at..]) else { return None };
+    let end = usize::try_from(entry.total_length()).ok()?.checked_add(at)?;
     (end <= bytes.len()).then_some((entry, end))
 }
 
 /// A sample whose parts are being collected.
-struct Open<'a> {
+struct OpenSample<'a> {
     /// Offset of the split in the archive.
     offset: u64,
     /// The split.
@@ -230,33 +235,33 @@ struct Open<'a> {
     fault: Option<(usize, Option<String>, String)>,
 }
 
-impl<'a> Open<'a> {
-    fn new(offset: u64, bytes: &'a Bytes, start: usize, first: &Entry) -> Self {
+impl<'a> OpenSample<'a> {
+    fn new(offset: u64, bytes: &'a Bytes, start: usize, first: &TarEntry) -> Self {
         let group = group_of(&first.name).to_vec();
         Self { offset, bytes, group, key: String::new(), start, end: start, parts: Vec::new(), fault: None }
     }
 
-    fn push(&mut self, entry: &Entry, at: Range<usize>, linked: Option<&Result<Bytes, String>>) {
+    fn push_member(&mut self, entry: &TarEntry, at: Range<usize>, linked: Option<&Result<Bytes, String>>) {
         self.end = at.end;
-        if let Err((column, reason)) = self.take(entry, at.start, linked) {
+        if let Err((column, reason)) = self.add_part(entry, at.start, linked) {
             self.fault.get_or_insert((at.start, column, reason));
         }
     }
 
     /// Adds a part, whose content is `linked` if it is a link, or returns what is wrong with it.
-    fn take(
+    fn add_part(
         &mut self,
-        entry: &Entry,
+        entry: &TarEntry,
         at: usize,
         linked: Option<&Result<Bytes, String>>,
     ) -> Result<(), (Option<String>, String)> {
         let (key, extension) = part_name(&entry.name)?;
         let linked = linked.map(|content| content.clone().map_err(|reason| (None, reason))).transpose()?;
-        if let Kind::Unreadable(found) = entry.kind {
-            return Err((None, format!("expected `{}` to be a plain file, found {found}", shown(&entry.name))));
+        if let EntryKind::Unreadable(found) = entry.kind {
+            return Err((None, format!("expected `{}` to be a plain file, found {found}", display_name(&entry.name))));
         }
         if self.parts.iter().any(|part| part.extension == extension) {
-            let name = shown(without_dots(&entry.name));
+            let name = display_name(without_dots(&entry.name));
             let reason =
                 format!("expected one file with extension `{extension}` for key `{key}`, found another, `{name}`");
             return Err((Some(extension), reason));
@@ -294,7 +299,7 @@ pub(super) fn part_name(name: &[u8]) -> Result<(&str, String), (Option<String>, 
 
 /// Returns the name as text, if it names a file within the folder where an archive is unpacked.
 fn safe_name(name: &[u8]) -> Result<&str, String> {
-    let found = || shown(name);
+    let found = || display_name(name);
     let text = str::from_utf8(without_dots(name)).map_err(|e| {
         format!("expected a name in UTF-8, found `{}`, which is not at byte {}", found(), e.valid_up_to())
     })?;
@@ -482,7 +487,7 @@ mod tests {
     fn linked(members: &[Vec<u8>], split_bytes: usize) -> (Vec<String>, Vec<String>) {
         let bytes = Bytes::from(archive(members));
         let input = RangedInput::Bytes(bytes.clone());
-        let reader = TarReader::with_links(Reopen::new(move || Ok(input.clone())));
+        let reader = TarReader::with_links(ArchiveOpener::new(move || Ok(input.clone())));
         let splits = reader.splits(Box::new(&bytes[..]), split_bytes, LARGE);
         let (mut found, mut reasons, mut end) = (Vec::new(), Vec::new(), 0);
         for split in splits {
@@ -562,7 +567,7 @@ mod tests {
         let large = vec![b'x'; LARGE / 2];
         let members = [member("a.bin", &large), link(b'1', "b.1", "a.bin"), link(b'1', "b.2", "a.bin")];
         let input = RangedInput::Bytes(archive(&members).into());
-        let reader = TarReader::with_links(Reopen::new(move || Ok(input.clone())));
+        let reader = TarReader::with_links(ArchiveOpener::new(move || Ok(input.clone())));
         let bytes = archive(&members);
         let last = reader.splits(Box::new(&bytes[..]), LARGE, LARGE).last().unwrap();
         assert!(last.unwrap_err().message().contains("at most"), "two halves and their headers");
@@ -570,7 +575,7 @@ mod tests {
             .chain((0..6).map(|i| link(b'1', &format!("{i}.bin"), "a.bin")))
             .collect();
         let input = RangedInput::Bytes(archive(&members).into());
-        let reader = TarReader::with_links(Reopen::new(move || Ok(input.clone())));
+        let reader = TarReader::with_links(ArchiveOpener::new(move || Ok(input.clone())));
         let bytes = archive(&members);
         let most =
             reader.splits(Box::new(&bytes[..]), LARGE, 2 * LARGE).map(|split| split.unwrap().linked_bytes()).max();
@@ -683,7 +688,7 @@ mod tests {
         }
         // Within the limit, but more than the archive holds.
         let mut input = &member_with(b"a.txt", b"", |block| block[124..136].copy_from_slice(b"00777777777\0"))[..];
-        let mut cut = Splits::new(Box::new(&mut input), 1, usize::MAX);
+        let mut cut = TarSplits::new(Box::new(&mut input), 1, usize::MAX);
         assert!(cut.next().unwrap().unwrap_err().message().contains("end of the archive"));
         let negative = member_with(b"a.txt", b"", |block| block[124..136].fill(255));
         assert!(error(&negative).message().contains("expected a size"));

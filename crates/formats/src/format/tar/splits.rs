@@ -18,10 +18,10 @@ use std::io::Read;
 use bytes::Bytes;
 
 use super::{
-    entry::{self, Entry, Fault, Found, Kind},
+    entry::{self, EntryKind, HeaderFault, HeaderOutcome, TarEntry},
     header::BLOCK,
-    links::{Links, Reopen},
-    read::{group_of, shown},
+    links::{ArchiveOpener, Links},
+    read::{display_name, group_of},
 };
 use crate::{
     error::{Error, Result},
@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Iterator over the splits of an archive.
-pub(super) struct Splits<'a> {
+pub(super) struct TarSplits<'a> {
     input: Box<dyn Read + Send + 'a>,
     /// Bytes read but not returned yet; starts with a member.
     buffer: Vec<u8>,
@@ -40,18 +40,18 @@ pub(super) struct Splits<'a> {
     max_record_bytes: usize,
     done: bool,
     /// Opens the archive again if it has links.
-    reopen: Option<&'a Reopen>,
+    reopen: Option<&'a ArchiveOpener>,
     links: Option<Links>,
 }
 
-impl<'a> Splits<'a> {
+impl<'a> TarSplits<'a> {
     pub(super) fn new(input: Box<dyn Read + Send + 'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
         let (buffer, split_bytes) = (Vec::new(), split_bytes.max(1));
         Self { input, buffer, offset: 0, split_bytes, max_record_bytes, done: false, reopen: None, links: None }
     }
 
     /// Says how the archive is opened again for the content of links.
-    pub(super) fn with_links(self, reopen: Option<&'a Reopen>) -> Self {
+    pub(super) fn with_links(self, reopen: Option<&'a ArchiveOpener>) -> Self {
         Self { reopen, ..self }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Splits<'a> {
         let (mut at, mut sample) = (0, 0);
         // Bytes of links: of all, and of those before the current sample.
         let (mut linked, mut linked_before, mut contents) = (0, 0, Vec::new());
-        while let Some(entry) = self.entry(at)? {
+        while let Some(entry) = self.read_entry(at)? {
             let end = self.end_of(&entry, at);
             let target = self.target_of(&entry, at)?;
             let size = target.as_ref().and_then(|target| target.as_ref().ok()).map_or(0, |(_, size)| *size);
@@ -82,44 +82,44 @@ impl<'a> Splits<'a> {
                 return Err(self.too_long(sample, &entry));
             }
             if let Some(target) = target {
-                contents.push(self.content(target)?);
+                contents.push(self.read_link(target)?);
             }
             // Fits, because it does not exceed the record limit.
             let end = usize::try_from(end).unwrap_or(usize::MAX);
-            if !self.fill(end)? {
-                let expected = format!("expected {} bytes of `{}`", entry.size, shown(&entry.name));
+            if !self.fill_buffer(end)? {
+                let expected = format!("expected {} bytes of `{}`", entry.size, display_name(&entry.name));
                 return Err(self.cut_short(&expected));
             }
             at = end;
         }
-        Ok(ahead::cut(&mut self.buffer, &mut self.offset, at).map(|split| Split { linked: contents, ..split }))
+        Ok(ahead::take_split(&mut self.buffer, &mut self.offset, at).map(|split| Split { linked: contents, ..split }))
     }
 
     /// Returns where the content of a link is, or why it has none; `None` for other members.
-    fn target_of(&mut self, entry: &Entry, at: usize) -> Result<Option<Result<(u64, u64), String>>> {
-        let Kind::Link(link) = &entry.kind else { return Ok(None) };
+    fn target_of(&mut self, entry: &TarEntry, at: usize) -> Result<Option<Result<(u64, u64), String>>> {
+        let EntryKind::Link(link) = &entry.kind else { return Ok(None) };
         if let (None, Some(reopen)) = (&self.links, self.reopen) {
-            self.links = Some(Links::of(reopen)?);
+            self.links = Some(Links::from_archive(reopen)?);
         }
-        let unknown = || Err(format!("expected a file, found the link `{}` to another one", shown(&entry.name)));
+        let unknown = || Err(format!("expected a file, found the link `{}` to another one", display_name(&entry.name)));
         let at = self.offset + at as u64;
-        Ok(Some(self.links.as_ref().map_or_else(unknown, |links| links.target(at, &entry.name, link))))
+        Ok(Some(self.links.as_ref().map_or_else(unknown, |links| links.resolve_link(at, &entry.name, link))))
     }
 
     /// Reads the content of a link.
-    fn content(&self, target: Result<(u64, u64), String>) -> Result<Result<Bytes, String>> {
+    fn read_link(&self, target: Result<(u64, u64), String>) -> Result<Result<Bytes, String>> {
         match (target, &self.links) {
-            (Ok(place), Some(links)) => links.content(place).map(Ok),
+            (Ok(place), Some(links)) => links.read_content(place).map(Ok),
             (Ok(_), None) => Err(Error::internal("expected the links of an archive, found none")),
             (Err(reason), _) => Ok(Err(reason)),
         }
     }
 
     /// Returns the member at an offset; `None` at the end of the archive.
-    fn entry(&mut self, at: usize) -> Result<Option<Entry>> {
+    fn read_entry(&mut self, at: usize) -> Result<Option<TarEntry>> {
         let mut wanted = at + BLOCK;
         loop {
-            if !self.fill(wanted)? {
+            if !self.fill_buffer(wanted)? {
                 if self.buffer.len() > at {
                     return Err(self.cut_short("expected the header of a member"));
                 }
@@ -127,36 +127,36 @@ impl<'a> Splits<'a> {
                 self.done = true;
                 return Ok(None);
             }
-            match entry::read(&self.buffer[at..]) {
-                Ok(Found::Needs(count)) => wanted = at + count,
-                Ok(Found::Entry(entry)) => return Ok(Some(entry)),
-                Ok(Found::End(headers)) => {
+            match entry::read_entry(&self.buffer[at..]) {
+                Ok(HeaderOutcome::Needs(count)) => wanted = at + count,
+                Ok(HeaderOutcome::Entry(entry)) => return Ok(Some(entry)),
+                Ok(HeaderOutcome::End(headers)) => {
                     self.done = true;
-                    self.finish(at + headers)?;
+                    self.read_trailer(at + headers)?;
                     return Ok(None);
                 }
-                Err(Fault { at: within, problem }) => {
-                    return Err(damaged(&problem).byte(self.offset + (at + within) as u64));
+                Err(HeaderFault { at: within, problem }) => {
+                    return Err(damage_error(&problem).at_byte(self.offset + (at + within) as u64));
                 }
             }
         }
     }
 
     /// Returns the offset in the buffer of the end of a member.
-    fn end_of(&self, entry: &Entry, at: usize) -> u64 {
-        entry.length().saturating_add(at as u64)
+    fn end_of(&self, entry: &TarEntry, at: usize) -> u64 {
+        entry.total_length().saturating_add(at as u64)
     }
 
     /// Reads the rest of the input after the end of the archive, whose zeros begin at `at`.
-    fn finish(&mut self, at: usize) -> Result<()> {
+    fn read_trailer(&mut self, at: usize) -> Result<()> {
         let mut offset = self.offset + at as u64;
         let mut rest = self.buffer.split_off(at);
         loop {
             for (i, block) in rest.as_chunks::<BLOCK>().0.iter().enumerate() {
                 if entry::is_header(block) {
                     return Err(Error::input("expected the end of the archive after its zeros, found another archive")
-                        .byte(offset + (i * BLOCK) as u64)
-                        .hint(
+                        .at_byte(offset + (i * BLOCK) as u64)
+                        .with_hint(
                             "archives are joined by `tar --concatenate`, not by `cat`; give them as separate files",
                         ));
                 }
@@ -170,25 +170,25 @@ impl<'a> Splits<'a> {
         }
     }
 
-    fn fill(&mut self, target: usize) -> Result<bool> {
-        ahead::fill(self.input.as_mut(), &mut self.buffer, target)
+    fn fill_buffer(&mut self, target: usize) -> Result<bool> {
+        ahead::fill_buffer(self.input.as_mut(), &mut self.buffer, target)
     }
 
     fn cut_short(&self, expected: &str) -> Error {
         Error::input(format!("{expected}, found the end of the archive"))
-            .byte(self.offset + self.buffer.len() as u64)
-            .hint("the archive was cut short; get it anew from where it came from")
+            .at_byte(self.offset + self.buffer.len() as u64)
+            .with_hint("the archive was cut short; get it anew from where it came from")
     }
 
-    fn too_long(&self, sample: usize, entry: &Entry) -> Error {
-        let (limit, name) = (self.max_record_bytes, shown(&entry.name));
+    fn too_long(&self, sample: usize, entry: &TarEntry) -> Error {
+        let (limit, name) = (self.max_record_bytes, display_name(&entry.name));
         Error::input(format!("expected samples of at most {limit} bytes, found a longer one with `{name}`"))
-            .byte(self.offset + sample as u64)
-            .hint("if the input is as it should be, raise --memory")
+            .at_byte(self.offset + sample as u64)
+            .with_hint("if the input is as it should be, raise --memory")
     }
 }
 
-impl Iterator for Splits<'_> {
+impl Iterator for TarSplits<'_> {
     type Item = Result<Split>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -201,6 +201,6 @@ impl Iterator for Splits<'_> {
     }
 }
 
-fn damaged(problem: &str) -> Error {
-    Error::input(problem).hint("the archive is damaged; get it anew from where it came from")
+fn damage_error(problem: &str) -> Error {
+    Error::input(problem).with_hint("the archive is damaged; get it anew from where it came from")
 }

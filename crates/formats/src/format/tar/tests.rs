@@ -212,15 +212,15 @@ fn members_of_a_record_are_listed_with_their_offsets() {
     let mut found = Vec::new();
     for length in lengths {
         let record = &bytes[offset..offset + usize::try_from(length).unwrap()];
-        for member in members(record) {
+        for member in record_members(record) {
             let member = member.unwrap();
             let start = usize::try_from(member.data_offset).unwrap();
             assert_eq!(start % 512, 0);
             found.push((member.name, record[start..start + usize::try_from(member.size).unwrap()].to_vec()));
         }
         for cut in 1..record.len() {
-            let last = members(&record[..cut]).last().unwrap();
-            assert!(last.is_err() || members(&record[..cut]).count() < members(record).count());
+            let last = record_members(&record[..cut]).last().unwrap();
+            assert!(last.is_err() || record_members(&record[..cut]).count() < record_members(record).count());
         }
         offset += record.len();
     }
@@ -235,10 +235,10 @@ fn flipped_bytes_in_a_header_are_detected() {
     let mut headers = Vec::new();
     let mut name = Vec::new();
     while let header::Head::Member { length, size } =
-        match header::parse(&bytes[offset..bytes.len() - 1024], &mut name).unwrap() {
+        match header::parse_headers(&bytes[offset..bytes.len() - 1024], &mut name).unwrap() {
             header::Head::Needs(more) if offset + 1024 < bytes.len() => {
                 assert!(more <= 4096);
-                header::parse(&bytes[offset..], &mut name).unwrap()
+                header::parse_headers(&bytes[offset..], &mut name).unwrap()
             }
             head => head,
         }
@@ -380,7 +380,7 @@ proptest! {
             shard[at] = value;
         }
         let _ = scan(&shard);
-        let _ = members(&shard).count();
+        let _ = record_members(&shard).count();
         for bytes in [&bytes, &shard] {
             let reader = TarReader::new();
             let splits = reader.splits(Box::new(&bytes[..]), 1000, 1 << 20);

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 use super::{
     decode::{Exact, Feature},
-    double::widen,
+    double::widen_float,
 };
 use crate::{
     codec::base64::from_base64,
@@ -33,9 +33,9 @@ pub(super) struct RowMismatch(pub(super) usize);
 
 /// Returns the field that a column is read back as: the same, except that types for which shards only have a
 /// description (unions, and lists of unusual kinds) become text.
-pub(super) fn readable(field: &Field) -> Field {
+pub(super) fn readable_field(field: &Field) -> Field {
     use DataType::{FixedSizeList, LargeList, LargeListView, List, ListView, Map, Struct};
-    let inner = |field: &FieldRef| Arc::new(readable(field));
+    let inner = |field: &FieldRef| Arc::new(readable_field(field));
     let data_type = match field.data_type() {
         List(item) => List(inner(item)),
         LargeList(item) => LargeList(inner(item)),
@@ -69,7 +69,7 @@ pub(super) enum Item<'a> {
 
 impl<'a> Item<'a> {
     /// Returns the value as text; JSON strings without their quotes.
-    pub(super) fn text(self) -> Option<Cow<'a, str>> {
+    pub(super) fn to_text(self) -> Option<Cow<'a, str>> {
         match self {
             Self::Int(value) => Some(value.to_string().into()),
             Self::Float(value) => {
@@ -85,25 +85,25 @@ impl<'a> Item<'a> {
         }
     }
 
-    fn double(self, scratch: &mut Vec<u8>) -> Option<f64> {
+    fn to_double(self, scratch: &mut Vec<u8>) -> Option<f64> {
         match self {
-            Self::Float(value) => Some(widen(value, scratch)),
+            Self::Float(value) => Some(widen_float(value, scratch)),
             Self::Double(value) => Some(value),
-            Self::Int(value) => exact(value),
-            other => special(&other.text()?).or_else(|| fast_float2::parse(&*other.text()?).ok()),
+            Self::Int(value) => exact_double(value),
+            other => parse_special(&other.to_text()?).or_else(|| fast_float2::parse(&*other.to_text()?).ok()),
         }
     }
 
-    fn float(self) -> Option<f32> {
+    fn to_float(self) -> Option<f32> {
         match self {
             Self::Float(value) => Some(value),
             Self::Int(value) => {
-                exact(value).map(super::double::narrow).filter(|float| f64::from(*float) == value as f64)
+                exact_double(value).map(super::double::narrow_double).filter(|float| f64::from(*float) == value as f64)
             }
             Self::Double(_) => None,
             other => {
-                let text = other.text()?;
-                special(&text).map(super::double::narrow).or_else(|| fast_float2::parse(&*text).ok())
+                let text = other.to_text()?;
+                parse_special(&text).map(super::double::narrow_double).or_else(|| fast_float2::parse(&*text).ok())
             }
         }
     }
@@ -118,7 +118,7 @@ fn float_text(text: Option<serde_json::Result<String>>, value: f64) -> Cow<'stat
     }
 }
 
-fn special(text: &str) -> Option<f64> {
+fn parse_special(text: &str) -> Option<f64> {
     match text {
         "NaN" => Some(f64::NAN),
         "Infinity" => Some(f64::INFINITY),
@@ -129,14 +129,14 @@ fn special(text: &str) -> Option<f64> {
 
 /// Returns the double that equals an integer, if there is one.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "checked by going back")]
-fn exact(value: i64) -> Option<f64> {
+fn exact_double(value: i64) -> Option<f64> {
     let double = value as f64;
     (double as i128 == i128::from(value)).then_some(double)
 }
 
 /// A column builder.
 #[derive(Debug)]
-pub(super) enum Column<'a> {
+pub(super) enum FeatureColumn<'a> {
     Scalars(Scalars),
     Lists {
         items: Scalars,
@@ -152,7 +152,7 @@ pub(super) enum Column<'a> {
     },
 }
 
-impl<'a> Column<'a> {
+impl<'a> FeatureColumn<'a> {
     /// Returns an empty column.
     pub(super) fn new(field: &Field) -> Self {
         match item_of(field.data_type()) {
@@ -174,7 +174,7 @@ impl<'a> Column<'a> {
             Self::Scalars(values) => values.push_null(),
             Self::Lists { offsets, nulls, items, .. } => {
                 nulls.append_null();
-                offsets.push(offset(items.len));
+                offsets.push(to_offset(items.len));
             }
             Self::Nested { values, .. } => values.push(None),
         }
@@ -197,10 +197,10 @@ impl<'a> Column<'a> {
                         let list: Vec<Option<&RawValue>> = serde_json::from_slice(text).ok()?;
                         list.into_iter().try_for_each(|item| items.push(item.map(Item::Json)))?;
                     }
-                    feature => each(feature, exact, |item| items.push(Some(item)))?,
+                    feature => visit_items(feature, exact, |item| items.push(Some(item)))?,
                 }
                 nulls.append_non_null();
-                offsets.push(offset(items.len));
+                offsets.push(to_offset(items.len));
                 Some(())
             }
             Self::Nested { field, values } => {
@@ -223,15 +223,15 @@ impl<'a> Column<'a> {
             Self::Scalars(values) => values.finish(),
             Self::Lists { items, item, target, offsets, mut nulls } => {
                 let row = |RowMismatch(at): RowMismatch| RowMismatch(row_of(&offsets, at));
-                list(items.finish().map_err(row)?, &item, &target, &offsets, nulls.finish())
+                list_array(items.finish().map_err(row)?, &item, &target, &offsets, nulls.finish())
             }
-            Self::Nested { field, values } => nested(&field, &values),
+            Self::Nested { field, values } => nested_array(&field, &values),
         }
     }
 }
 
 /// Calls `take` for each value of a feature.
-pub(super) fn each<'a>(
+pub(super) fn visit_items<'a>(
     feature: &Feature<'a>,
     exact: Option<&Exact<'a>>,
     mut take: impl FnMut(Item<'a>) -> Option<()>,
@@ -240,7 +240,7 @@ pub(super) fn each<'a>(
         Feature::None => Some(()),
         Feature::Ints(values) => values.iter().try_for_each(|value| take(Item::Int(*value))),
         Feature::Bytes(values) => values.iter().try_for_each(|bytes| take(Item::Bytes(bytes))),
-        Feature::Floats(values) => match exact.and_then(|exact| exact.doubles(values.len())) {
+        Feature::Floats(values) => match exact.and_then(|exact| exact.exact_doubles(values.len())) {
             Some(mut doubles) => doubles.try_for_each(|value| take(Item::Double(value))),
             None => values.iter().try_for_each(|value| take(Item::Float(*value))),
         },
@@ -251,13 +251,13 @@ pub(super) fn each<'a>(
 #[derive(Debug)]
 pub(super) struct Scalars {
     target: DataType,
-    values: Values,
+    values: ScalarBuilder,
     len: usize,
     scratch: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum Values {
+enum ScalarBuilder {
     Nulls,
     Boolean(BooleanBuilder),
     Int(Int64Builder),
@@ -283,41 +283,47 @@ impl Scalars {
             other => other,
         };
         let values = match stored {
-            T::Null => Values::Nulls,
-            T::Boolean => Values::Boolean(BooleanBuilder::new()),
-            T::UInt64 => Values::UInt(UInt64Builder::new()),
-            integer if integer.is_integer() => Values::Int(Int64Builder::new()),
-            T::Float16 | T::Float32 => Values::Float(Float32Builder::new()),
-            T::Float64 => Values::Double(Float64Builder::new()),
-            T::Date32 => Values::Date(Date32Builder::new()),
-            T::Timestamp(unit, _) => Values::Timestamp(Int64Builder::new(), *unit),
-            T::Duration(unit) => Values::Duration(Int64Builder::new(), *unit),
-            _ if interval::is_interval(field) => Values::Interval(StringBuilder::new()),
-            T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => Values::Binary(BinaryBuilder::new()),
-            _ if schema::is_json(field) => Values::Json(StringBuilder::new()),
-            _ => Values::Text(StringBuilder::new()),
+            T::Null => ScalarBuilder::Nulls,
+            T::Boolean => ScalarBuilder::Boolean(BooleanBuilder::new()),
+            T::UInt64 => ScalarBuilder::UInt(UInt64Builder::new()),
+            integer if integer.is_integer() => ScalarBuilder::Int(Int64Builder::new()),
+            T::Float16 | T::Float32 => ScalarBuilder::Float(Float32Builder::new()),
+            T::Float64 => ScalarBuilder::Double(Float64Builder::new()),
+            T::Date32 => ScalarBuilder::Date(Date32Builder::new()),
+            T::Timestamp(unit, _) => ScalarBuilder::Timestamp(Int64Builder::new(), *unit),
+            T::Duration(unit) => ScalarBuilder::Duration(Int64Builder::new(), *unit),
+            _ if interval::is_interval(field) => ScalarBuilder::Interval(StringBuilder::new()),
+            T::Binary | T::LargeBinary | T::BinaryView | T::FixedSizeBinary(_) => {
+                ScalarBuilder::Binary(BinaryBuilder::new())
+            }
+            _ if schema::is_json(field) => ScalarBuilder::Json(StringBuilder::new()),
+            _ => ScalarBuilder::Text(StringBuilder::new()),
         };
         Self { target: field.data_type().clone(), values, len: 0, scratch: Vec::new() }
     }
 
     /// Whether a shard stores these values as numbers, so that bytes in their place are JSON.
     fn accepts_numbers(&self) -> bool {
-        use Values::{Boolean, Double, Float, Int, Nulls};
+        use ScalarBuilder::{Boolean, Double, Float, Int, Nulls};
         matches!(self.values, Nulls | Boolean(_) | Int(_) | Float(_) | Double(_))
     }
 
     fn push_null(&mut self) {
         self.len += 1;
         match &mut self.values {
-            Values::Nulls => {}
-            Values::Boolean(values) => values.append_null(),
-            Values::Int(values) | Values::Timestamp(values, _) | Values::Duration(values, _) => values.append_null(),
-            Values::UInt(values) => values.append_null(),
-            Values::Float(values) => values.append_null(),
-            Values::Double(values) => values.append_null(),
-            Values::Date(values) => values.append_null(),
-            Values::Binary(values) => values.append_null(),
-            Values::Text(values) | Values::Interval(values) | Values::Json(values) => values.append_null(),
+            ScalarBuilder::Nulls => {}
+            ScalarBuilder::Boolean(values) => values.append_null(),
+            ScalarBuilder::Int(values) | ScalarBuilder::Timestamp(values, _) | ScalarBuilder::Duration(values, _) => {
+                values.append_null()
+            }
+            ScalarBuilder::UInt(values) => values.append_null(),
+            ScalarBuilder::Float(values) => values.append_null(),
+            ScalarBuilder::Double(values) => values.append_null(),
+            ScalarBuilder::Date(values) => values.append_null(),
+            ScalarBuilder::Binary(values) => values.append_null(),
+            ScalarBuilder::Text(values) | ScalarBuilder::Interval(values) | ScalarBuilder::Json(values) => {
+                values.append_null()
+            }
         }
     }
 
@@ -328,22 +334,28 @@ impl Scalars {
         };
         let scratch = &mut self.scratch;
         match (&mut self.values, item) {
-            (Values::Nulls, _) => return None,
-            (Values::Boolean(values), Item::Int(value @ 0..=1)) => values.append_value(value == 1),
-            (Values::Boolean(values), item) => values.append_value(item.text()?.parse().ok()?),
-            (Values::Int(values), Item::Int(value)) => values.append_value(value),
-            (Values::Int(values), item) => values.append_value(item.text()?.parse().ok()?),
-            (Values::UInt(values), item) => values.append_value(item.text()?.parse().ok()?),
-            (Values::Float(values), item) => values.append_value(item.float()?),
-            (Values::Double(values), item) => values.append_value(item.double(scratch)?),
-            (Values::Date(values), item) => values.append_value(time::date(&item.text()?)?),
-            (Values::Timestamp(values, unit), item) => values.append_value(time::timestamp(&item.text()?, *unit)?),
-            (Values::Duration(values, unit), item) => values.append_value(duration::parse(&item.text()?, *unit)?),
-            (Values::Binary(values), Item::Bytes(bytes)) => values.append_value(bytes),
-            (Values::Binary(values), Item::Json(_)) => values.append_value(from_base64(&item.text()?)?),
-            (Values::Binary(values), item) => values.append_value(item.text()?.as_bytes()),
-            (Values::Text(values) | Values::Interval(values), item) => values.append_value(item.text()?),
-            (Values::Json(values), item) => values.append_value(document(item)?),
+            (ScalarBuilder::Nulls, _) => return None,
+            (ScalarBuilder::Boolean(values), Item::Int(value @ 0..=1)) => values.append_value(value == 1),
+            (ScalarBuilder::Boolean(values), item) => values.append_value(item.to_text()?.parse().ok()?),
+            (ScalarBuilder::Int(values), Item::Int(value)) => values.append_value(value),
+            (ScalarBuilder::Int(values), item) => values.append_value(item.to_text()?.parse().ok()?),
+            (ScalarBuilder::UInt(values), item) => values.append_value(item.to_text()?.parse().ok()?),
+            (ScalarBuilder::Float(values), item) => values.append_value(item.to_float()?),
+            (ScalarBuilder::Double(values), item) => values.append_value(item.to_double(scratch)?),
+            (ScalarBuilder::Date(values), item) => values.append_value(time::parse_date(&item.to_text()?)?),
+            (ScalarBuilder::Timestamp(values, unit), item) => {
+                values.append_value(time::parse_timestamp(&item.to_text()?, *unit)?)
+            }
+            (ScalarBuilder::Duration(values, unit), item) => {
+                values.append_value(duration::parse(&item.to_text()?, *unit)?)
+            }
+            (ScalarBuilder::Binary(values), Item::Bytes(bytes)) => values.append_value(bytes),
+            (ScalarBuilder::Binary(values), Item::Json(_)) => values.append_value(from_base64(&item.to_text()?)?),
+            (ScalarBuilder::Binary(values), item) => values.append_value(item.to_text()?.as_bytes()),
+            (ScalarBuilder::Text(values) | ScalarBuilder::Interval(values), item) => {
+                values.append_value(item.to_text()?)
+            }
+            (ScalarBuilder::Json(values), item) => values.append_value(json_document(item)?),
         }
         self.len += 1;
         Some(())
@@ -352,14 +364,14 @@ impl Scalars {
     /// Appends a feature with one value; a JSON column accepts any number of them as a list.
     fn push_only(&mut self, feature: &Feature<'_>, exact: Option<&Exact<'_>>) -> Option<()> {
         let mut items = Vec::new();
-        each(feature, exact, |item| {
+        visit_items(feature, exact, |item| {
             items.push(item);
             Some(())
         })?;
         match (&items[..], &mut self.values) {
             ([item], _) => self.push(Some(*item)),
-            (items, Values::Json(values)) => {
-                let items = items.iter().map(|item| document(*item)).collect::<Option<Vec<_>>>()?;
+            (items, ScalarBuilder::Json(values)) => {
+                let items = items.iter().map(|item| json_document(*item)).collect::<Option<Vec<_>>>()?;
                 values.append_value(format!("[{}]", items.join(",")));
                 self.len += 1;
                 Some(())
@@ -370,43 +382,43 @@ impl Scalars {
 
     fn finish(self) -> Result<ArrayRef, RowMismatch> {
         let array: ArrayRef = match self.values {
-            Values::Nulls => Arc::new(NullArray::new(self.len)),
-            Values::Boolean(mut values) => Arc::new(values.finish()),
-            Values::Int(mut values) | Values::Timestamp(mut values, _) | Values::Duration(mut values, _) => {
-                Arc::new(values.finish())
-            }
-            Values::UInt(mut values) => Arc::new(values.finish()),
-            Values::Float(mut values) => Arc::new(values.finish()),
-            Values::Double(mut values) => Arc::new(values.finish()),
-            Values::Date(mut values) => Arc::new(values.finish()),
-            Values::Binary(mut values) => Arc::new(values.finish()),
-            Values::Interval(mut values) => {
+            ScalarBuilder::Nulls => Arc::new(NullArray::new(self.len)),
+            ScalarBuilder::Boolean(mut values) => Arc::new(values.finish()),
+            ScalarBuilder::Int(mut values)
+            | ScalarBuilder::Timestamp(mut values, _)
+            | ScalarBuilder::Duration(mut values, _) => Arc::new(values.finish()),
+            ScalarBuilder::UInt(mut values) => Arc::new(values.finish()),
+            ScalarBuilder::Float(mut values) => Arc::new(values.finish()),
+            ScalarBuilder::Double(mut values) => Arc::new(values.finish()),
+            ScalarBuilder::Date(mut values) => Arc::new(values.finish()),
+            ScalarBuilder::Binary(mut values) => Arc::new(values.finish()),
+            ScalarBuilder::Interval(mut values) => {
                 return interval::of_texts(&values.finish(), &self.target).map_err(RowMismatch);
             }
-            Values::Text(mut values) | Values::Json(mut values) => Arc::new(values.finish()),
+            ScalarBuilder::Text(mut values) | ScalarBuilder::Json(mut values) => Arc::new(values.finish()),
         };
         let array = match &self.target {
-            DataType::Dictionary(_, values) => convert(array, values)?,
+            DataType::Dictionary(_, values) => convert_array(array, values)?,
             _ => array,
         };
-        convert(array, &self.target)
+        convert_array(array, &self.target)
     }
 }
 
 /// Returns a value as JSON: documents unchanged, other text quoted.
-fn document(item: Item<'_>) -> Option<Cow<'_, str>> {
+fn json_document(item: Item<'_>) -> Option<Cow<'_, str>> {
     match item {
         Item::Json(raw) => Some(raw.get().into()),
-        Item::Bytes(bytes) if serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok() => item.text(),
-        Item::Int(_) => item.text(),
-        Item::Float(value) if value.is_finite() => item.text(),
-        Item::Double(value) if value.is_finite() => item.text(),
-        _ => serde_json::to_string(&item.text()?).ok().map(Cow::Owned),
+        Item::Bytes(bytes) if serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok() => item.to_text(),
+        Item::Int(_) => item.to_text(),
+        Item::Float(value) if value.is_finite() => item.to_text(),
+        Item::Double(value) if value.is_finite() => item.to_text(),
+        _ => serde_json::to_string(&item.to_text()?).ok().map(Cow::Owned),
     }
 }
 
 /// Casts values to another type, which must hold each of them.
-fn convert(array: ArrayRef, target: &DataType) -> Result<ArrayRef, RowMismatch> {
+fn convert_array(array: ArrayRef, target: &DataType) -> Result<ArrayRef, RowMismatch> {
     if array.data_type() == target {
         return Ok(array);
     }
@@ -433,7 +445,7 @@ fn item_of(data_type: &DataType) -> Option<&FieldRef> {
 }
 
 /// Returns lists of `target`'s kind over these items.
-fn list(
+fn list_array(
     items: ArrayRef,
     item: &FieldRef,
     target: &DataType,
@@ -442,16 +454,16 @@ fn list(
 ) -> Result<ArrayRef, RowMismatch> {
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets.to_vec()));
     let list = ListArray::try_new(Arc::clone(item), offsets, items, nulls).map_err(|_| RowMismatch(0))?;
-    convert(Arc::new(list), target)
+    convert_array(Arc::new(list), target)
 }
 
 /// Decodes nested values from their JSON.
-fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, RowMismatch> {
+fn nested_array(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, RowMismatch> {
     let values: Vec<Option<&RawValue>> = values.iter().map(|raw| raw.filter(|raw| raw.get() != "null")).collect();
     match (field.data_type(), item_of(field.data_type())) {
         (DataType::Map(entries, sorted), _) => {
             let lists = Field::new(field.name(), DataType::List(Arc::clone(entries)), true);
-            let lists = nested(&lists, &values)?;
+            let lists = nested_array(&lists, &values)?;
             let lists = lists.as_list::<i32>();
             let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
             let pairs = lists.values().as_struct().clone();
@@ -461,12 +473,12 @@ fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, RowMi
         (DataType::Struct(fields), _) => {
             let mut objects = Vec::with_capacity(values.len());
             for (row, raw) in values.iter().enumerate() {
-                objects.push(raw.map(|raw| object(raw).ok_or(RowMismatch(row))).transpose()?);
+                objects.push(raw.map(|raw| parse_object(raw).ok_or(RowMismatch(row))).transpose()?);
             }
             let nulls: NullBuffer = values.iter().map(Option::is_some).collect();
             let columns = fields.iter().map(|field| {
                 let values: Vec<_> = objects.iter().map(|o| o.as_ref()?.get(field.name()).copied()).collect();
-                nested(field, &values)
+                nested_array(field, &values)
             });
             let columns = columns.collect::<Result<Vec<_>, _>>()?;
             let array = StructArray::try_new_with_length(fields.clone(), columns, Some(nulls), values.len());
@@ -480,10 +492,10 @@ fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, RowMi
                     items.extend(list.into_iter().map(Some));
                 }
                 nulls.append(raw.is_some());
-                offsets.push(offset(items.len()));
+                offsets.push(to_offset(items.len()));
             }
-            let items = nested(item, &items).map_err(|RowMismatch(at)| RowMismatch(row_of(&offsets, at)))?;
-            list(items, item, target, &offsets, nulls.finish())
+            let items = nested_array(item, &items).map_err(|RowMismatch(at)| RowMismatch(row_of(&offsets, at)))?;
+            list_array(items, item, target, &offsets, nulls.finish())
         }
         _ => {
             let mut scalars = Scalars::new(field);
@@ -495,16 +507,16 @@ fn nested(field: &Field, values: &[Option<&RawValue>]) -> Result<ArrayRef, RowMi
     }
 }
 
-fn object(raw: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
+fn parse_object(raw: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
     serde_json::from_str(raw.get()).ok()
 }
 
 /// Offsets fit, because a column never holds more items than its split has bytes, which is less than 2 GiB.
-fn offset(len: usize) -> i32 {
+fn to_offset(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
 /// Returns the list that holds an item.
 fn row_of(offsets: &[i32], item: usize) -> usize {
-    offsets.partition_point(|start| *start <= offset(item)).saturating_sub(1)
+    offsets.partition_point(|start| *start <= to_offset(item)).saturating_sub(1)
 }

@@ -55,21 +55,21 @@ impl<'a> Example<'a> {
         let mut found = None;
         while let Some(field) = message.next().map_err(|problem| not_an_example(problem, record, &message))? {
             match field {
-                Field { number: 1, content: Content::Bytes(features) } => {
+                WireField { number: 1, content: WireValue::Bytes(features) } => {
                     example
                         .read_features(features, wanted)
                         .map_err(|problem| format!("expected a tf.train.Example, {problem}"))?;
                     found = Some(1);
                 }
-                Field { number: 2, content: Content::Bytes(_) } => {
+                WireField { number: 2, content: WireValue::Bytes(_) } => {
                     return Err("expected a tf.train.Example, found a tf.train.SequenceExample".to_owned());
                 }
-                Field { number: EXACT, content: Content::Bytes(exact) } => {
+                WireField { number: EXACT, content: WireValue::Bytes(exact) } => {
                     // Another writer may use this field number differently.
                     example.exact.extend(Exact::read(exact).ok());
                     found = found.or(Some(EXACT));
                 }
-                Field { number, .. } => found = found.or(Some(number)),
+                WireField { number, .. } => found = found.or(Some(number)),
             }
         }
         match found {
@@ -87,14 +87,14 @@ impl<'a> Example<'a> {
     }
 
     /// Returns the exact value of the feature of this name.
-    pub(super) fn exact(&self, name: &str) -> Option<&Exact<'a>> {
+    pub(super) fn find_exact(&self, name: &str) -> Option<&Exact<'a>> {
         self.exact.iter().find(|exact| exact.name == name.as_bytes())
     }
 
     fn read_features(&mut self, features: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(), Cow<'static, str>> {
         let mut message = Message { rest: features };
         while let Some(field) = message.next()? {
-            if let Field { number: 1, content: Content::Bytes(entry) } = field {
+            if let WireField { number: 1, content: WireValue::Bytes(entry) } = field {
                 self.features.push(read_entry(entry, wanted)?);
             }
         }
@@ -108,9 +108,9 @@ impl<'a> Exact<'a> {
         let mut message = Message { rest: bytes };
         while let Some(field) = message.next()? {
             match field {
-                Field { number: 1, content: Content::Bytes(name) } => exact.name = name,
-                Field { number: 2, content: Content::Bytes(doubles) } => exact.doubles = doubles,
-                Field { number: 3, content: Content::Number(json) } => exact.json = json != 0,
+                WireField { number: 1, content: WireValue::Bytes(name) } => exact.name = name,
+                WireField { number: 2, content: WireValue::Bytes(doubles) } => exact.doubles = doubles,
+                WireField { number: 3, content: WireValue::Number(json) } => exact.json = json != 0,
                 _ => {}
             }
         }
@@ -118,7 +118,7 @@ impl<'a> Exact<'a> {
     }
 
     /// Returns the doubles, if there are exactly `count`.
-    pub(super) fn doubles(&self, count: usize) -> Option<impl Iterator<Item = f64> + use<'a>> {
+    pub(super) fn exact_doubles(&self, count: usize) -> Option<impl Iterator<Item = f64> + use<'a>> {
         let (doubles, rest) = self.doubles.as_chunks::<8>();
         (doubles.len() == count && rest.is_empty()).then(|| doubles.iter().map(|bytes| f64::from_le_bytes(*bytes)))
     }
@@ -133,7 +133,7 @@ fn read_entry<'a>(entry: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(&'a
     let (mut name, mut feature) = (&b""[..], Feature::None);
     let mut message = Message { rest: entry };
     while let Some(field) = message.next()? {
-        if let Field { number: 1, content: Content::Bytes(bytes) } = field {
+        if let WireField { number: 1, content: WireValue::Bytes(bytes) } = field {
             name = bytes;
         }
     }
@@ -141,7 +141,7 @@ fn read_entry<'a>(entry: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(&'a
     // The value may precede its name.
     let mut message = Message { rest: if wanted(name) { entry } else { &[] } };
     while let Some(field) = message.next()? {
-        if let Field { number: 2, content: Content::Bytes(bytes) } = field {
+        if let WireField { number: 2, content: WireValue::Bytes(bytes) } = field {
             read_feature(bytes, &mut feature)?;
         }
     }
@@ -152,7 +152,7 @@ fn read_entry<'a>(entry: &'a [u8], wanted: &dyn Fn(&str) -> bool) -> Result<(&'a
 fn read_feature<'a>(bytes: &'a [u8], feature: &mut Feature<'a>) -> Result<(), &'static str> {
     let mut message = Message { rest: bytes };
     while let Some(field) = message.next()? {
-        let Content::Bytes(list) = field.content else { continue };
+        let WireValue::Bytes(list) = field.content else { continue };
         *feature = match (field.number, std::mem::take(feature)) {
             (1, Feature::Bytes(items)) => Feature::Bytes(read_list(list, items, push_bytes)?),
             (1, _) => Feature::Bytes(read_list(list, Vec::new(), push_bytes)?),
@@ -170,7 +170,7 @@ fn read_feature<'a>(bytes: &'a [u8], feature: &mut Feature<'a>) -> Result<(), &'
 fn read_list<'a, T>(
     list: &'a [u8],
     mut items: Vec<T>,
-    push: fn(Content<'a>, &mut Vec<T>) -> Option<()>,
+    push: fn(WireValue<'a>, &mut Vec<T>) -> Option<()>,
 ) -> Result<Vec<T>, &'static str> {
     let mut message = Message { rest: list };
     while let Some(field) = message.next()? {
@@ -181,16 +181,16 @@ fn read_list<'a, T>(
     Ok(items)
 }
 
-fn push_bytes<'a>(content: Content<'a>, items: &mut Vec<&'a [u8]>) -> Option<()> {
-    let Content::Bytes(item) = content else { return None };
+fn push_bytes<'a>(content: WireValue<'a>, items: &mut Vec<&'a [u8]>) -> Option<()> {
+    let WireValue::Bytes(item) = content else { return None };
     items.push(item);
     Some(())
 }
 
-fn push_floats(content: Content<'_>, items: &mut Vec<f32>) -> Option<()> {
+fn push_floats(content: WireValue<'_>, items: &mut Vec<f32>) -> Option<()> {
     match content {
-        Content::Fixed32(bytes) => items.push(f32::from_le_bytes(bytes)),
-        Content::Bytes(packed) => {
+        WireValue::Fixed32(bytes) => items.push(f32::from_le_bytes(bytes)),
+        WireValue::Bytes(packed) => {
             let (floats, rest) = packed.as_chunks::<4>();
             items.extend(floats.iter().map(|bytes| f32::from_le_bytes(*bytes)));
             return rest.is_empty().then_some(());
@@ -200,13 +200,13 @@ fn push_floats(content: Content<'_>, items: &mut Vec<f32>) -> Option<()> {
     Some(())
 }
 
-fn push_ints(content: Content<'_>, items: &mut Vec<i64>) -> Option<()> {
+fn push_ints(content: WireValue<'_>, items: &mut Vec<i64>) -> Option<()> {
     match content {
-        Content::Number(number) => items.push(number.cast_signed()),
-        Content::Bytes(packed) => {
+        WireValue::Number(number) => items.push(number.cast_signed()),
+        WireValue::Bytes(packed) => {
             let mut packed = Message { rest: packed };
             while !packed.rest.is_empty() {
-                items.push(packed.varint().ok()?.cast_signed());
+                items.push(packed.read_varint().ok()?.cast_signed());
             }
         }
         _ => return None,
@@ -219,12 +219,12 @@ struct Message<'a> {
     rest: &'a [u8],
 }
 
-struct Field<'a> {
+struct WireField<'a> {
     number: u64,
-    content: Content<'a>,
+    content: WireValue<'a>,
 }
 
-enum Content<'a> {
+enum WireValue<'a> {
     Number(u64),
     Fixed32([u8; 4]),
     Fixed64,
@@ -232,35 +232,35 @@ enum Content<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn next(&mut self) -> Result<Option<Field<'a>>, &'static str> {
+    fn next(&mut self) -> Result<Option<WireField<'a>>, &'static str> {
         if self.rest.is_empty() {
             return Ok(None);
         }
-        let tag = self.varint()?;
+        let tag = self.read_varint()?;
         let content = match tag & 7 {
-            VARINT => Content::Number(self.varint()?),
-            FIXED64 => self.bytes(8).map(|_| Content::Fixed64)?,
+            VARINT => WireValue::Number(self.read_varint()?),
+            FIXED64 => self.read_bytes(8).map(|_| WireValue::Fixed64)?,
             DELIMITED => {
-                let length = self.varint()?;
-                Content::Bytes(self.bytes(length)?)
+                let length = self.read_varint()?;
+                WireValue::Bytes(self.read_bytes(length)?)
             }
-            FIXED32 => Content::Fixed32(self.bytes(4)?.first_chunk().copied().unwrap_or_default()),
+            FIXED32 => WireValue::Fixed32(self.read_bytes(4)?.first_chunk().copied().unwrap_or_default()),
             _ => return Err("found no protobuf message"),
         };
         match tag >> 3 {
             0 => Err("found no protobuf message"),
-            number => Ok(Some(Field { number, content })),
+            number => Ok(Some(WireField { number, content })),
         }
     }
 
-    fn bytes(&mut self, length: u64) -> Result<&'a [u8], &'static str> {
+    fn read_bytes(&mut self, length: u64) -> Result<&'a [u8], &'static str> {
         let cut = usize::try_from(length).ok().and_then(|length| self.rest.split_at_checked(length));
         let (bytes, rest) = cut.ok_or("found a protobuf message that is cut short")?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    fn varint(&mut self) -> Result<u64, &'static str> {
+    fn read_varint(&mut self) -> Result<u64, &'static str> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
             let Some((&byte, rest)) = self.rest.split_first() else {

@@ -59,14 +59,14 @@ const KEY: &str = "__key__";
 
 /// Encodes the rows of one batch.
 #[derive(Debug)]
-pub(super) struct Rows {
-    columns: Vec<Column>,
+pub(super) struct RowEncoder {
+    columns: Vec<ExampleColumn>,
     /// The value of the measured row in each column.
     cells: Vec<Cell>,
     features_length: usize,
 }
 
-impl Rows {
+impl RowEncoder {
     /// Prepares the columns.
     pub(super) fn new(batch: &RecordBatch) -> Result<Self> {
         let schema = batch.schema_ref();
@@ -75,25 +75,25 @@ impl Rows {
         if let Some(pair) = order.windows(2).find(|pair| schema.field(pair[0]).name() == schema.field(pair[1]).name()) {
             return Err(same_name(schema.field(pair[0]).name()));
         }
-        let column = |i: usize| Column::new(schema.field(i).name(), batch.column(i));
+        let column = |i: usize| ExampleColumn::new(schema.field(i).name(), batch.column(i));
         let columns = order.into_iter().map(column).collect::<Result<Vec<_>>>()?;
         Ok(Self { cells: Vec::with_capacity(columns.len()), columns, features_length: 0 })
     }
 
     /// Returns the length of the Example of a row, which [`write`](Self::write) writes next.
-    pub(super) fn measure(&mut self, row: usize) -> usize {
+    pub(super) fn measure_row(&mut self, row: usize) -> usize {
         self.cells.clear();
         self.features_length = 0;
         let mut exact_length = 0;
         for column in &self.columns {
-            let cell = column.cell(row);
+            let cell = column.cell_at(row);
             if let Some(list) = cell.list_length() {
-                self.features_length += delimited(column.prefix.len() + feature_length(list));
+                self.features_length += delimited_length(column.prefix.len() + feature_length(list));
             }
-            exact_length += column.exact_length(&cell).map_or(0, |length| EXACT.len() - 1 + delimited(length));
+            exact_length += column.exact_length(&cell).map_or(0, |length| EXACT.len() - 1 + delimited_length(length));
             self.cells.push(cell);
         }
-        delimited(self.features_length) + exact_length
+        delimited_length(self.features_length) + exact_length
     }
 
     /// Appends the Example of the row that was measured last.
@@ -103,10 +103,10 @@ impl Rows {
             let Some(list) = cell.list_length() else { continue };
             push_head(out, FIRST, column.prefix.len() + feature_length(list));
             out.extend_from_slice(&column.prefix);
-            push_varint(out, delimited(list) as u64);
+            push_varint(out, delimited_length(list) as u64);
             match cell {
                 Cell::Items { range, .. } => {
-                    push_head(out, column.values.tag(), list);
+                    push_head(out, column.values.list_tag(), list);
                     column.values.write(range.clone(), out);
                 }
                 Cell::Json { row, .. } => {
@@ -134,33 +134,33 @@ pub(super) struct SampleEncoder {
 
 impl SampleEncoder {
     /// Returns the length of the Example of a sample, which [`write`](Self::write) writes next.
-    pub(super) fn measure(&mut self, sample: &Sample, key: &str) -> Result<usize> {
+    pub(super) fn measure_sample(&mut self, sample: &Sample, key: &str) -> Result<usize> {
         self.order.clear();
         self.order.extend((0..sample.parts.len()).map(Some));
         self.order.push(None);
-        self.order.sort_by_key(|&part| named(sample, key, part).0);
+        self.order.sort_by_key(|&part| part_feature(sample, key, part).0);
         self.features_length = 0;
         let mut previous = None;
         for &part in &self.order {
-            let (name, bytes) = named(sample, key, part);
+            let (name, bytes) = part_feature(sample, key, part);
             if previous == Some(name) {
-                return Err(same_name(name).at(&*sample.origin));
+                return Err(same_name(name).at_location(&*sample.origin));
             }
             previous = Some(name);
-            self.features_length += delimited(entry_length(name, bytes));
+            self.features_length += delimited_length(entry_length(name, bytes));
         }
-        Ok(delimited(self.features_length))
+        Ok(delimited_length(self.features_length))
     }
 
     /// Appends the Example of the sample that was measured last.
     pub(super) fn write(&self, sample: &Sample, key: &str, out: &mut Vec<u8>) {
         push_head(out, FIRST, self.features_length);
         for &part in &self.order {
-            let (name, bytes) = named(sample, key, part);
-            let list = delimited(bytes.len());
+            let (name, bytes) = part_feature(sample, key, part);
+            let list = delimited_length(bytes.len());
             push_head(out, FIRST, entry_length(name, bytes));
             push_delimited(out, FIRST, name.as_bytes());
-            push_head(out, SECOND, delimited(list));
+            push_head(out, SECOND, delimited_length(list));
             push_head(out, BYTES_LIST, list);
             push_delimited(out, FIRST, bytes);
         }
@@ -168,7 +168,7 @@ impl SampleEncoder {
 }
 
 /// Returns the name and content of the feature of a part, or of the key.
-fn named<'a>(sample: &'a Sample, key: &'a str, part: Option<usize>) -> (&'a str, &'a [u8]) {
+fn part_feature<'a>(sample: &'a Sample, key: &'a str, part: Option<usize>) -> (&'a str, &'a [u8]) {
     match part.and_then(|index| sample.parts.get(index)) {
         Some(part) => (&part.extension, &part.bytes),
         None => (KEY, key.as_bytes()),
@@ -176,21 +176,21 @@ fn named<'a>(sample: &'a Sample, key: &'a str, part: Option<usize>) -> (&'a str,
 }
 
 fn entry_length(name: &str, bytes: &[u8]) -> usize {
-    delimited(name.len()) + delimited(delimited(delimited(bytes.len())))
+    delimited_length(name.len()) + delimited_length(delimited_length(delimited_length(bytes.len())))
 }
 
 fn same_name(name: &str) -> Error {
     Error::input(format!("expected features with distinct names, found `{name}` twice"))
-        .column(name)
-        .hint("an Example keeps one feature per name; rename one of the two")
+        .in_column(name)
+        .with_hint("an Example keeps one feature per name; rename one of the two")
 }
 
 /// A column ready to be measured and written.
 #[derive(Debug)]
-struct Column {
+struct ExampleColumn {
     /// The key with tag and length, and the tag of the feature.
     prefix: Vec<u8>,
-    values: Values,
+    values: FeatureValues,
     nulls: Option<NullBuffer>,
     /// Lists as ranges of `values`; `None` for scalars.
     lists: Option<Lists>,
@@ -220,54 +220,56 @@ impl Cell {
     }
 }
 
-impl Column {
+impl ExampleColumn {
     fn new(name: &str, array: &ArrayRef) -> Result<Self> {
         let mut prefix = Vec::with_capacity(name.len() + 8);
         push_delimited(&mut prefix, FIRST, name.as_bytes());
         prefix.push(SECOND);
-        let array = plain(array)?;
+        let array = unpack_array(array)?;
         let nulls = array.logical_nulls().filter(|nulls| nulls.null_count() > 0);
         let (values, lists) = match array.data_type() {
             DataType::List(item) if !is_nested(item.data_type()) => {
                 let (values, lists) = prepare_lists(array.as_list())?;
                 (values, Some(lists))
             }
-            _ => (Values::new(&array)?, None),
+            _ => (FeatureValues::new(&array)?, None),
         };
         Ok(Self { prefix, values, nulls, lists })
     }
 
-    fn cell(&self, row: usize) -> Cell {
+    fn cell_at(&self, row: usize) -> Cell {
         if self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
             return Cell::Absent;
         }
         let Some(lists) = &self.lists else {
             let range = row..row + 1;
-            return Cell::Items { length: self.values.length(range.clone()), range };
+            return Cell::Items { length: self.values.message_length(range.clone()), range };
         };
         let text = blob_length(&lists.json, row);
         if text > 0 {
-            return Cell::Json { row, length: delimited(text) };
+            return Cell::Json { row, length: delimited_length(text) };
         }
         // Offsets of an Arrow list are never negative.
         let range = lists.offsets[row].as_usize()..lists.offsets[row + 1].as_usize();
-        Cell::Items { length: self.values.length(range.clone()), range }
+        Cell::Items { length: self.values.message_length(range.clone()), range }
     }
 
     /// Returns the key with tag and length.
-    fn key(&self) -> &[u8] {
+    fn tagged_key(&self) -> &[u8] {
         &self.prefix[..self.prefix.len() - 1]
     }
 
     /// Returns the length of the `Exact` of a cell that needs one.
     fn exact_length(&self, cell: &Cell) -> Option<usize> {
         match (cell, &self.values) {
-            (Cell::Items { range, .. }, Values::Double { lost, .. })
+            (Cell::Items { range, .. }, FeatureValues::Double { lost, .. })
                 if lost.slice(range.start, range.len()).has_true() =>
             {
-                Some(self.key().len() + delimited(8 * range.len()))
+                Some(self.tagged_key().len() + delimited_length(8 * range.len()))
             }
-            (Cell::Json { .. }, values) if values.tag() == BYTES_LIST => Some(self.key().len() + EXACT_JSON.len()),
+            (Cell::Json { .. }, values) if values.list_tag() == BYTES_LIST => {
+                Some(self.tagged_key().len() + EXACT_JSON.len())
+            }
             _ => None,
         }
     }
@@ -276,9 +278,9 @@ impl Column {
         let Some(length) = self.exact_length(cell) else { return };
         out.extend_from_slice(&EXACT);
         push_varint(out, length as u64);
-        out.extend_from_slice(self.key());
+        out.extend_from_slice(self.tagged_key());
         match (cell, &self.values) {
-            (Cell::Items { range, .. }, Values::Double { exact, .. }) => {
+            (Cell::Items { range, .. }, FeatureValues::Double { exact, .. }) => {
                 push_head(out, SECOND, 8 * range.len());
                 exact.values()[range.clone()].iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
             }
@@ -288,7 +290,7 @@ impl Column {
 }
 
 /// Converts an array to one of the types handled below: dictionaries, views and rarer kinds of list are unpacked.
-fn plain(array: &ArrayRef) -> Result<ArrayRef> {
+fn unpack_array(array: &ArrayRef) -> Result<ArrayRef> {
     let data_type = match array.data_type() {
         DataType::Dictionary(_, value) => value.as_ref().clone(),
         DataType::RunEndEncoded(_, value) => value.data_type().clone(),
@@ -305,7 +307,7 @@ fn plain(array: &ArrayRef) -> Result<ArrayRef> {
         }
         _ => return Ok(ArrayRef::clone(array)),
     };
-    plain(&cast(array, &data_type)?)
+    unpack_array(&cast(array, &data_type)?)
 }
 
 /// Whether values are nested, so that they are not scalars as items of a list.
@@ -313,29 +315,29 @@ fn is_nested(data_type: &DataType) -> bool {
     data_type.is_nested() && !matches!(data_type, DataType::RunEndEncoded(..))
 }
 
-fn prepare_lists(list: &ListArray) -> Result<(Values, Lists)> {
+fn prepare_lists(list: &ListArray) -> Result<(FeatureValues, Lists)> {
     let (first, last) = (list.offsets()[0].as_usize(), list.offsets()[list.len()].as_usize());
-    let items = plain(&list.values().slice(first, last - first))?;
+    let items = unpack_array(&list.values().slice(first, last - first))?;
     // Item offsets are relative to the start of the slice.
     let base = list.offsets()[0];
     let offsets: Vec<i32> = list.offsets().iter().map(|offset| offset - base).collect();
     let nulls = items.logical_nulls().filter(|nulls| nulls.null_count() > 0);
     let json = match nulls {
         None => LargeBinaryArray::new_null(list.len()),
-        Some(nulls) => render(list.len(), |row, out| {
+        Some(nulls) => render_rows(list.len(), |row, out| {
             let (start, end) = (offsets[row].as_usize(), offsets[row + 1].as_usize());
             if list.is_valid(row) && nulls.slice(start, end - start).null_count() > 0 {
                 json::write_value(list, row, out);
             }
         })?,
     };
-    Ok((Values::new(&items)?, Lists { offsets: OffsetBuffer::new(offsets.into()), json }))
+    Ok((FeatureValues::new(&items)?, Lists { offsets: OffsetBuffer::new(offsets.into()), json }))
 }
 
 /// Values of a column, or items of all its lists, in one of the three kinds of feature. Values under a null are never
 /// read.
 #[derive(Debug)]
-enum Values {
+enum FeatureValues {
     Int64(Int64Array),
     Float(Float32Array),
     Double {
@@ -348,7 +350,7 @@ enum Values {
     LargeBytes(LargeBinaryArray),
 }
 
-impl Values {
+impl FeatureValues {
     fn new(array: &ArrayRef) -> Result<Self> {
         Ok(match array.data_type() {
             DataType::Null => Self::Int64(Int64Array::new_null(array.len())),
@@ -366,8 +368,8 @@ impl Values {
             DataType::Float64 => {
                 let exact = array.as_primitive::<Float64Type>().clone();
                 let mut text = Vec::new();
-                let lost = exact.values().iter().map(|value| !double::survives(*value, &mut text)).collect();
-                Self::Double { rounded: exact.unary(double::narrow), exact, lost }
+                let lost = exact.values().iter().map(|value| !double::round_trips(*value, &mut text)).collect();
+                Self::Double { rounded: exact.unary(double::narrow_double), exact, lost }
             }
             DataType::Utf8 => Self::Bytes(BinaryArray::from(array.as_string::<i32>().clone())),
             DataType::LargeUtf8 => Self::LargeBytes(LargeBinaryArray::from(array.as_string::<i64>().clone())),
@@ -379,7 +381,7 @@ impl Values {
     }
 
     /// Returns the tag of the list in its feature.
-    fn tag(&self) -> u8 {
+    fn list_tag(&self) -> u8 {
         match self {
             Self::Int64(_) => INT64_LIST,
             Self::Float(_) | Self::Double { .. } => FLOAT_LIST,
@@ -388,13 +390,15 @@ impl Values {
     }
 
     /// Returns the length of the list message with these values.
-    fn length(&self, range: Range<usize>) -> usize {
+    fn message_length(&self, range: Range<usize>) -> usize {
         match self {
             _ if range.is_empty() => 0,
-            Self::Int64(array) => delimited(varints_length(&array.values()[range])),
-            Self::Float(array) | Self::Double { rounded: array, .. } => delimited(size_of_val(&array.values()[range])),
-            Self::Bytes(array) => range.map(|row| delimited(blob_length(array, row))).sum(),
-            Self::LargeBytes(array) => range.map(|row| delimited(blob_length(array, row))).sum(),
+            Self::Int64(array) => delimited_length(varints_length(&array.values()[range])),
+            Self::Float(array) | Self::Double { rounded: array, .. } => {
+                delimited_length(size_of_val(&array.values()[range]))
+            }
+            Self::Bytes(array) => range.map(|row| delimited_length(blob_length(array, row))).sum(),
+            Self::LargeBytes(array) => range.map(|row| delimited_length(blob_length(array, row))).sum(),
         }
     }
 
@@ -431,7 +435,7 @@ fn blob_length<O: OffsetSizeTrait>(array: &arrow::array::GenericBinaryArray<O>, 
 }
 
 fn render_decimals(array: &UInt64Array) -> Result<LargeBinaryArray> {
-    render(array.len(), |row, out| {
+    render_rows(array.len(), |row, out| {
         if array.is_valid(row) {
             // Writing to memory cannot fail.
             let _ = write!(out, "{}", array.value(row));
@@ -440,7 +444,7 @@ fn render_decimals(array: &UInt64Array) -> Result<LargeBinaryArray> {
 }
 
 fn render_others(array: &ArrayRef, data_type: &DataType) -> Result<LargeBinaryArray> {
-    render(array.len(), |row, out| match data_type {
+    render_rows(array.len(), |row, out| match data_type {
         _ if array.is_null(row) => {}
         // The JSON text of a point in time is that text in quotes, without escapes.
         DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
@@ -457,7 +461,7 @@ fn render_others(array: &ArrayRef, data_type: &DataType) -> Result<LargeBinaryAr
 }
 
 /// Returns the texts of `count` rows, each appended by `write`.
-fn render(count: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Result<LargeBinaryArray> {
+fn render_rows(count: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Result<LargeBinaryArray> {
     let mut bytes = Vec::new();
     let mut offsets = Vec::with_capacity(count + 1);
     offsets.push(0);
@@ -471,12 +475,12 @@ fn render(count: usize, mut write: impl FnMut(usize, &mut Vec<u8>)) -> Result<La
 
 /// Returns the length of a feature: one list, whose message has `list` bytes, with its tag and length.
 fn feature_length(list: usize) -> usize {
-    let feature = delimited(list);
+    let feature = delimited_length(list);
     varint_length(feature as u64) + feature
 }
 
 /// Returns the length of a field with tag, length and content of this length.
-fn delimited(length: usize) -> usize {
+fn delimited_length(length: usize) -> usize {
     1 + varint_length(length as u64) + length
 }
 

@@ -4,12 +4,12 @@
 //! hold: numbers as in JSON, text unchanged.
 
 use super::{
-    columns::{Item, each},
+    columns::{Item, visit_items},
     decode::{Example, Feature},
-    double::widen,
+    double::widen_float,
 };
 use crate::{
-    codec::base64::base64,
+    codec::base64::to_base64,
     error::{Error, Result},
     record::{key::escape_key, parts::KEY_COLUMN},
 };
@@ -38,7 +38,7 @@ impl IdFeatures {
     }
 
     /// Returns the requested features, in order.
-    pub fn named(&self) -> impl Iterator<Item = &String> {
+    pub fn requested_features(&self) -> impl Iterator<Item = &String> {
         self.record.iter().chain(&self.subject)
     }
 
@@ -49,33 +49,38 @@ impl IdFeatures {
     /// If features were requested, and the record is not an Example or one of them does not have exactly one value with
     /// a text.
     pub fn read(&self, data: &[u8], mut seen: impl FnMut(usize)) -> Result<Ids> {
-        let example = match self.example(data) {
+        let example = match self.read_example(data) {
             Ok(example) => example,
-            Err(_) if self.named().next().is_none() => return Ok(Ids::default()),
+            Err(_) if self.requested_features().next().is_none() => return Ok(Ids::default()),
             Err(problem) => {
-                return Err(Error::input(problem).hint("without --id and --subject the id of a record is its origin"));
+                return Err(
+                    Error::input(problem).with_hint("without --id and --subject the id of a record is its origin")
+                );
             }
         };
-        let at_key = || key(&example).map(str::to_owned);
+        let at_key = || key_text(&example).map(str::to_owned);
         let ids = Ids {
-            record: if self.record.is_empty() { at_key() } else { joined(&example, &self.record)? },
-            subject: if self.subject.is_empty() { None } else { joined(&example, &self.subject)? },
+            record: if self.record.is_empty() { at_key() } else { joined_text(&example, &self.record)? },
+            subject: if self.subject.is_empty() { None } else { joined_text(&example, &self.subject)? },
         };
-        self.named().enumerate().filter(|(_, name)| find(&example, name).is_some()).for_each(|(at, _)| seen(at));
+        self.requested_features()
+            .enumerate()
+            .filter(|(_, name)| find_feature(&example, name).is_some())
+            .for_each(|(at, _)| seen(at));
         Ok(ids)
     }
 
     /// Whether a record may have these ids. A table written as TFRecord had more types than TFRecord, so `true` matches
     /// 1, and a key may be escaped. An id that is the origin does not depend on the record.
-    pub fn agree(&self, data: &[u8], record: Option<&str>, subject: Option<&str>) -> bool {
-        let Ok(example) = self.example(data) else { return record.is_none() && subject.is_none() };
-        let is_key = |id: &str| key(&example).is_some_and(|key| key == id || key == escape_key(id));
-        let is_made_of = |id: &str, columns: &[String]| !columns.is_empty() && makes(&example, columns, id);
+    pub fn may_have_ids(&self, data: &[u8], record: Option<&str>, subject: Option<&str>) -> bool {
+        let Ok(example) = self.read_example(data) else { return record.is_none() && subject.is_none() };
+        let is_key = |id: &str| key_text(&example).is_some_and(|key| key == id || key == escape_key(id));
+        let is_made_of = |id: &str, columns: &[String]| !columns.is_empty() && can_form_id(&example, columns, id);
         record.is_none_or(|id| is_made_of(id, &self.record) || is_key(id))
             && subject.is_none_or(|id| is_made_of(id, &self.subject))
     }
 
-    /// Like [`agree`](Self::agree) for ids stored in another form; `is` compares a stored id with a text.
+    /// Like [`may_have_ids`](Self::may_have_ids) for ids stored in another form; `is` compares a stored id with a text.
     pub fn agree_with(
         &self,
         data: &[u8],
@@ -83,15 +88,15 @@ impl IdFeatures {
         subject: Option<&str>,
         is: &dyn Fn(&str, &str) -> bool,
     ) -> bool {
-        let Ok(example) = self.example(data) else { return record.is_none() && subject.is_none() };
+        let Ok(example) = self.read_example(data) else { return record.is_none() && subject.is_none() };
         let made = |columns: &[String]| if columns.is_empty() { Vec::new() } else { joined_texts(&example, columns) };
-        let keys = key(&example).map(|key| [key.to_owned(), unescaped(key)]).into_iter().flatten();
+        let keys = key_text(&example).map(|key| [key.to_owned(), unescape_key(key)]).into_iter().flatten();
         record.is_none_or(|stored| made(&self.record).into_iter().chain(keys).any(|id| is(stored, &id)))
             && subject.is_none_or(|stored| made(&self.subject).iter().any(|id| is(stored, id)))
     }
 
-    fn example<'a>(&self, data: &'a [u8]) -> Result<Example<'a>, String> {
-        Example::read_some(data, &|name| name == KEY_COLUMN || self.named().any(|wanted| wanted == name))
+    fn read_example<'a>(&self, data: &'a [u8]) -> Result<Example<'a>, String> {
+        Example::read_some(data, &|name| name == KEY_COLUMN || self.requested_features().any(|wanted| wanted == name))
     }
 }
 
@@ -101,12 +106,12 @@ pub fn feature_names(data: &[u8]) -> Vec<String> {
     example.features.iter().map(|(name, _)| (*name).to_owned()).collect()
 }
 
-fn find<'e, 'a>(example: &'e Example<'a>, name: &str) -> Option<&'e Feature<'a>> {
+fn find_feature<'e, 'a>(example: &'e Example<'a>, name: &str) -> Option<&'e Feature<'a>> {
     example.features.iter().find(|(found, _)| *found == name).map(|(_, feature)| feature)
 }
 
-fn key<'a>(example: &Example<'a>) -> Option<&'a str> {
-    match find(example, KEY_COLUMN)? {
+fn key_text<'a>(example: &Example<'a>) -> Option<&'a str> {
+    match find_feature(example, KEY_COLUMN)? {
         Feature::Bytes(values) => match values[..] {
             [bytes] => str::from_utf8(bytes).ok(),
             _ => None,
@@ -116,30 +121,34 @@ fn key<'a>(example: &Example<'a>) -> Option<&'a str> {
 }
 
 /// Returns the joined texts of features; `None` if one of them is absent.
-fn joined(example: &Example<'_>, columns: &[String]) -> Result<Option<String>> {
+fn joined_text(example: &Example<'_>, columns: &[String]) -> Result<Option<String>> {
     let mut parts = Vec::with_capacity(columns.len());
     for column in columns {
-        let values = values(example, column);
+        let values = feature_values(example, column);
         match values[..] {
-            [] if matches!(find(example, column), None | Some(Feature::None)) => return Ok(None),
-            [value] => match value.text() {
+            [] if matches!(find_feature(example, column), None | Some(Feature::None)) => return Ok(None),
+            [value] => match value.to_text() {
                 Some(text) => parts.push(text),
                 None => {
                     return Err(Error::input("expected text or a number, found bytes that are not UTF-8")
-                        .column(column.clone()));
+                        .in_column(column.clone()));
                 }
             },
-            _ => return Err(Error::input(format!("expected one value, found {}", values.len())).column(column.clone())),
+            _ => {
+                return Err(
+                    Error::input(format!("expected one value, found {}", values.len())).in_column(column.clone())
+                );
+            }
         }
     }
     Ok(Some(parts.join(",")))
 }
 
 /// Returns the values of a feature; empty if it is absent.
-fn values<'a>(example: &Example<'a>, column: &str) -> Vec<Item<'a>> {
+fn feature_values<'a>(example: &Example<'a>, column: &str) -> Vec<Item<'a>> {
     let mut values = Vec::new();
-    if let Some(feature) = find(example, column) {
-        each(feature, example.exact(column), |value| {
+    if let Some(feature) = find_feature(example, column) {
+        visit_items(feature, example.find_exact(column), |value| {
             values.push(value);
             Some(())
         });
@@ -148,12 +157,14 @@ fn values<'a>(example: &Example<'a>, column: &str) -> Vec<Item<'a>> {
 }
 
 /// Whether texts of the features, joined, may form this id.
-fn makes(example: &Example<'_>, columns: &[String], id: &str) -> bool {
+fn can_form_id(example: &Example<'_>, columns: &[String], id: &str) -> bool {
     let Some((column, others)) = columns.split_first() else { return id.is_empty() };
-    let [value] = values(example, column)[..] else { return false };
-    texts(value).iter().any(|text| match id.strip_prefix(text.as_str()) {
+    let [value] = feature_values(example, column)[..] else { return false };
+    possible_texts(value).iter().any(|text| match id.strip_prefix(text.as_str()) {
         Some("") => others.is_empty(),
-        Some(rest) => !others.is_empty() && rest.strip_prefix(',').is_some_and(|rest| makes(example, others, rest)),
+        Some(rest) => {
+            !others.is_empty() && rest.strip_prefix(',').is_some_and(|rest| can_form_id(example, others, rest))
+        }
         None => false,
     })
 }
@@ -162,8 +173,8 @@ fn makes(example: &Example<'_>, columns: &[String], id: &str) -> bool {
 fn joined_texts(example: &Example<'_>, columns: &[String]) -> Vec<String> {
     let mut made = vec![String::new()];
     for (number, column) in columns.iter().enumerate() {
-        let [value] = values(example, column)[..] else { return Vec::new() };
-        let texts = texts(value);
+        let [value] = feature_values(example, column)[..] else { return Vec::new() };
+        let texts = possible_texts(value);
         let comma = if number == 0 { "" } else { "," };
         let longer = |begin: &String| texts.iter().map(|text| format!("{begin}{comma}{text}")).collect::<Vec<_>>();
         made = made.iter().flat_map(longer).collect();
@@ -172,7 +183,7 @@ fn joined_texts(example: &Example<'_>, columns: &[String]) -> Vec<String> {
 }
 
 /// Returns a key without its escapes.
-fn unescaped(key: &str) -> String {
+fn unescape_key(key: &str) -> String {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -192,13 +203,13 @@ fn unescaped(key: &str) -> String {
 }
 
 /// Returns every text that a value may have as a value of some type.
-fn texts(value: Item<'_>) -> Vec<String> {
-    let mut texts: Vec<String> = value.text().map(Into::into).into_iter().collect();
+fn possible_texts(value: Item<'_>) -> Vec<String> {
+    let mut texts: Vec<String> = value.to_text().map(Into::into).into_iter().collect();
     match value {
         Item::Int(0) => texts.push("false".to_owned()),
         Item::Int(1) => texts.push("true".to_owned()),
-        Item::Float(float) => texts.extend(Item::Double(widen(float, &mut Vec::new())).text().map(Into::into)),
-        Item::Bytes(bytes) => texts.push(base64(bytes)),
+        Item::Float(float) => texts.extend(Item::Double(widen_float(float, &mut Vec::new())).to_text().map(Into::into)),
+        Item::Bytes(bytes) => texts.push(to_base64(bytes)),
         _ => {}
     }
     texts
@@ -238,7 +249,7 @@ mod tests {
     #[test]
     fn escapes_of_keys_are_undone() {
         for key in ["", "scan 1.5mm", "../x", "/abs", "__init__", "100%", "100%25", "é/漢.x", "a%zz", "%2"] {
-            assert_eq!(unescaped(&escape_key(key)), if key.is_empty() { "%" } else { key });
+            assert_eq!(unescape_key(&escape_key(key)), if key.is_empty() { "%" } else { key });
         }
     }
 
@@ -306,15 +317,15 @@ mod tests {
                 let Some(id) = text_of(batch.column(at).as_ref(), row) else { continue };
                 let ids = IdFeatures::new(&names(&[field.name(), "n"]), Some(field.name()));
                 let n = text_of(batch.column(1).as_ref(), row).unwrap();
-                assert!(ids.agree(data, Some(&format!("{id},{n}")), Some(&id)), "{field:?} {id}");
-                assert!(!ids.agree(data, Some(&format!("{id}x,{n}")), None), "{field:?} {id}");
-                assert!(!ids.agree(data, None, Some("x")));
+                assert!(ids.may_have_ids(data, Some(&format!("{id},{n}")), Some(&id)), "{field:?} {id}");
+                assert!(!ids.may_have_ids(data, Some(&format!("{id}x,{n}")), None), "{field:?} {id}");
+                assert!(!ids.may_have_ids(data, None, Some("x")));
                 let equal = |stored: &str, id: &str| stored == id;
                 assert!(ids.agree_with(data, Some(&format!("{id},{n}")), Some(&id), &equal), "{field:?} {id}");
                 assert!(!ids.agree_with(data, Some(&format!("{id}x,{n}")), None, &equal), "{field:?} {id}");
                 assert!(!ids.agree_with(data, None, Some("x"), &equal));
             }
-            assert!(IdFeatures::default().agree(data, key(&Example::read(data).unwrap()), None));
+            assert!(IdFeatures::default().may_have_ids(data, key_text(&Example::read(data).unwrap()), None));
         }
     }
 }

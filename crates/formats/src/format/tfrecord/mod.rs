@@ -18,7 +18,7 @@ mod sum;
 
 use std::io::Read;
 
-use self::example::{Rows, SampleEncoder};
+use self::example::{RowEncoder, SampleEncoder};
 pub use self::{
     ids::{IdFeatures, Ids, feature_names},
     read::{TfRecordReader, sniff},
@@ -53,9 +53,9 @@ impl Framing for TfRecordFraming {
         let Framed { bytes: out, lengths, .. } = out;
         match records.payload {
             Payload::Rows(batch) => {
-                let mut rows = Rows::new(batch)?;
+                let mut rows = RowEncoder::new(batch)?;
                 for row in 0..batch.num_rows() {
-                    let length = rows.measure(row);
+                    let length = rows.measure_row(row);
                     lengths.push(frame_one(length, out, |out| rows.write(out))?);
                 }
             }
@@ -66,7 +66,7 @@ impl Framing for TfRecordFraming {
                 }
                 let mut encoder = SampleEncoder::default();
                 for (sample, key) in samples.iter().zip(records.keys) {
-                    let length = encoder.measure(sample, key)?;
+                    let length = encoder.measure_sample(sample, key)?;
                     lengths.push(frame_one(length, out, |out| encoder.write(sample, key, out))?);
                 }
             }
@@ -135,7 +135,7 @@ pub fn scan_with<T>(
             }
         };
         metered.advance(FOOT);
-        let hash = metered.cut();
+        let hash = metered.end_record();
         visit(Scanned { offset, length: metered.offset() - offset, hash }, answer)?;
     }
 }
@@ -149,14 +149,14 @@ fn check_foot(expected: u32, foot: &[u8], offset: u64, length: u64) -> Result<()
     if found == expected {
         return Ok(());
     }
-    Err(damaged(format!("expected data with checksum {found:08x}, found {expected:08x}"), offset))
+    Err(damage_error(format!("expected data with checksum {found:08x}, found {expected:08x}"), offset))
 }
 
 /// Appends one record with `length` bytes of data; returns its length with framing.
 fn frame_one(length: usize, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<u64> {
     if length as u64 > MAX_DATA {
         return Err(Error::input(format!("expected a record of at most {MAX_DATA} bytes, found {length}"))
-            .hint("TFRecord readers cannot read it; write tar or Parquet instead, or split the record"));
+            .with_hint("TFRecord readers cannot read it; write tar or Parquet instead, or split the record"));
     }
     out.reserve(HEAD + length + FOOT);
     let head = (length as u64).to_le_bytes();
@@ -184,11 +184,11 @@ fn scan_head(metered: &mut Metered<'_>, offset: u64) -> Result<Option<u64>> {
     };
     let (expected, found) = (masked_crc32c(length), u32::from_le_bytes(*found));
     if found != expected {
-        return Err(damaged(format!("expected a length with checksum {found:08x}, found {expected:08x}"), offset));
+        return Err(damage_error(format!("expected a length with checksum {found:08x}, found {expected:08x}"), offset));
     }
     let length = u64::from_le_bytes(*length);
     if length > MAX_DATA {
-        return Err(damaged(format!("expected a record of at most {MAX_DATA} bytes, found {length}"), offset));
+        return Err(damage_error(format!("expected a record of at most {MAX_DATA} bytes, found {length}"), offset));
     }
     metered.advance(HEAD);
     Ok(Some(length))
@@ -196,7 +196,7 @@ fn scan_head(metered: &mut Metered<'_>, offset: u64) -> Result<Option<u64>> {
 
 /// Reads the data of a record and returns its checksum.
 fn scan_data(metered: &mut Metered<'_>, length: u64) -> Result<u32> {
-    let first = metered.available(length)?;
+    let first = metered.available_bytes(length)?;
     let mut taken = first.len();
     if taken as u64 == length {
         let crc = masked_crc32c(first);
@@ -213,7 +213,7 @@ fn scan_data(metered: &mut Metered<'_>, length: u64) -> Result<u32> {
             return Ok(crc.finish());
         }
         let offset = metered.offset();
-        let piece = metered.available(left)?;
+        let piece = metered.available_bytes(left)?;
         if piece.is_empty() {
             return Err(cut_short(&format!("{left} more bytes of a record"), offset));
         }
@@ -224,12 +224,14 @@ fn scan_data(metered: &mut Metered<'_>, length: u64) -> Result<u32> {
 
 fn cut_short(expected: &str, offset: u64) -> Error {
     Error::integrity(format!("expected {expected}, found the end of the shard"))
-        .byte(offset)
-        .hint("the shard was cut short; restore it from a copy, or rebuild it from its sources")
+        .at_byte(offset)
+        .with_hint("the shard was cut short; restore it from a copy, or rebuild it from its sources")
 }
 
-fn damaged(problem: String, offset: u64) -> Error {
-    Error::integrity(problem).byte(offset).hint("restore this shard from a copy, or rebuild it from its sources")
+fn damage_error(problem: String, offset: u64) -> Error {
+    Error::integrity(problem)
+        .at_byte(offset)
+        .with_hint("restore this shard from a copy, or rebuild it from its sources")
 }
 
 #[cfg(test)]

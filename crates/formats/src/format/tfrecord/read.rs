@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use super::{
     FOOT, HEAD, MAX_DATA,
-    columns::{Column, RowMismatch, readable},
+    columns::{FeatureColumn, RowMismatch, readable_field},
     decode::{Example, Feature},
 };
 use crate::{
@@ -47,7 +47,7 @@ impl TfRecordReader {
     /// Creates a reader. `types` are the types of the columns that the records were written from, if known; otherwise
     /// types are inferred.
     pub fn new(types: Option<Fields>) -> Self {
-        let readable = |fields: Fields| fields.iter().map(|field| readable(field)).collect::<Vec<_>>().into();
+        let readable = |fields: Fields| fields.iter().map(|field| readable_field(field)).collect::<Vec<_>>().into();
         Self { types: types.map(readable) }
     }
 }
@@ -72,12 +72,12 @@ impl RecordReader for TfRecordReader {
     }
 
     fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        Box::new(Splits::new(input, 0, split_bytes, max_record_bytes))
+        Box::new(TfRecordSplits::new(input, 0, split_bytes, max_record_bytes))
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        let splits = Splits::new(input, 0, sizes.split_bytes, sizes.max_record_bytes);
-        cut_parts(splits, sizes, |split| (frames(split).count() as u64, 0))
+        let splits = TfRecordSplits::new(input, 0, sizes.split_bytes, sizes.max_record_bytes);
+        cut_parts(splits, sizes, |split| (iter_frames(split).count() as u64, 0))
     }
 
     fn splits_of<'a>(
@@ -88,40 +88,40 @@ impl RecordReader for TfRecordReader {
         max_record_bytes: usize,
     ) -> SplitStream<'a> {
         let start = part.start_byte();
-        Box::new(Splits::new(input, start, split_bytes, max_record_bytes))
+        Box::new(TfRecordSplits::new(input, start, split_bytes, max_record_bytes))
     }
 
     fn infer(&self, split: &Split) -> Fields {
         if let Some(types) = &self.types {
             return types.clone();
         }
-        let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
-        for example in frames(split).filter_map(|frame| frame.example().ok()) {
+        let mut seen: BTreeMap<&str, SeenFeatures> = BTreeMap::new();
+        for example in iter_frames(split).filter_map(|frame| frame.decode_example().ok()) {
             for (name, feature) in &example.features {
                 seen.entry(name)
                     .or_default()
-                    .look_at(feature, example.exact(name).is_some_and(|e| !e.doubles.is_empty()));
+                    .look_at(feature, example.find_exact(name).is_some_and(|e| !e.doubles.is_empty()));
             }
         }
         let samples = are_samples(&seen);
-        let data_type = |name: &str, seen: &Seen| match seen.data_type() {
+        let data_type = |name: &str, seen: &SeenFeatures| match seen.data_type() {
             // The extension determines the type of a part, as in tar.
             DataType::Utf8 if samples && name != KEY_COLUMN && !means_text(name) => DataType::Binary,
             other => other,
         };
         seen.iter()
-            .map(|(name, seen)| Arc::new(schema::repeated(Field::new(*name, data_type(name, seen), true))))
+            .map(|(name, seen)| Arc::new(schema::mark_repeated(Field::new(*name, data_type(name, seen), true))))
             .collect()
     }
 
     fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let mut table = Table::new(schema);
+        let mut table = ExampleTable::new(schema);
         let (mut rows, mut hashes, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
         let mut places = Vec::new();
-        for (row, frame) in (0..).zip(frames(split)) {
-            match frame.example() {
+        for (row, frame) in (0..).zip(iter_frames(split)) {
+            match frame.decode_example() {
                 Ok(example) => {
-                    if let Err(mismatch) = table.push(&example) {
+                    if let Err(mismatch) = table.push_example(&example) {
                         return Ok(Parsed::Mismatch(TypeMismatch { byte: frame.offset, ..mismatch }));
                     }
                     rows.push(row);
@@ -162,7 +162,7 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    fn example(&self) -> Result<Example<'a>, String> {
+    fn decode_example(&self) -> Result<Example<'a>, String> {
         let found = masked_crc32c(self.data);
         if found != self.expected {
             return Err(format!("expected data with checksum {:08x}, found {found:08x}", self.expected));
@@ -172,8 +172,8 @@ impl<'a> Frame<'a> {
 }
 
 /// Iterates over the records of a split, which are complete.
-fn frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
-    let (bytes, mut at) = (split.bytes(), 0);
+fn iter_frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
+    let (bytes, mut at) = (split.content_bytes(), 0);
     std::iter::from_fn(move || {
         let length = length_of(&bytes[at..])?.ok()?;
         let (data, foot) = bytes[at + HEAD..].split_at_checked(usize::try_from(length).ok()?)?;
@@ -185,14 +185,14 @@ fn frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
 }
 
 /// Whether records are samples: they have a text key, and all other features are parts.
-fn are_samples(seen: &BTreeMap<&str, Seen>) -> bool {
-    let content = |seen: &Seen| matches!(seen.data_type(), DataType::Utf8 | DataType::Binary | DataType::Null);
+fn are_samples(seen: &BTreeMap<&str, SeenFeatures>) -> bool {
+    let content = |seen: &SeenFeatures| matches!(seen.data_type(), DataType::Utf8 | DataType::Binary | DataType::Null);
     seen.get(KEY_COLUMN).is_some_and(|key| key.data_type() == DataType::Utf8) && seen.values().all(content)
 }
 
 /// What was seen of the features of one name.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenFeatures {
     ints: bool,
     floats: bool,
     doubles: bool,
@@ -202,7 +202,7 @@ struct Seen {
     lists: bool,
 }
 
-impl Seen {
+impl SeenFeatures {
     fn look_at(&mut self, feature: &Feature<'_>, doubles: bool) {
         let count = match feature {
             Feature::None => return,
@@ -238,35 +238,39 @@ impl Seen {
 }
 
 /// The columns of a schema, to which records are appended.
-struct Table<'a> {
+struct ExampleTable<'a> {
     schema: SchemaRef,
     names: HashMap<String, usize>,
-    columns: Vec<Column<'a>>,
+    columns: Vec<FeatureColumn<'a>>,
     /// Number of the last record with a value, by column.
     filled: Vec<usize>,
     rows: usize,
 }
 
-impl<'a> Table<'a> {
+impl<'a> ExampleTable<'a> {
     fn new(schema: &SchemaRef) -> Self {
         let fields = schema.fields();
         Self {
             schema: Arc::clone(schema),
             names: fields.iter().enumerate().map(|(i, field)| (field.name().clone(), i)).collect(),
-            columns: fields.iter().map(|field| Column::new(field)).collect(),
+            columns: fields.iter().map(|field| FeatureColumn::new(field)).collect(),
             filled: vec![0; fields.len()],
             rows: 0,
         }
     }
 
-    fn push(&mut self, example: &Example<'a>) -> Result<(), TypeMismatch> {
+    fn push_example(&mut self, example: &Example<'a>) -> Result<(), TypeMismatch> {
         self.rows += 1;
         for (name, feature) in &example.features {
             let Some(&at) = self.names.get(*name) else {
-                return Err(mismatch(name, shown(feature), "no column of this name"));
+                return Err(type_mismatch(name, display_feature(feature), "no column of this name"));
             };
-            if self.columns[at].push(feature, example.exact(name)).is_none() {
-                return Err(mismatch(name, shown(feature), &self.schema.field(at).data_type().to_string()));
+            if self.columns[at].push(feature, example.find_exact(name)).is_none() {
+                return Err(type_mismatch(
+                    name,
+                    display_feature(feature),
+                    &self.schema.field(at).data_type().to_string(),
+                ));
             }
             self.filled[at] = self.rows;
         }
@@ -285,7 +289,8 @@ impl<'a> Table<'a> {
             match column.finish() {
                 Ok(array) => arrays.push(array),
                 Err(RowMismatch(row)) => {
-                    let mismatch = mismatch(field.name(), "another value".to_owned(), &field.data_type().to_string());
+                    let mismatch =
+                        type_mismatch(field.name(), "another value".to_owned(), &field.data_type().to_string());
                     return Ok(Err((row, mismatch)));
                 }
             }
@@ -295,12 +300,12 @@ impl<'a> Table<'a> {
     }
 }
 
-fn mismatch(column: &str, value: String, expected: &str) -> TypeMismatch {
+fn type_mismatch(column: &str, value: String, expected: &str) -> TypeMismatch {
     TypeMismatch { column: column.to_owned(), line: 0, byte: 0, value, expected: expected.to_owned() }
 }
 
 /// Returns a feature for messages.
-fn shown(feature: &Feature<'_>) -> String {
+fn display_feature(feature: &Feature<'_>) -> String {
     let text = match feature {
         Feature::None => "nothing".to_owned(),
         Feature::Ints(values) => format!("{:?}", &values[..values.len().min(SHOWN)]),
@@ -314,7 +319,7 @@ fn shown(feature: &Feature<'_>) -> String {
 }
 
 /// Iterator over splits, which end after the last record that fits.
-struct Splits<'a> {
+struct TfRecordSplits<'a> {
     input: Box<dyn Read + Send + 'a>,
     /// Bytes read but not returned yet; starts with a record.
     buffer: Vec<u8>,
@@ -327,7 +332,7 @@ struct Splits<'a> {
     done: bool,
 }
 
-impl<'a> Splits<'a> {
+impl<'a> TfRecordSplits<'a> {
     /// Starts at a record, at this offset in the source.
     fn new(input: SourceBytes<'a>, offset: u64, split_bytes: usize, max_record_bytes: usize) -> Self {
         let split_bytes = split_bytes.clamp(1, MAX_SPLIT);
@@ -350,26 +355,26 @@ impl<'a> Splits<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(ahead::cut(&mut self.buffer, &mut self.offset, at))
+        Ok(ahead::take_split(&mut self.buffer, &mut self.offset, at))
     }
 
     /// Returns the end of the record at an offset, once it is complete; `None` at the end of the source or of the
     /// split.
     fn record_end(&mut self, at: usize) -> Result<Option<usize>> {
-        let Some(length) = self.length(at)? else { return Ok(None) };
+        let Some(length) = self.data_length(at)? else { return Ok(None) };
         let end = at + HEAD + length + FOOT;
         if at > 0 && end > self.split_bytes {
             return Ok(None);
         }
-        if self.fill(end)? {
+        if self.fill_buffer(end)? {
             return Ok(Some(end));
         }
         Err(self.cut_short(&format!("expected a record of {length} bytes")))
     }
 
     /// Returns the length of the data of the record at an offset; `None` at the end.
-    fn length(&mut self, at: usize) -> Result<Option<usize>> {
-        if !self.fill(at + HEAD)? {
+    fn data_length(&mut self, at: usize) -> Result<Option<usize>> {
+        if !self.fill_buffer(at + HEAD)? {
             self.done = self.buffer.len() == at;
             return if self.done { Ok(None) } else { Err(self.cut_short("expected a record")) };
         }
@@ -381,28 +386,28 @@ impl<'a> Splits<'a> {
                 fits.map(Some).ok_or_else(|| {
                     let limit = self.max_record_bytes;
                     Error::input(format!("expected a record of at most {limit} bytes, found one of {length}"))
-                        .byte(byte)
-                        .hint("if the input is as it should be, raise --memory")
+                        .at_byte(byte)
+                        .with_hint("if the input is as it should be, raise --memory")
                 })
             }
             Err(problem) => Err(Error::input(problem)
-                .byte(byte)
-                .hint("the file is damaged or not a TFRecord; get it again from its source")),
+                .at_byte(byte)
+                .with_hint("the file is damaged or not a TFRecord; get it again from its source")),
         }
     }
 
-    fn fill(&mut self, target: usize) -> Result<bool> {
-        ahead::fill(self.input.as_mut(), &mut self.buffer, target)
+    fn fill_buffer(&mut self, target: usize) -> Result<bool> {
+        ahead::fill_buffer(self.input.as_mut(), &mut self.buffer, target)
     }
 
     fn cut_short(&self, expected: &str) -> Error {
         Error::input(format!("{expected}, found the end of the file"))
-            .byte(self.offset + self.buffer.len() as u64)
-            .hint("the file was cut short; get it anew from where it came from")
+            .at_byte(self.offset + self.buffer.len() as u64)
+            .with_hint("the file was cut short; get it anew from where it came from")
     }
 }
 
-impl Iterator for Splits<'_> {
+impl Iterator for TfRecordSplits<'_> {
     type Item = Result<Split>;
 
     fn next(&mut self) -> Option<Self::Item> {

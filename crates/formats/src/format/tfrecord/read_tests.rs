@@ -206,7 +206,7 @@ fn scalars(seeds: &Seeds) -> Vec<(Field, ArrayRef)> {
             cast(&Float32Array::from_iter(ints.iter().map(|v| v.map(|v| f32::from(v as i8)))), &DataType::Float16)
                 .unwrap(),
         ),
-        ("f32", Arc::new(seeds.doubles.iter().map(|v| v.map(double::narrow)).collect::<Float32Array>())),
+        ("f32", Arc::new(seeds.doubles.iter().map(|v| v.map(double::narrow_double)).collect::<Float32Array>())),
         ("f64", Arc::new(seeds.doubles.iter().copied().collect::<Float64Array>())),
         ("text", Arc::new(texts().collect::<StringArray>())),
         ("large text", Arc::new(texts().collect::<LargeStringArray>())),
@@ -241,7 +241,7 @@ fn nested(seeds: &Seeds) -> Vec<(Field, ArrayRef)> {
     let pairs = seeds.double_lists.iter().map(|list| {
         let mut pair = list.clone()?;
         pair.resize(2, None);
-        Some(pair.into_iter().map(|v| v.map(double::narrow)).collect::<Vec<_>>())
+        Some(pair.into_iter().map(|v| v.map(double::narrow_double)).collect::<Vec<_>>())
     });
     let item = |data_type: DataType| Field::new_list_field(data_type, true);
     let texts = |texts: Vec<Option<String>>| Arc::new(StringArray::from(texts)) as ArrayRef;
@@ -488,8 +488,8 @@ fn corpus_agrees_with_the_oracle() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [path, "tfrecord", "ok", "records", count, ..] = fields[..] else { continue };
         let mut bytes = std::fs::read(corpus.join(path)).unwrap();
-        if let Some(codec) = decompress::sniff(&bytes) {
-            let mut input = decompress::decoder(codec, Box::new(std::io::Cursor::new(bytes))).unwrap();
+        if let Some(codec) = decompress::detect_compression(&bytes) {
+            let mut input = decompress::open_decoder(codec, Box::new(std::io::Cursor::new(bytes))).unwrap();
             bytes = Vec::new();
             input.read_to_end(&mut bytes).unwrap();
         }

@@ -5,7 +5,7 @@
 //! ^--------- head: 12 bytes ----- ^-- summed on arrival ---- ^-- foot: 4 bytes
 //! ```
 
-use super::{FOOT, HEAD, MAX_DATA, damaged};
+use super::{FOOT, HEAD, MAX_DATA, damage_error};
 use crate::{
     codec::checksum::{MaskedCrc32c, masked_crc32c},
     error::Result,
@@ -81,13 +81,13 @@ fn check_head(head: &[u8; HEAD], expected: u64, offset: u64) -> Result<()> {
     let (length, found) = head.split_at(8);
     let sum = masked_crc32c(length);
     if sum.to_le_bytes() != found {
-        return Err(damaged("expected a length that matches its checksum, found another one".to_owned(), offset));
+        return Err(damage_error("expected a length that matches its checksum, found another one".to_owned(), offset));
     }
     let mut number = [0; 8];
     number.copy_from_slice(length);
     let found = u64::from_le_bytes(number);
     if found != expected || found > MAX_DATA {
-        return Err(damaged(format!("expected a record with {expected} bytes of data, found {found}"), offset));
+        return Err(damage_error(format!("expected a record with {expected} bytes of data, found {found}"), offset));
     }
     Ok(())
 }
@@ -97,11 +97,11 @@ fn check_data(sum: u32, foot: [u8; FOOT], offset: u64) -> Result<()> {
     if found == sum {
         return Ok(());
     }
-    Err(damaged(format!("expected data with checksum {found:08x}, found {sum:08x}"), offset))
+    Err(damage_error(format!("expected data with checksum {found:08x}, found {sum:08x}"), offset))
 }
 
 fn too_short(length: u64, offset: u64) -> crate::error::Error {
-    damaged(format!("expected a record of 16 bytes or more, found {length}"), offset)
+    damage_error(format!("expected a record of 16 bytes or more, found {length}"), offset)
 }
 
 #[cfg(test)]

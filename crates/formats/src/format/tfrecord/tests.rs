@@ -388,10 +388,10 @@ fn shards_of_tensorflow_are_scanned_and_counted() {
         let fields: Vec<&str> = line.split('\t').collect();
         let [path, "tfrecord", "ok", "records", count, ..] = fields[..] else { continue };
         let bytes = std::fs::read(corpus.join(path)).unwrap();
-        let compression = decompress::sniff(&bytes);
+        let compression = decompress::detect_compression(&bytes);
         let stored: Box<dyn std::io::Read + Send> = Box::new(std::io::Cursor::new(bytes));
         let mut input = match compression {
-            Some(compression) => decompress::decoder(compression, stored).unwrap(),
+            Some(compression) => decompress::open_decoder(compression, stored).unwrap(),
             None => stored,
         };
         let mut found = 0_u64;

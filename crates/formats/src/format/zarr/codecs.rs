@@ -9,7 +9,7 @@ use std::io::Read;
 use serde_json::Value;
 
 use crate::{
-    array::{DType, Values, slab::permute},
+    array::{DType, Values, slab::permute_axes},
     codec::blosc,
     error::{Error, Result},
 };
@@ -36,7 +36,7 @@ enum Packing {
 
 /// Encoding of elements as bytes.
 #[derive(Debug, Clone)]
-pub(super) enum Layout {
+pub(super) enum ElementLayout {
     /// Contiguous elements.
     Plain,
     /// Length-prefixed elements.
@@ -59,35 +59,36 @@ pub(super) struct Sharding {
 pub(super) struct Codecs {
     /// Axis `order[i]` of the chunk is axis `i` of the stored chunk.
     order: Option<Vec<usize>>,
-    pub(super) layout: Layout,
+    pub(super) layout: ElementLayout,
     swapped: bool,
     packing: Vec<Packing>,
     /// Names for display.
     pub(super) names: Vec<String>,
 }
 
-fn refused(what: &str, name: &str) -> Error {
-    Error::input(format!("expected a supported Zarr {what}, found `{name}`")).hint(
+fn unsupported_error(what: &str, name: &str) -> Error {
+    Error::input(format!("expected a supported Zarr {what}, found `{name}`")).with_hint(
         "supported are gzip, zlib, zstd, blosc, lz4, bz2, crc32c, fletcher32, shuffle, transpose, bytes, \
          vlen-utf8, vlen-bytes, sharding_indexed",
     )
 }
 
-fn lengths(value: Option<&Value>) -> Option<Vec<u64>> {
+fn parse_lengths(value: Option<&Value>) -> Option<Vec<u64>> {
     value?.as_array()?.iter().map(Value::as_u64).collect()
 }
 
 impl Codecs {
     /// Returns the codecs of version 2: a compressor and filters, elements in C or Fortran order.
     pub(super) fn of_v2(metadata: &Value, rank: usize, swapped: bool) -> Result<Self> {
-        let mut codecs = Self { order: None, layout: Layout::Plain, swapped, packing: Vec::new(), names: Vec::new() };
+        let mut codecs =
+            Self { order: None, layout: ElementLayout::Plain, swapped, packing: Vec::new(), names: Vec::new() };
         if metadata.get("order").and_then(Value::as_str) == Some("F") {
             codecs.order = Some((0..rank).rev().collect());
         }
         let filters = metadata.get("filters").and_then(Value::as_array).into_iter().flatten();
         for codec in filters.chain(metadata.get("compressor").filter(|value| !value.is_null())) {
             let id = codec.get("id").and_then(Value::as_str).unwrap_or("nameless");
-            codecs.add(id, Some(codec), "filter or compressor")?;
+            codecs.add_codec(id, Some(codec), "filter or compressor")?;
         }
         Ok(codecs)
     }
@@ -95,14 +96,14 @@ impl Codecs {
     /// Returns the codecs of version 3: a list.
     pub(super) fn of_v3(list: Option<&Value>, shape: &[u64], depth: usize) -> Result<Self> {
         let mut codecs =
-            Self { order: None, layout: Layout::Plain, swapped: false, packing: Vec::new(), names: Vec::new() };
+            Self { order: None, layout: ElementLayout::Plain, swapped: false, packing: Vec::new(), names: Vec::new() };
         let list = list.and_then(Value::as_array).ok_or_else(|| Error::input("expected a list of codecs"))?;
         for codec in list {
             let name = codec.get("name").and_then(Value::as_str).or_else(|| codec.as_str()).unwrap_or("nameless");
             let configuration = codec.get("configuration");
             match name {
                 "transpose" => {
-                    let order = lengths(configuration.and_then(|c| c.get("order")));
+                    let order = parse_lengths(configuration.and_then(|c| c.get("order")));
                     let order: Option<Vec<usize>> =
                         order.map(|order| order.iter().filter_map(|axis| usize::try_from(*axis).ok()).collect());
                     let sorted = order.clone().map(|mut order| {
@@ -120,17 +121,17 @@ impl Codecs {
                     codecs.swapped = endian == Some(if cfg!(target_endian = "big") { "little" } else { "big" });
                 }
                 "sharding_indexed" => {
-                    let sharding = sharding(configuration, shape, depth)?;
+                    let sharding = parse_sharding(configuration, shape, depth)?;
                     codecs.names.push(format!("sharding({})", sharding.codecs.names.join(", ")));
-                    codecs.layout = Layout::Sharded(Box::new(sharding));
+                    codecs.layout = ElementLayout::Sharded(Box::new(sharding));
                 }
-                _ => codecs.add(name.trim_start_matches("numcodecs."), configuration, "codec")?,
+                _ => codecs.add_codec(name.trim_start_matches("numcodecs."), configuration, "codec")?,
             }
         }
         Ok(codecs)
     }
 
-    fn add(&mut self, name: &str, configuration: Option<&Value>, what: &str) -> Result<()> {
+    fn add_codec(&mut self, name: &str, configuration: Option<&Value>, what: &str) -> Result<()> {
         let element = || configuration.and_then(|c| c.get("elementsize")).and_then(Value::as_u64).unwrap_or(4);
         let packing = match name {
             "gzip" => Packing::Gzip,
@@ -143,10 +144,10 @@ impl Codecs {
             "fletcher32" => Packing::Fletcher32,
             "shuffle" => Packing::Shuffle(usize::try_from(element()).unwrap_or(0).max(1)),
             "vlen-utf8" | "vlen-bytes" => {
-                self.layout = Layout::Varied;
+                self.layout = ElementLayout::Varied;
                 return Ok(());
             }
-            other => return Err(refused(what, other)),
+            other => return Err(unsupported_error(what, other)),
         };
         self.names.push(match configuration.and_then(|c| c.get("cname")).and_then(Value::as_str) {
             Some(inner) => format!("{name}({inner})"),
@@ -159,17 +160,17 @@ impl Codecs {
     /// Whether elements have variable length.
     pub(super) fn is_varied(&self) -> bool {
         match &self.layout {
-            Layout::Varied => true,
-            Layout::Plain => false,
-            Layout::Sharded(sharding) => sharding.codecs.is_varied(),
+            ElementLayout::Varied => true,
+            ElementLayout::Plain => false,
+            ElementLayout::Sharded(sharding) => sharding.codecs.is_varied(),
         }
     }
 
     /// Undoes the bytes-to-bytes codecs of a chunk.
-    pub(super) fn unpack(&self, stored: &[u8], limit: usize) -> Result<Vec<u8>> {
+    pub(super) fn unpack_bytes(&self, stored: &[u8], limit: usize) -> Result<Vec<u8>> {
         let mut bytes = std::borrow::Cow::Borrowed(stored);
         for packing in self.packing.iter().rev() {
-            bytes = unpacked(*packing, &bytes, limit)?.into();
+            bytes = undo_packing(*packing, &bytes, limit)?.into();
         }
         Ok(bytes.into_owned())
     }
@@ -189,13 +190,13 @@ impl Codecs {
             order.iter().enumerate().for_each(|(stored, axis)| back[*axis] = stored);
             back
         });
-        let Some(width) = dtype.width().filter(|_| !self.is_varied()) else {
-            let values = varied(&self.unpack(stored, MAX_CHUNK)?, elements)?;
+        let Some(width) = dtype.byte_width().filter(|_| !self.is_varied()) else {
+            let values = decode_varied(&self.unpack_bytes(stored, MAX_CHUNK)?, elements)?;
             return Ok(Values::Varied(match back {
                 None => values,
                 Some(back) => {
                     let numbers: Vec<u8> = (0..values.len() as u64).flat_map(u64::to_ne_bytes).collect();
-                    let turned = permute(&numbers, 8, &stored_shape, &back);
+                    let turned = permute_axes(&numbers, 8, &stored_shape, &back);
                     let number = |bytes: &[u8; 8]| usize::try_from(u64::from_ne_bytes(*bytes)).unwrap_or(0);
                     turned.as_chunks::<8>().0.iter().map(|bytes| values[number(bytes)].clone()).collect()
                 }
@@ -203,32 +204,32 @@ impl Codecs {
         };
         let expected = elements.checked_mul(width).filter(|bytes| *bytes <= MAX_CHUNK);
         let expected = expected.ok_or_else(|| Error::input(format!("expected smaller chunks, found {shape:?}")))?;
-        let mut bytes = self.unpack(stored, expected.saturating_add(64))?;
+        let mut bytes = self.unpack_bytes(stored, expected.saturating_add(64))?;
         if bytes.len() != expected {
             return Err(Error::input(format!("expected a chunk of {expected} bytes, found {}", bytes.len())));
         }
         if self.swapped {
-            dtype.swap(&mut bytes);
+            dtype.swap_bytes(&mut bytes);
         }
         Ok(Values::Fixed(match back {
-            Some(back) => permute(&bytes, width, &stored_shape, &back),
+            Some(back) => permute_axes(&bytes, width, &stored_shape, &back),
             None => bytes,
         }))
     }
 }
 
-fn sharding(configuration: Option<&Value>, shape: &[u64], depth: usize) -> Result<Sharding> {
+fn parse_sharding(configuration: Option<&Value>, shape: &[u64], depth: usize) -> Result<Sharding> {
     let bad = |what: &str| Error::input(format!("expected {what} in `sharding_indexed`"));
     let depth = depth.checked_sub(1).ok_or_else(|| bad("fewer levels"))?;
     let configuration = configuration.ok_or_else(|| bad("a configuration"))?;
-    let chunks = lengths(configuration.get("chunk_shape")).ok_or_else(|| bad("a shape of chunks"))?;
+    let chunks = parse_lengths(configuration.get("chunk_shape")).ok_or_else(|| bad("a shape of chunks"))?;
     let divides =
         chunks.len() == shape.len() && chunks.iter().zip(shape).all(|(inner, outer)| *inner > 0 && outer % inner == 0);
     if !divides {
         return Err(bad("chunks that divide the shard"));
     }
     let codecs = Codecs::of_v3(configuration.get("codecs"), &chunks, depth)?;
-    if matches!(codecs.layout, Layout::Sharded(_)) {
+    if matches!(codecs.layout, ElementLayout::Sharded(_)) {
         return Err(bad("chunks that are no shards themselves"));
     }
     let index = Codecs::of_v3(configuration.get("index_codecs"), &[], 0)?;
@@ -247,8 +248,8 @@ impl Sharding {
     }
 
     /// Returns the offset and length of each chunk in the shard; `None` for missing chunks.
-    pub(super) fn places(&self, stored: &[u8]) -> Result<Vec<Option<(u64, u64)>>> {
-        let bytes = self.index.unpack(stored, MAX_CHUNK)?;
+    pub(super) fn chunk_places(&self, stored: &[u8]) -> Result<Vec<Option<(u64, u64)>>> {
+        let bytes = self.index.unpack_bytes(stored, MAX_CHUNK)?;
         let number = |bytes: &[u8; 8]| {
             if self.index.swapped { u64::from_ne_bytes(*bytes).swap_bytes() } else { u64::from_ne_bytes(*bytes) }
         };
@@ -258,7 +259,7 @@ impl Sharding {
 }
 
 /// Decodes texts or bytes with their lengths: a count, then each length and its bytes, little-endian.
-fn varied(bytes: &[u8], elements: usize) -> Result<Vec<Vec<u8>>> {
+fn decode_varied(bytes: &[u8], elements: usize) -> Result<Vec<Vec<u8>>> {
     let damaged = || Error::input(format!("expected {elements} texts with their lengths, found damaged bytes"));
     let mut rest = bytes;
     let number = |rest: &mut &[u8]| -> Option<usize> {
@@ -298,12 +299,12 @@ fn zstd_fits(input: &[u8], limit: usize) -> bool {
     whole && content.is_some_and(|content| content <= limit as u64)
 }
 
-fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
+fn undo_packing(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let bounded = |input: &mut dyn Read, name: &str| {
         // If the size of the chunk is known, the buffer never grows.
         let mut out = Vec::with_capacity(limit.saturating_add(1).min(MAX_PREALLOCATED));
         let read = input.take(limit as u64 + 1).read_to_end(&mut out);
-        read.map_err(|e| Error::input(format!("expected {name}, found damaged bytes")).cause(e))?;
+        read.map_err(|e| Error::input(format!("expected {name}, found damaged bytes")).with_cause(e))?;
         if out.len() > limit {
             return Err(Error::input(format!("expected at most {limit} bytes of {name}, found more")));
         }
@@ -314,7 +315,7 @@ fn unpacked(packing: Packing, input: &[u8], limit: usize) -> Result<Vec<u8>> {
         Packing::Zlib => bounded(&mut flate2::bufread::ZlibDecoder::new(input), "zlib"),
         Packing::Bzip2 => bounded(&mut bzip2::bufread::MultiBzDecoder::new(input), "bzip2"),
         Packing::Zstd if limit <= MAX_PREALLOCATED && zstd_fits(input, limit) => {
-            let damaged = |e| Error::input("expected zstd, found damaged bytes").cause(e);
+            let damaged = |e| Error::input("expected zstd, found damaged bytes").with_cause(e);
             zstd::bulk::decompress(input, limit).map_err(damaged)
         }
         Packing::Zstd => bounded(&mut zstd::stream::read::Decoder::with_buffer(input)?, "zstd"),

@@ -37,14 +37,14 @@ impl ArrayMetadata {
     }
 }
 
-fn lengths(metadata: &Value, key: &str) -> Result<Vec<u64>> {
+fn require_lengths(metadata: &Value, key: &str) -> Result<Vec<u64>> {
     let found = metadata.get(key).and_then(Value::as_array);
     let lengths: Option<Vec<u64>> = found.and_then(|list| list.iter().map(Value::as_u64).collect());
     lengths.ok_or_else(|| Error::input(format!("expected a list of lengths as `{key}`")))
 }
 
 /// Returns the separator between the numbers in a chunk's name.
-fn separator(given: Option<&Value>, default: &str) -> Result<String> {
+fn parse_separator(given: Option<&Value>, default: &str) -> Result<String> {
     match given.and_then(Value::as_str) {
         None => Ok(default.to_owned()),
         Some(one @ ("." | "/")) => Ok(one.to_owned()),
@@ -52,7 +52,7 @@ fn separator(given: Option<&Value>, default: &str) -> Result<String> {
     }
 }
 
-fn checked(shape: &[u64], chunks: &[u64]) -> Result<()> {
+fn check_chunks(shape: &[u64], chunks: &[u64]) -> Result<()> {
     let fits = chunks.len() == shape.len() && chunks.iter().all(|length| *length > 0) && shape.len() <= 64;
     if fits { Ok(()) } else { Err(Error::input(format!("expected chunks of {shape:?}, found {chunks:?}"))) }
 }
@@ -60,23 +60,23 @@ fn checked(shape: &[u64], chunks: &[u64]) -> Result<()> {
 /// Parses `.zarray` and the attributes beside it.
 pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<ArrayMetadata> {
     check_version(metadata, 2)?;
-    let (shape, chunks) = (lengths(metadata, "shape")?, lengths(metadata, "chunks")?);
-    checked(&shape, &chunks)?;
+    let (shape, chunks) = (require_lengths(metadata, "shape")?, require_lengths(metadata, "chunks")?);
+    check_chunks(&shape, &chunks)?;
     let descr = metadata.get("dtype").ok_or_else(|| Error::input("expected a `dtype`"))?;
     let (mut dtype, swapped) = match descr {
-        Value::String(text) => npy::plain(text)?,
-        other => npy::descr(&other.to_string())?,
+        Value::String(text) => npy::parse_type_string(text)?,
+        other => npy::parse_descr(&other.to_string())?,
     };
     let codecs = Codecs::of_v2(metadata, shape.len(), swapped)?;
     let filters = metadata.get("filters").map(Value::to_string).unwrap_or_default();
-    if dtype.width().is_none() && descr.as_str().is_some_and(|text| text.ends_with('O')) && codecs.is_varied() {
+    if dtype.byte_width().is_none() && descr.as_str().is_some_and(|text| text.ends_with('O')) && codecs.is_varied() {
         dtype = if filters.contains("vlen-utf8") { DType::AnyText } else { DType::AnyBytes };
     }
-    suits(&codecs, &dtype)?;
+    check_codecs(&codecs, &dtype)?;
     let mut attributes = attributes.as_object().cloned().unwrap_or_default();
     let dims = take_names(attributes.remove("_ARRAY_DIMENSIONS"), shape.len());
     let given = metadata.get("fill_value").unwrap_or(&Value::Null);
-    let fill = fill(given, &dtype)?;
+    let fill = parse_fill(given, &dtype)?;
     let mut attributes = attributes_of(&attributes, &dtype);
     // xarray stores the missing value of a variable here. Zarr's own default, 0, is what was never written, and no more
     // missing than any other 0.
@@ -85,24 +85,24 @@ pub(super) fn of_v2(path: &str, metadata: &Value, attributes: &Value) -> Result<
     if !dims.is_empty() && is_number && !is_default && attributes.iter().all(|(name, _)| name != "_FillValue") {
         attributes.push(("_FillValue".to_owned(), Attribute::Numbers(dtype.clone(), fill.clone())));
     }
-    let separator = separator(metadata.get("dimension_separator"), ".")?;
-    let variable = variable(path, dtype, shape, dims, &chunks, &codecs, attributes);
+    let separator = parse_separator(metadata.get("dimension_separator"), ".")?;
+    let variable = build_variable(path, dtype, shape, dims, &chunks, &codecs, attributes);
     Ok(ArrayMetadata { variable, path: path.to_owned(), chunks, codecs, fill, key: (String::new(), separator) })
 }
 
 /// Parses `zarr.json` of an array.
 pub(super) fn of_v3(path: &str, metadata: &Value) -> Result<ArrayMetadata> {
     check_version(metadata, 3)?;
-    let shape = lengths(metadata, "shape")?;
+    let shape = require_lengths(metadata, "shape")?;
     let grid = metadata.get("chunk_grid").unwrap_or(&Value::Null);
     if grid.get("name").and_then(Value::as_str) != Some("regular") {
         return Err(Error::input(format!("expected a regular grid of chunks, found {}", grid["name"])));
     }
-    let chunks = lengths(grid.get("configuration").unwrap_or(&Value::Null), "chunk_shape")?;
-    checked(&shape, &chunks)?;
+    let chunks = require_lengths(grid.get("configuration").unwrap_or(&Value::Null), "chunk_shape")?;
+    check_chunks(&shape, &chunks)?;
     let dtype = dtype_of(metadata.get("data_type").unwrap_or(&Value::Null))?;
     let codecs = Codecs::of_v3(metadata.get("codecs"), &chunks, 2)?;
-    suits(&codecs, &dtype)?;
+    check_codecs(&codecs, &dtype)?;
     if let Some(Value::Array(list)) = metadata.get("storage_transformers").filter(|value| !value.is_null())
         && !list.is_empty()
     {
@@ -111,23 +111,23 @@ pub(super) fn of_v3(path: &str, metadata: &Value) -> Result<ArrayMetadata> {
     let encoding = metadata.get("chunk_key_encoding").unwrap_or(&Value::Null);
     let given = encoding.get("configuration").and_then(|c| c.get("separator"));
     let key = match encoding.get("name").and_then(Value::as_str) {
-        Some("v2") => (String::new(), separator(given, ".")?),
+        Some("v2") => (String::new(), parse_separator(given, ".")?),
         _ => {
-            let separator = separator(given, "/")?;
+            let separator = parse_separator(given, "/")?;
             (format!("c{separator}"), separator)
         }
     };
-    let fill = fill(metadata.get("fill_value").unwrap_or(&Value::Null), &dtype)?;
+    let fill = parse_fill(metadata.get("fill_value").unwrap_or(&Value::Null), &dtype)?;
     let attributes = metadata.get("attributes").and_then(Value::as_object).cloned().unwrap_or_default();
     let attributes = attributes_of(&attributes, &dtype);
     let dims = take_names(metadata.get("dimension_names").cloned(), shape.len());
-    let variable = variable(path, dtype, shape, dims, &chunks, &codecs, attributes);
+    let variable = build_variable(path, dtype, shape, dims, &chunks, &codecs, attributes);
     Ok(ArrayMetadata { variable, path: path.to_owned(), chunks, codecs, fill, key })
 }
 
 /// Fails unless variable-length types, and only they, have variable-length codecs.
-fn suits(codecs: &Codecs, dtype: &DType) -> Result<()> {
-    match dtype.width() {
+fn check_codecs(codecs: &Codecs, dtype: &DType) -> Result<()> {
+    match dtype.byte_width() {
         Some(_) if codecs.is_varied() => {
             Err(Error::input(format!("expected a codec for {}, found one for values of variable length", dtype.name())))
         }
@@ -135,7 +135,7 @@ fn suits(codecs: &Codecs, dtype: &DType) -> Result<()> {
     }
 }
 
-fn variable(
+fn build_variable(
     path: &str,
     dtype: DType,
     shape: Vec<u64>,
@@ -181,7 +181,7 @@ fn dtype_of(value: &Value) -> Result<DType> {
             let unit = configuration.get("unit").and_then(Value::as_str).unwrap_or("generic");
             let scale = configuration.get("scale_factor").and_then(Value::as_u64).unwrap_or(1);
             let kind = if name == "numpy.datetime64" { "M8" } else { "m8" };
-            npy::plain(&format!("<{kind}[{scale}{unit}]"))?.0
+            npy::parse_type_string(&format!("<{kind}[{scale}{unit}]"))?.0
         }
         _ => match (numbered("int"), numbered("uint"), numbered("float"), numbered("complex"), numbered("r")) {
             (Some(bits @ (8 | 16 | 32 | 64)), ..) => DType::Int(bits / 8),
@@ -195,8 +195,8 @@ fn dtype_of(value: &Value) -> Result<DType> {
 }
 
 /// Parses a JSON fill value to native order; zeros if there is none.
-fn fill(value: &Value, dtype: &DType) -> Result<Vec<u8>> {
-    let Some(width) = dtype.width() else {
+fn parse_fill(value: &Value, dtype: &DType) -> Result<Vec<u8>> {
+    let Some(width) = dtype.byte_width() else {
         return Ok(value.as_str().map(|text| text.as_bytes().to_vec()).unwrap_or_default());
     };
     let bad = || Error::input(format!("expected a fill value of {}, found {value}", dtype.name()));
@@ -205,7 +205,7 @@ fn fill(value: &Value, dtype: &DType) -> Result<Vec<u8>> {
         (_, Value::Null) => {}
         (DType::Complex(part), Value::Array(parts)) if parts.len() == 2 => {
             let part = DType::Float(*part);
-            out = [fill(&parts[0], &part)?, fill(&parts[1], &part)?].concat();
+            out = [parse_fill(&parts[0], &part)?, parse_fill(&parts[1], &part)?].concat();
         }
         (DType::Float(width), value) => {
             let number = match value {
@@ -297,8 +297,8 @@ pub(super) fn attributes_of(attributes: &Map<String, Value>, dtype: &DType) -> V
             }
         }
         Value::String(text) => Attribute::Text(text.clone()),
-        Value::Number(_) => numbers(std::slice::from_ref(value)),
-        Value::Array(values) if !values.is_empty() && values.iter().all(Value::is_number) => numbers(values),
+        Value::Number(_) => numeric_attribute(std::slice::from_ref(value)),
+        Value::Array(values) if !values.is_empty() && values.iter().all(Value::is_number) => numeric_attribute(values),
         Value::Array(values) if !values.is_empty() && values.iter().all(Value::is_string) => {
             Attribute::Texts(values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect())
         }
@@ -317,7 +317,7 @@ fn float_word(text: &str) -> Option<f64> {
     }
 }
 
-fn numbers(values: &[Value]) -> Attribute {
+fn numeric_attribute(values: &[Value]) -> Attribute {
     if values.iter().all(Value::is_i64) {
         let bytes = values.iter().filter_map(Value::as_i64).flat_map(i64::to_ne_bytes).collect();
         return Attribute::Numbers(DType::Int(8), bytes);

@@ -19,13 +19,13 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use self::{
-    codecs::{Layout, MAX_CHUNK, Sharding},
+    codecs::{ElementLayout, MAX_CHUNK, Sharding},
     metadata::{ArrayMetadata, attributes_of, of_v2, of_v3},
 };
 use crate::{
     array::{
         Arrays, DType, Header, Slab, Values, name_dims,
-        slab::{Place, copy, intersecting_chunks},
+        slab::{BufferExtent, copy_box, intersecting_chunks},
     },
     error::{Error, Result},
     storage::Folder,
@@ -53,15 +53,15 @@ pub struct ZarrSource {
     arrays: Vec<ArrayMetadata>,
 }
 
-fn json(bytes: &[u8], path: &str) -> Result<Value> {
+fn parse_json(bytes: &[u8], path: &str) -> Result<Value> {
     let parsed = serde_json::from_slice(bytes).or_else(|error| match with_float_words(bytes) {
         Some(quoted) => serde_json::from_slice(&quoted),
         None => Err(error),
     });
     parsed.map_err(|e| {
         Error::input(format!("expected JSON in `{path}`, found something else"))
-            .hint("the store may be damaged: get it again, or leave it out with --exclude")
-            .cause(e)
+            .with_hint("the store may be damaged: get it again, or leave it out with --exclude")
+            .with_cause(e)
     })
 }
 
@@ -97,7 +97,7 @@ impl ZarrSource {
     pub fn open(folder: Folder, listed: Option<&[String]>) -> Result<Self> {
         let mut source = Self { folder, header: Header::default(), arrays: Vec::new() };
         match source.folder.get("zarr.json")? {
-            Some(root) => source.open_v3(json(&root, "zarr.json")?, listed)?,
+            Some(root) => source.open_v3(parse_json(&root, "zarr.json")?, listed)?,
             None => source.open_v2(listed)?,
         }
         source.header.variables = source.arrays.iter().map(|array| array.variable.clone()).collect();
@@ -128,7 +128,7 @@ impl ZarrSource {
     fn open_v2(&mut self, listed: Option<&[String]>) -> Result<()> {
         let mut nodes = self.nodes(listed, &[".zarray", ".zattrs"])?;
         if let Some(copy) = self.folder.get(".zmetadata")? {
-            let copy = json(&copy, ".zmetadata")?;
+            let copy = parse_json(&copy, ".zmetadata")?;
             let copy = copy.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
             let copy = copy.into_iter().filter(|(path, _)| is_metadata(path)).collect();
             nodes = self.with_copy(nodes, copy, |path, _| path.ends_with(".zarray"));
@@ -158,11 +158,11 @@ impl ZarrSource {
         };
         match listed {
             Some(listed) => listed.iter().for_each(|path| take(path)),
-            None => self.folder.walk(&mut take)?,
+            None => self.folder.walk_names(&mut take)?,
         }
         let gone = |path: &str| Error::input(format!("expected `{path}`, found nothing"));
         let read = |path: String| {
-            let value = json(&self.folder.get(&path)?.ok_or_else(|| gone(&path))?, &path)?;
+            let value = parse_json(&self.folder.get(&path)?.ok_or_else(|| gone(&path))?, &path)?;
             Ok((path, value))
         };
         paths.into_par_iter().map(read).collect()
@@ -227,13 +227,13 @@ fn check_version(metadata: &Value, expected: u64) -> Result<()> {
         Some(found) if found.as_u64() != Some(expected) => Err(Error::input(format!(
             "expected metadata of Zarr {expected} (`zarr_format`), found those of Zarr {found}"
         ))
-        .hint("Zarr 2 and 3 are read")),
+        .with_hint("Zarr 2 and 3 are read")),
         _ => Ok(()),
     }
 }
 
 fn named(error: Error, path: &str) -> Error {
-    error.column(if path.is_empty() { "array".to_owned() } else { path.replace('/', ".") })
+    error.in_column(if path.is_empty() { "array".to_owned() } else { path.replace('/', ".") })
 }
 
 /// Fails unless a path from a file only descends.
@@ -243,20 +243,20 @@ fn check_path(path: &str) -> Result<()> {
 }
 
 /// Destination of decoded elements.
-enum Target {
+enum DecodeTarget {
     Fixed(Vec<u8>, usize),
     Varied(Vec<Vec<u8>>),
 }
 
-impl Target {
-    fn put(&mut self, slab: &Slab, shared: &Slab, chunk: Place<'_>, values: &Values) -> Result<()> {
-        let to = Place { start: &slab.start, shape: &slab.count };
+impl DecodeTarget {
+    fn put(&mut self, slab: &Slab, shared: &Slab, chunk: BufferExtent<'_>, values: &Values) -> Result<()> {
+        let to = BufferExtent { start: &slab.start, shape: &slab.count };
         match (self, values) {
-            (Self::Fixed(out, width), Values::Fixed(bytes)) => copy(shared, *width, chunk, bytes, to, out),
+            (Self::Fixed(out, width), Values::Fixed(bytes)) => copy_box(shared, *width, chunk, bytes, to, out),
             (Self::Varied(out), Values::Varied(values)) => {
                 let numbers: Vec<u8> = (0..values.len() as u64).flat_map(u64::to_ne_bytes).collect();
                 let mut places = vec![0xff; out.len() * 8];
-                copy(shared, 8, chunk, &numbers, to, &mut places);
+                copy_box(shared, 8, chunk, &numbers, to, &mut places);
                 for (target, number) in out.iter_mut().zip(places.as_chunks::<8>().0) {
                     if let Some(value) = usize::try_from(u64::from_ne_bytes(*number)).ok().and_then(|n| values.get(n)) {
                         target.clone_from(value);
@@ -276,8 +276,8 @@ impl Arrays for ZarrSource {
 
     fn read(&self, variable: usize, slab: &Slab) -> Result<Values> {
         let array = self.arrays.get(variable).ok_or_else(|| Error::internal("no such array"))?;
-        let elements = usize::try_from(slab.elements()).map_err(|_| Error::input("expected smaller records"))?;
-        if slab.bytes(array.variable.dtype.width().unwrap_or(1))? > MAX_READ {
+        let elements = usize::try_from(slab.element_count()).map_err(|_| Error::input("expected smaller records"))?;
+        if slab.byte_count(array.variable.dtype.byte_width().unwrap_or(1))? > MAX_READ {
             return Err(named(
                 Error::input(format!("expected smaller records, found {}", slab.describe())),
                 &array.path,
@@ -286,11 +286,11 @@ impl Arrays for ZarrSource {
         if let Some(values) = self.whole_chunk(array, slab).map_err(|e| named(e, &array.path))? {
             return Ok(values);
         }
-        let width = array.variable.dtype.width().filter(|_| !array.codecs.is_varied());
+        let width = array.variable.dtype.byte_width().filter(|_| !array.codecs.is_varied());
         let mut target = match width {
-            Some(width) if width > 0 => Target::Fixed(array.fill.repeat(slab.bytes(width)? / width), width),
-            Some(_) => Target::Fixed(Vec::new(), 1),
-            None => Target::Varied(vec![array.fill.clone(); elements]),
+            Some(width) if width > 0 => DecodeTarget::Fixed(array.fill.repeat(slab.byte_count(width)? / width), width),
+            Some(_) => DecodeTarget::Fixed(Vec::new(), 1),
+            None => DecodeTarget::Varied(vec![array.fill.clone(); elements]),
         };
         if elements > 0 {
             for at in intersecting_chunks(slab, &array.chunks) {
@@ -298,8 +298,8 @@ impl Arrays for ZarrSource {
             }
         }
         Ok(match target {
-            Target::Fixed(bytes, _) => Values::Fixed(bytes),
-            Target::Varied(values) => Values::Varied(values),
+            DecodeTarget::Fixed(bytes, _) => Values::Fixed(bytes),
+            DecodeTarget::Varied(values) => Values::Varied(values),
         })
     }
 }
@@ -309,7 +309,7 @@ impl ZarrSource {
     fn whole_chunk(&self, array: &ArrayMetadata, slab: &Slab) -> Result<Option<Values>> {
         let mut axes = slab.start.iter().zip(&slab.count).zip(&array.chunks);
         let is_chunk = axes.all(|((start, count), chunk)| count == chunk && start.is_multiple_of(*chunk));
-        if !is_chunk || slab.start.is_empty() || matches!(array.codecs.layout, Layout::Sharded(_)) {
+        if !is_chunk || slab.start.is_empty() || matches!(array.codecs.layout, ElementLayout::Sharded(_)) {
             return Ok(None);
         }
         let at: Vec<u64> = slab.start.iter().zip(&array.chunks).map(|(start, chunk)| start / chunk).collect();
@@ -319,17 +319,17 @@ impl ZarrSource {
         values.map(Some).map_err(|e| Error::new(e.kind(), format!("chunk `{name}`: {}", e.message())))
     }
 
-    fn chunk(&self, array: &ArrayMetadata, at: &[u64], slab: &Slab, target: &mut Target) -> Result<()> {
+    fn chunk(&self, array: &ArrayMetadata, at: &[u64], slab: &Slab, target: &mut DecodeTarget) -> Result<()> {
         let name = array.chunk_name(at);
         let in_chunk = |e: Error| Error::new(e.kind(), format!("chunk `{name}`: {}", e.message()));
         let start: Vec<u64> = at.iter().zip(&array.chunks).map(|(number, chunk)| number * chunk).collect();
-        if let Layout::Sharded(sharding) = &array.codecs.layout {
+        if let ElementLayout::Sharded(sharding) = &array.codecs.layout {
             return self.shard(array, sharding, &name, &start, slab, target).map_err(in_chunk);
         }
         let Some(stored) = self.folder.get(&name)? else { return Ok(()) };
         let values = array.codecs.decode(&stored, &array.variable.dtype, &array.chunks).map_err(in_chunk)?;
-        match slab.shared(&start, &array.chunks) {
-            Some(shared) => target.put(slab, &shared, Place { start: &start, shape: &array.chunks }, &values),
+        match slab.intersect_box(&start, &array.chunks) {
+            Some(shared) => target.put(slab, &shared, BufferExtent { start: &start, shape: &array.chunks }, &values),
             None => Ok(()),
         }
     }
@@ -341,9 +341,9 @@ impl ZarrSource {
         name: &str,
         start: &[u64],
         slab: &Slab,
-        target: &mut Target,
+        target: &mut DecodeTarget,
     ) -> Result<()> {
-        let Some(total) = self.folder.bytes(name)? else { return Ok(()) };
+        let Some(total) = self.folder.object_bytes(name)? else { return Ok(()) };
         let counts: Vec<u64> = array.chunks.iter().zip(&sharding.chunks).map(|(outer, inner)| outer / inner).collect();
         let chunks = counts.iter().fold(1_u64, |all, count| all.saturating_mul(*count));
         let index_bytes = sharding.index_bytes(chunks)?;
@@ -351,9 +351,9 @@ impl ZarrSource {
             return Err(Error::input(format!("expected an index of {index_bytes} bytes, found {total} in all")));
         }
         let index_at = if sharding.index_at_end { total - index_bytes } else { 0 };
-        let index = self.folder.range(name, index_at..index_at + index_bytes)?;
-        let places = sharding.places(&index)?;
-        let Some(within) = slab.shared(start, &array.chunks) else { return Ok(()) };
+        let index = self.folder.get_range(name, index_at..index_at + index_bytes)?;
+        let places = sharding.chunk_places(&index)?;
+        let Some(within) = slab.intersect_box(start, &array.chunks) else { return Ok(()) };
         let inside = Slab {
             start: within.start.iter().zip(start).map(|(at, start)| at - start).collect(),
             count: within.count.clone(),
@@ -365,12 +365,12 @@ impl ZarrSource {
             if offset.checked_add(length).is_none_or(|end| end > total) {
                 return Err(Error::input(format!("expected a chunk within {total} bytes, found {length} at {offset}")));
             }
-            let stored: Bytes = self.folder.range(name, offset..offset + length)?;
+            let stored: Bytes = self.folder.get_range(name, offset..offset + length)?;
             let values = sharding.codecs.decode(&stored, &array.variable.dtype, &sharding.chunks)?;
             let first: Vec<u64> =
                 at.iter().zip(&sharding.chunks).zip(start).map(|((n, chunk), start)| start + n * chunk).collect();
-            if let Some(shared) = slab.shared(&first, &sharding.chunks) {
-                target.put(slab, &shared, Place { start: &first, shape: &sharding.chunks }, &values)?;
+            if let Some(shared) = slab.intersect_box(&first, &sharding.chunks) {
+                target.put(slab, &shared, BufferExtent { start: &first, shape: &sharding.chunks }, &values)?;
             }
         }
         Ok(())

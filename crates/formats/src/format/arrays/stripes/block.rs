@@ -14,11 +14,11 @@ use std::{ops::Range, sync::Arc};
 
 use rayon::prelude::*;
 
-use super::{Sizes, reordered};
+use super::{StripeSizes, reorder_axes};
 use crate::{
     array::{
         Arrays, Slab, Values,
-        slab::{Place, copy, permute},
+        slab::{BufferExtent, copy_box, permute_axes},
     },
     error::{Error, Result},
     storage::Spill,
@@ -35,7 +35,7 @@ const MAX_CHUNK: usize = 256 << 20;
 
 /// The array to be read, and its storage layout.
 #[derive(Debug)]
-pub(super) struct Origin<'a> {
+pub(super) struct BlockOrigin<'a> {
     pub(super) source: &'a dyn Arrays,
     pub(super) variable: usize,
     pub(super) width: usize,
@@ -47,23 +47,23 @@ pub(super) struct Origin<'a> {
     pub(super) chunk: &'a [u64],
 }
 
-impl Origin<'_> {
+impl BlockOrigin<'_> {
     /// Converts a transposed box to the array's axes.
-    fn slab(&self, area: &Slab) -> Slab {
-        Slab { start: reordered(&area.start, self.back), count: reordered(&area.count, self.back) }
+    fn to_array_axes(&self, area: &Slab) -> Slab {
+        Slab { start: reorder_axes(&area.start, self.back), count: reorder_axes(&area.count, self.back) }
     }
 
     /// Reads a box and transposes it.
     fn read(&self, area: &Slab) -> Result<Vec<u8>> {
-        let slab = self.slab(area);
+        let slab = self.to_array_axes(area);
         let Values::Fixed(bytes) = self.source.read(self.variable, &slab)? else {
             return Err(Error::internal("elements of any length in a chunk of fixed ones"));
         };
-        if bytes.len() != slab.bytes(self.width)? {
+        if bytes.len() != slab.byte_count(self.width)? {
             return Err(Error::internal(format!("expected the elements at {}, found others", slab.describe())));
         }
         let in_place = self.order.iter().copied().eq(0..self.order.len());
-        Ok(if in_place { bytes } else { permute(&bytes, self.width, &slab.count, self.order) })
+        Ok(if in_place { bytes } else { permute_axes(&bytes, self.width, &slab.count, self.order) })
     }
 }
 
@@ -73,11 +73,11 @@ pub(super) struct Block {
     /// The part of the array that it holds.
     area: Slab,
     width: usize,
-    content: Content,
+    content: BlockContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum BlockContent {
     Little(Vec<u8>),
     Large(Large),
 }
@@ -90,14 +90,14 @@ struct Large {
     piece: u64,
     /// Bytes at which a blob ends.
     blob: usize,
-    groups: Vec<Group>,
+    groups: Vec<ChunkGroup>,
     /// Blobs of all groups, ordered by piece, and within a piece by chunk. One list, allocated before anything large:
     /// small allocations that stay would fragment the memory that large ones free.
     blobs: Vec<Blob>,
 }
 
 #[derive(Debug)]
-struct Group {
+struct ChunkGroup {
     chunks: Range<u64>,
     blobs: Range<usize>,
 }
@@ -106,11 +106,11 @@ struct Group {
 struct Blob {
     piece: u32,
     chunks: Range<u32>,
-    stored: Stored,
+    stored: BlobStorage,
 }
 
 #[derive(Debug)]
-enum Stored {
+enum BlobStorage {
     /// All elements have this value.
     Uniform(Arc<[u8]>),
     /// Uncompressed at this offset.
@@ -128,17 +128,17 @@ struct Grid {
 }
 
 impl Grid {
-    fn of(area: &Slab, chunk: &[u64]) -> Self {
+    fn for_area(area: &Slab, chunk: &[u64]) -> Self {
         let counts = area.count.iter().zip(chunk).map(|(length, chunk)| length.div_ceil(*chunk)).collect();
         Self { area: area.clone(), chunk: chunk.to_vec(), counts }
     }
 
-    fn total(&self) -> Option<u64> {
+    fn chunk_count(&self) -> Option<u64> {
         self.counts.iter().try_fold(1_u64, |all, count| all.checked_mul(*count))
     }
 
     /// Returns the box of the chunk with this number.
-    fn chunk(&self, number: u64) -> Slab {
+    fn chunk_slab(&self, number: u64) -> Slab {
         let mut slab = self.area.clone();
         let mut rest = number;
         for axis in (0..self.counts.len()).rev() {
@@ -169,7 +169,7 @@ struct Transposed {
 }
 
 impl Transposed {
-    fn records(&self, records: &Range<u64>) -> &[u8] {
+    fn bytes_of_records(&self, records: &Range<u64>) -> &[u8] {
         let Some(part) = with_records(&self.area, records) else { return &[] };
         let at = |records: u64| usize::try_from(records).unwrap_or(0) * self.record;
         &self.bytes[at(part.start[0] - self.area.start[0])..][..at(part.count[0])]
@@ -181,21 +181,21 @@ impl Block {
     ///
     /// # Errors
     /// If the source cannot be read, or the disk is full.
-    pub(super) fn make(origin: &Origin<'_>, area: Slab, sizes: &Sizes) -> Result<Self> {
+    pub(super) fn read_area(origin: &BlockOrigin<'_>, area: Slab, sizes: &StripeSizes) -> Result<Self> {
         let width = origin.width;
-        let bytes = area.bytes(width);
+        let bytes = area.byte_count(width);
         if bytes.as_ref().is_ok_and(|bytes| *bytes <= sizes.max_in_memory) {
-            let _prefetched = origin.source.prefetch(&[(origin.variable, origin.slab(&area))])?;
-            let content = Content::Little(origin.read(&area)?);
+            let _prefetched = origin.source.prefetch(&[(origin.variable, origin.to_array_axes(&area))])?;
+            let content = BlockContent::Little(origin.read(&area)?);
             return Ok(Self { area, width, content });
         }
-        let grid = Grid::of(&area, origin.chunk);
-        let Some(total) = grid.total().filter(|total| *total <= MAX_CHUNKS) else {
-            return Err(Error::input(format!("expected records in at most {MAX_CHUNKS} chunks, found more")).hint(
+        let grid = Grid::for_area(&area, origin.chunk);
+        let Some(total) = grid.chunk_count().filter(|total| *total <= MAX_CHUNKS) else {
+            return Err(Error::input(format!("expected records in at most {MAX_CHUNKS} chunks, found more")).with_hint(
                 "name a --read record-dim along which fewer chunks lie side by side, or choose others with --read var",
             ));
         };
-        let chunk_bytes = Slab { start: vec![0; origin.chunk.len()], count: origin.chunk.to_vec() }.bytes(width);
+        let chunk_bytes = Slab { start: vec![0; origin.chunk.len()], count: origin.chunk.to_vec() }.byte_count(width);
         let Ok(chunk_bytes) = chunk_bytes.and_then(|bytes| match bytes {
             1..=MAX_CHUNK => Ok(bytes),
             _ => Err(Error::internal("a chunk is too large")),
@@ -217,44 +217,45 @@ impl Block {
         let mut large = Large { spill: Spill::new()?, grid, piece, blob: sizes.blob, groups: Vec::new(), blobs };
         for number in 0..groups {
             let chunks = number * per_group..((number + 1) * per_group).min(total);
-            large.add(origin, chunks)?;
+            large.spill_chunks(origin, chunks)?;
         }
-        Ok(Self { area, width, content: Content::Large(large) })
+        Ok(Self { area, width, content: BlockContent::Large(large) })
     }
 
     /// Copies the part of a box that it holds to memory that holds the box `to`.
     ///
     /// # Errors
     /// If the disk fails.
-    pub(super) fn copy_to(&self, wanted: &Slab, to: Place<'_>, out: &mut [u8]) -> Result<()> {
-        let Some(wanted) = wanted.shared(&self.area.start, &self.area.count) else { return Ok(()) };
+    pub(super) fn copy_to(&self, wanted: &Slab, to: BufferExtent<'_>, out: &mut [u8]) -> Result<()> {
+        let Some(wanted) = wanted.intersect_box(&self.area.start, &self.area.count) else { return Ok(()) };
         match &self.content {
-            Content::Little(bytes) => {
-                let from = Place { start: &self.area.start, shape: &self.area.count };
-                copy(&wanted, self.width, from, bytes, to, out);
+            BlockContent::Little(bytes) => {
+                let from = BufferExtent { start: &self.area.start, shape: &self.area.count };
+                copy_box(&wanted, self.width, from, bytes, to, out);
                 Ok(())
             }
-            Content::Large(large) => large.copy_to(&wanted, self.width, to, out),
+            BlockContent::Large(large) => large.copy_to(&wanted, self.width, to, out),
         }
     }
 }
 
 impl Large {
     /// Returns the records of the piece with this number.
-    fn records(&self, piece: u64) -> Range<u64> {
+    fn piece_records(&self, piece: u64) -> Range<u64> {
         let first = self.grid.area.start[0] + piece * self.piece;
         first..first + self.piece
     }
 
     /// Reads chunks and writes them to disk.
-    fn add(&mut self, origin: &Origin<'_>, chunks: Range<u64>) -> Result<()> {
-        let wanted = chunks.clone().map(|number| (origin.variable, origin.slab(&self.grid.chunk(number))));
+    fn spill_chunks(&mut self, origin: &BlockOrigin<'_>, chunks: Range<u64>) -> Result<()> {
+        let wanted =
+            chunks.clone().map(|number| (origin.variable, origin.to_array_axes(&self.grid.chunk_slab(number))));
         let _prefetched = origin.source.prefetch(&wanted.collect::<Vec<_>>())?;
         let transposed: Vec<Transposed> = chunks
             .clone()
             .into_par_iter()
             .map(|number| {
-                let area = self.grid.chunk(number);
+                let area = self.grid.chunk_slab(number);
                 let bytes = origin.read(&area)?;
                 let record = bytes.len() / usize::try_from(area.count[0]).unwrap_or(1).max(1);
                 Ok(Transposed { area, bytes, record })
@@ -270,34 +271,34 @@ impl Large {
             let some = piece..pieces.min(piece.saturating_add(at_once));
             piece = some.end;
             let packed: Vec<Vec<(Blob, Vec<u8>)>> =
-                some.into_par_iter().map(|piece| self.pack(&transposed, piece, origin.width)).collect();
+                some.into_par_iter().map(|piece| self.pack_piece(&transposed, piece, origin.width)).collect();
             for (mut blob, bytes) in packed.into_iter().flatten() {
                 match &mut blob.stored {
-                    Stored::Uniform(element) => {
-                        if let Some(Stored::Uniform(same)) = self.blobs.last().map(|last| &last.stored)
+                    BlobStorage::Uniform(element) => {
+                        if let Some(BlobStorage::Uniform(same)) = self.blobs.last().map(|last| &last.stored)
                             && same == element
                         {
                             *element = Arc::clone(same);
                         }
                     }
-                    Stored::Plain(at) | Stored::Packed(at, _) => *at = self.spill.append(&bytes)?,
+                    BlobStorage::Plain(at) | BlobStorage::Packed(at, _) => *at = self.spill.append(&bytes)?,
                 }
                 self.blobs.push(blob);
             }
         }
-        self.groups.push(Group { chunks, blobs: first..self.blobs.len() });
+        self.groups.push(ChunkGroup { chunks, blobs: first..self.blobs.len() });
         Ok(())
     }
 
     /// Returns the blobs of a piece, which have no offsets yet.
-    fn pack(&self, transposed: &[Transposed], piece: u32, width: usize) -> Vec<(Blob, Vec<u8>)> {
-        let records = self.records(piece.into());
+    fn pack_piece(&self, transposed: &[Transposed], piece: u32, width: usize) -> Vec<(Blob, Vec<u8>)> {
+        let records = self.piece_records(piece.into());
         let mut blobs = Vec::new();
         let (mut first, mut bytes) = (0, Vec::new());
         for (number, chunk) in (0_u32..).zip(transposed) {
-            bytes.extend_from_slice(chunk.records(&records));
+            bytes.extend_from_slice(chunk.bytes_of_records(&records));
             if bytes.len() >= self.blob || number as usize + 1 == transposed.len() {
-                let (stored, bytes) = packed(std::mem::take(&mut bytes), width);
+                let (stored, bytes) = pack_bytes(std::mem::take(&mut bytes), width);
                 blobs.push((Blob { piece, chunks: first..number + 1, stored }, bytes));
                 first = number + 1;
             }
@@ -305,29 +306,31 @@ impl Large {
         blobs
     }
 
-    fn copy_to(&self, wanted: &Slab, width: usize, to: Place<'_>, out: &mut [u8]) -> Result<()> {
+    fn copy_to(&self, wanted: &Slab, width: usize, to: BufferExtent<'_>, out: &mut [u8]) -> Result<()> {
         let first = (wanted.start[0] - self.grid.area.start[0]) / self.piece;
         let end = (wanted.start[0] + wanted.count[0] - self.grid.area.start[0]).div_ceil(self.piece);
         for group in &self.groups {
             let blobs = &self.blobs[group.blobs.clone()];
             let from = blobs.partition_point(|blob| u64::from(blob.piece) < first);
             for blob in blobs[from..].iter().take_while(|blob| u64::from(blob.piece) < end) {
-                let records = self.records(blob.piece.into());
+                let records = self.piece_records(blob.piece.into());
                 let parts: Vec<Slab> = blob
                     .chunks
                     .clone()
-                    .filter_map(|chunk| with_records(&self.grid.chunk(group.chunks.start + u64::from(chunk)), &records))
+                    .filter_map(|chunk| {
+                        with_records(&self.grid.chunk_slab(group.chunks.start + u64::from(chunk)), &records)
+                    })
                     .collect();
-                if parts.iter().all(|part| wanted.shared(&part.start, &part.count).is_none()) {
+                if parts.iter().all(|part| wanted.intersect_box(&part.start, &part.count).is_none()) {
                     continue;
                 }
-                let sizes: Vec<usize> = parts.iter().map(|part| part.bytes(width)).collect::<Result<_>>()?;
-                let bytes = self.unpacked(&blob.stored, sizes.iter().sum())?;
+                let sizes: Vec<usize> = parts.iter().map(|part| part.byte_count(width)).collect::<Result<_>>()?;
+                let bytes = self.unpack_stored(&blob.stored, sizes.iter().sum())?;
                 let mut at = 0;
                 for (part, size) in parts.iter().zip(sizes) {
-                    if let Some(shared) = wanted.shared(&part.start, &part.count) {
-                        let from = Place { start: &part.start, shape: &part.count };
-                        copy(&shared, width, from, &bytes[at..at + size], to, out);
+                    if let Some(shared) = wanted.intersect_box(&part.start, &part.count) {
+                        let from = BufferExtent { start: &part.start, shape: &part.count };
+                        copy_box(&shared, width, from, &bytes[at..at + size], to, out);
                     }
                     at += size;
                 }
@@ -336,20 +339,20 @@ impl Large {
         Ok(())
     }
 
-    fn unpacked(&self, stored: &Stored, size: usize) -> Result<Vec<u8>> {
+    fn unpack_stored(&self, stored: &BlobStorage, size: usize) -> Result<Vec<u8>> {
         match stored {
-            Stored::Uniform(element) => Ok(element.repeat(size / element.len().max(1))),
-            Stored::Plain(at) => {
+            BlobStorage::Uniform(element) => Ok(element.repeat(size / element.len().max(1))),
+            BlobStorage::Plain(at) => {
                 let mut bytes = vec![0; size];
                 self.spill.read(*at, &mut bytes)?;
                 Ok(bytes)
             }
-            Stored::Packed(at, length) => {
+            BlobStorage::Packed(at, length) => {
                 let mut bytes = vec![0; *length as usize];
                 self.spill.read(*at, &mut bytes)?;
                 lz4_flex::block::decompress(&bytes, size).ok().filter(|bytes| bytes.len() == size).ok_or_else(|| {
                     Error::storage("chunks kept on disk changed before they were read back")
-                        .hint("check the disk of TMPDIR")
+                        .with_hint("check the disk of TMPDIR")
                 })
             }
         }
@@ -357,14 +360,14 @@ impl Large {
 }
 
 /// Compresses bytes if that makes them smaller; returns their storage form and the bytes to store.
-fn packed(bytes: Vec<u8>, width: usize) -> (Stored, Vec<u8>) {
+fn pack_bytes(bytes: Vec<u8>, width: usize) -> (BlobStorage, Vec<u8>) {
     let element = bytes.get(..width).unwrap_or_default();
     if bytes.chunks_exact(width.max(1)).all(|other| other == element) {
-        return (Stored::Uniform(element.into()), Vec::new());
+        return (BlobStorage::Uniform(element.into()), Vec::new());
     }
     let smaller = lz4_flex::block::compress(&bytes);
     match u32::try_from(smaller.len()) {
-        Ok(length) if smaller.len() < bytes.len() - bytes.len() / 8 => (Stored::Packed(0, length), smaller),
-        _ => (Stored::Plain(0), bytes),
+        Ok(length) if smaller.len() < bytes.len() - bytes.len() / 8 => (BlobStorage::Packed(0, length), smaller),
+        _ => (BlobStorage::Plain(0), bytes),
     }
 }

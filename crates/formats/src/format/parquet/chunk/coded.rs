@@ -20,16 +20,16 @@ use arrow::{
 
 use super::{
     bits::{GROUP, least_run, put_packed, put_run, width_of},
-    column::{Values, Word, words},
+    column::{DenseValues, Word, collect_words},
     compress::Compressor,
     dictionary::Dictionary,
     job::{Finished, Options, put_indices},
-    levels::{Layout, Page},
+    levels::{LevelLayout, PageRange},
     nested::Leaf,
     page::{Chunk, PageFacts, PageWriter},
-    plan::{Entries, STRETCH, STRETCHES, plan_sample, stretches},
+    plan::{Entries, STRETCH, STRETCHES, plan_sample, stretch_starts},
     scratch::Scratch,
-    stats::{Bounds, Order},
+    stats::{Bounds, ValueOrder},
 };
 use crate::{error::Result, record::coded::as_coded};
 
@@ -49,7 +49,7 @@ const MIN_MEAN_RUN: usize = 16;
 const BLOCK: usize = 64;
 
 /// Values of a table, and for each whether a key refers to it; later its index.
-struct Table<'a> {
+struct CodedTable<'a> {
     values: &'a ArrayRef,
     used: Vec<bool>,
     indices: Vec<u32>,
@@ -65,8 +65,8 @@ struct Segment<'a> {
 /// smaller.
 ///
 /// # Errors
-/// Those of [`encode`](super::encode).
-pub(super) fn encode(
+/// Those of [`encode_field`](super::encode_field).
+pub(super) fn encode_coded(
     scratch: &mut Scratch,
     descr: &ColumnDescPtr,
     leaf: &Leaf,
@@ -86,10 +86,12 @@ pub(super) fn encode(
     }
     let Some(order) = order else { return Ok(None) };
     let column = Coded { descr, layout: &leaf.layout, tables, segments, order, options };
-    let narrow: Option<Vec<&[u32]>> =
-        words.iter().map(|words| if let Values::Narrow(words) = words { Some(&words[..]) } else { None }).collect();
+    let narrow: Option<Vec<&[u32]>> = words
+        .iter()
+        .map(|words| if let DenseValues::Narrow(words) = words { Some(&words[..]) } else { None })
+        .collect();
     let wide: Option<Vec<&[u64]>> =
-        words.iter().map(|words| if let Values::Wide(words) = words { Some(&words[..]) } else { None }).collect();
+        words.iter().map(|words| if let DenseValues::Wide(words) = words { Some(&words[..]) } else { None }).collect();
     match (narrow, wide) {
         (Some(words), _) => column.encode(&words, scratch),
         (_, Some(words)) => column.encode(&words, scratch),
@@ -98,19 +100,19 @@ pub(super) fn encode(
 }
 
 /// Marks the values that occur.
-fn tables_of(arrays: &[ArrayRef]) -> Option<(Vec<Table<'_>>, Vec<Segment<'_>>)> {
-    let mut tables: Vec<Table<'_>> = Vec::new();
+fn tables_of(arrays: &[ArrayRef]) -> Option<(Vec<CodedTable<'_>>, Vec<Segment<'_>>)> {
+    let mut tables: Vec<CodedTable<'_>> = Vec::new();
     let mut segments = Vec::with_capacity(arrays.len());
     for array in arrays {
         let array = as_coded(array)?;
-        let same = |table: &Table<'_>| std::sync::Arc::ptr_eq(table.values, array.values());
+        let same = |table: &CodedTable<'_>| std::sync::Arc::ptr_eq(table.values, array.values());
         if !tables.last().is_some_and(same) {
             let values = array.values();
-            tables.push(Table { values, used: vec![false; values.len()], indices: Vec::new() });
+            tables.push(CodedTable { values, used: vec![false; values.len()], indices: Vec::new() });
         }
         let keys: &[u16] = array.keys().values();
         if let Some(table) = tables.last_mut() {
-            mark(keys, &mut table.used);
+            mark_used(keys, &mut table.used);
         }
         segments.push(Segment { keys, table: tables.len().checked_sub(1)? });
     }
@@ -118,13 +120,13 @@ fn tables_of(arrays: &[ArrayRef]) -> Option<(Vec<Table<'_>>, Vec<Segment<'_>>)> 
 }
 
 /// Returns whether all keys are equal.
-fn uniform(keys: &[u16]) -> bool {
+fn is_uniform(keys: &[u16]) -> bool {
     keys.first().is_some_and(|first| keys.iter().fold(0, |differs, key| differs | (key ^ first)) == 0)
 }
 
-fn mark(keys: &[u16], used: &mut [bool]) {
+fn mark_used(keys: &[u16], used: &mut [bool]) {
     for block in keys.chunks(BLOCK) {
-        let block = if uniform(block) { &block[..1] } else { block };
+        let block = if is_uniform(block) { &block[..1] } else { block };
         for key in block {
             if let Some(used) = used.get_mut(usize::from(*key)) {
                 *used = true;
@@ -134,14 +136,18 @@ fn mark(keys: &[u16], used: &mut [bool]) {
 }
 
 /// Returns the words of a table, including those of nulls.
-fn values_of(values: &ArrayRef, descr: &ColumnDescPtr, scratch: &mut Scratch) -> Option<(Values<'static>, Order)> {
+fn values_of(
+    values: &ArrayRef,
+    descr: &ColumnDescPtr,
+    scratch: &mut Scratch,
+) -> Option<(DenseValues<'static>, ValueOrder)> {
     let filled = make_array(values.to_data().into_builder().nulls(None).build().ok()?);
     // Texts are not supported: they would have to outlive the table.
     filled.data_type().primitive_width()?;
-    let (words, order) = words(&[filled], descr, scratch)?;
+    let (words, order) = collect_words(&[filled], descr, scratch)?;
     match (words, descr.physical_type()) {
-        (Values::Narrow(words), Type::INT32 | Type::FLOAT) => Some((Values::Narrow(words), order)),
-        (Values::Wide(words), Type::INT64 | Type::DOUBLE) => Some((Values::Wide(words), order)),
+        (DenseValues::Narrow(words), Type::INT32 | Type::FLOAT) => Some((DenseValues::Narrow(words), order)),
+        (DenseValues::Wide(words), Type::INT64 | Type::DOUBLE) => Some((DenseValues::Wide(words), order)),
         _ => None,
     }
 }
@@ -153,24 +159,24 @@ fn index_of(indices: &[u32], key: u16) -> u32 {
 
 struct Coded<'a> {
     descr: &'a ColumnDescPtr,
-    layout: &'a Layout,
-    tables: Vec<Table<'a>>,
+    layout: &'a LevelLayout,
+    tables: Vec<CodedTable<'a>>,
     segments: Vec<Segment<'a>>,
-    order: Order,
+    order: ValueOrder,
     options: Options,
 }
 
 impl Coded<'_> {
     fn encode<W: Word>(mut self, words: &[&[W]], scratch: &mut Scratch) -> Result<Option<Chunk>> {
         let Some(entries) = self.index(words) else { return Ok(None) };
-        let nulls = self.nulls();
+        let nulls = self.null_count();
         if nulls > 0 && !self.layout.nullable {
             return Ok(None);
         }
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
-        let mut compressor = scratch.compressor(self.options.codec)?;
+        let mut compressor = scratch.take_compressor(self.options.codec)?;
         if entries.len() > ALWAYS_DICTIONARY_ENTRIES.min((rows - nulls) / ROWS_PER_ENTRY) || entries.is_empty() {
-            let sample = self.sample(&entries);
+            let sample = self.sample_values(&entries);
             // Entries in order are much smaller than others: packed numbers are equally spaced.
             scratch.body.clear();
             W::put(&entries, &mut scratch.body);
@@ -195,9 +201,9 @@ impl Coded<'_> {
             let used = |code: &usize| table.used[*code] && table.values.is_valid(*code);
             occurring.extend((0..words.len()).filter(used).map(|code| words[code]));
         }
-        let found = Dictionary::of(&occurring, usize::MAX, &mut Vec::new())?;
+        let found = Dictionary::from_values(&occurring, usize::MAX, &mut Vec::new())?;
         let mut sorted: Vec<(u64, u32)> =
-            found.entries.iter().map(|entry| self.order.key(entry.bits())).zip(0_u32..).collect();
+            found.entries.iter().map(|entry| self.order.key_of_bits(entry.bits())).zip(0_u32..).collect();
         sorted.sort_unstable();
         let mut ranks = vec![0; sorted.len()];
         for ((_, entry), rank) in sorted.iter().zip(0_u32..) {
@@ -215,7 +221,7 @@ impl Coded<'_> {
         Some(sorted.iter().map(|(_, entry)| found.entries[*entry as usize]).collect())
     }
 
-    fn nulls(&self) -> usize {
+    fn null_count(&self) -> usize {
         let of = |segment: &Segment<'_>| {
             let table = &self.tables[segment.table];
             let has = table.used.iter().zip(&table.indices).any(|(used, index)| *used && *index == NULL);
@@ -225,19 +231,19 @@ impl Coded<'_> {
     }
 
     /// Returns some of the values, evenly spread.
-    fn sample<W: Word>(&self, entries: &[W]) -> Vec<W> {
+    fn sample_values<W: Word>(&self, entries: &[W]) -> Vec<W> {
         let rows: usize = self.segments.iter().map(|segment| segment.keys.len()).sum();
         let mut indices = Vec::new();
         if rows <= STRETCHES * STRETCH {
-            self.put(0, rows, &mut indices);
+            self.append_indices(0, rows, &mut indices);
         } else {
-            stretches(rows, STRETCH).for_each(|start| self.put(start, STRETCH, &mut indices));
+            stretch_starts(rows, STRETCH).for_each(|start| self.append_indices(start, STRETCH, &mut indices));
         }
         indices.into_iter().filter_map(|index| entries.get(index as usize)).copied().collect()
     }
 
     /// Returns the keys of some rows, block by block, each block with the indices of its table.
-    fn blocks(&self, mut start: usize, mut rows: usize) -> impl Iterator<Item = (&[u16], &[u32])> {
+    fn key_blocks(&self, mut start: usize, mut rows: usize) -> impl Iterator<Item = (&[u16], &[u32])> {
         self.segments.iter().flat_map(move |segment| {
             let from = start.min(segment.keys.len());
             let to = segment.keys.len().min(from + rows);
@@ -249,25 +255,25 @@ impl Coded<'_> {
     }
 
     /// Appends the indices of some rows, including those of nulls.
-    fn put(&self, start: usize, rows: usize, out: &mut Vec<u32>) {
-        for (block, indices) in self.blocks(start, rows) {
+    fn append_indices(&self, start: usize, rows: usize, out: &mut Vec<u32>) {
+        for (block, indices) in self.key_blocks(start, rows) {
             match block.first() {
-                Some(first) if uniform(block) => out.resize(out.len() + block.len(), index_of(indices, *first)),
+                Some(first) if is_uniform(block) => out.resize(out.len() + block.len(), index_of(indices, *first)),
                 _ => out.extend(block.iter().map(|key| index_of(indices, *key))),
             }
         }
     }
 
     /// Finds runs of equal indices in some rows; returns false if there are more than `most`, or if there are nulls.
-    fn runs(&self, start: usize, rows: usize, most: usize, out: &mut Vec<(u32, usize)>) -> bool {
+    fn find_runs(&self, start: usize, rows: usize, most: usize, out: &mut Vec<(u32, usize)>) -> bool {
         out.clear();
         let push = |index: u32, count: usize, out: &mut Vec<(u32, usize)>| match out.last_mut() {
             Some((last, length)) if *last == index => *length += count,
             _ => out.push((index, count)),
         };
-        for (block, indices) in self.blocks(start, rows) {
+        for (block, indices) in self.key_blocks(start, rows) {
             match block.first() {
-                Some(first) if uniform(block) => push(index_of(indices, *first), block.len(), out),
+                Some(first) if is_uniform(block) => push(index_of(indices, *first), block.len(), out),
                 _ => block.iter().for_each(|key| push(index_of(indices, *key), 1, out)),
             }
             if out.len() > most {
@@ -296,8 +302,8 @@ impl Coded<'_> {
         .storing_noise();
         let mut body = Vec::new();
         W::put(entries, &mut body);
-        writer.dictionary(entries.len(), &body)?;
-        let keys: Vec<u64> = entries.iter().map(|entry| self.order.key(entry.bits())).collect();
+        writer.write_dictionary(entries.len(), &body)?;
+        let keys: Vec<u64> = entries.iter().map(|entry| self.order.key_of_bits(entry.bits())).collect();
         let has_nans = entries.iter().any(|entry| self.order.is_nan(entry.bits()));
         let (body, indices) = (&mut scratch.body, &mut scratch.indices);
         let mut runs = Vec::new();
@@ -306,23 +312,24 @@ impl Coded<'_> {
         for (number, rows) in pages.into_iter().enumerate() {
             let slots = self.layout.slots_of(rows.clone());
             indices.clear();
-            let in_runs = !has_nans && self.runs(slots.start, slots.len(), slots.len() / MIN_MEAN_RUN, &mut runs);
+            let in_runs = !has_nans && self.find_runs(slots.start, slots.len(), slots.len() / MIN_MEAN_RUN, &mut runs);
             let mut validity = None;
             if !in_runs {
-                self.put(slots.start, slots.len(), indices);
+                self.append_indices(slots.start, slots.len(), indices);
                 validity = if has_nulls { without_nulls(indices) } else { None };
             }
             let values = done..done + if in_runs { slots.len() } else { indices.len() };
             done = values.end;
-            self.layout.put(&rows, validity.as_ref(), values.len(), body);
+            self.layout.put_page_levels(&rows, validity.as_ref(), values.len(), body);
             let bounds = if in_runs {
                 put_runs(entries.len(), &runs, body);
                 bounds_of_runs(&runs, &keys)
             } else {
                 put_indices(entries.len(), indices, body);
-                self.bounds(indices, entries, &keys, has_nans)
+                self.page_bounds(indices, entries, &keys, has_nans)
             };
-            writer.data(PageFacts::of(self.layout, &Page { rows, slots, values }, bounds, None), body)?;
+            writer
+                .write_data(PageFacts::for_page(self.layout, &PageRange { rows, slots, values }, bounds, None), body)?;
             if number == 0 {
                 writer.expect_pages(count - 1);
             }
@@ -331,9 +338,9 @@ impl Coded<'_> {
     }
 
     /// Returns the bounds of a page, from its indices, or from its values if some of them are NaN.
-    fn bounds<W: Word>(&self, indices: &[u32], entries: &[W], keys: &[u64], has_nans: bool) -> Option<Bounds> {
+    fn page_bounds<W: Word>(&self, indices: &[u32], entries: &[W], keys: &[u64], has_nans: bool) -> Option<Bounds> {
         if !has_nans {
-            return bounds(indices, keys);
+            return index_bounds(indices, keys);
         }
         let words: Vec<W> = indices.iter().map(|index| entries[*index as usize]).collect();
         self.order.of_words(&words)
@@ -380,7 +387,7 @@ fn bounds_of_runs(runs: &[(u32, usize)], keys: &[u64]) -> Option<Bounds> {
 }
 
 /// Returns the bounds of a page from its indices.
-fn bounds(indices: &[u32], keys: &[u64]) -> Option<Bounds> {
+fn index_bounds(indices: &[u32], keys: &[u64]) -> Option<Bounds> {
     let least = indices.iter().fold(u32::MAX, |least, index| least.min(*index));
     let greatest = indices.iter().fold(0, |greatest, index| greatest.max(*index));
     let (least, greatest) = (*keys.get(least as usize)?, *keys.get(greatest as usize)?);

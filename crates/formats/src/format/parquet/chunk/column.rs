@@ -1,6 +1,6 @@
 //! A column in the encoder's form: its values in sequence without the nulls, and the positions of the nulls.
 //!
-//! Numbers are words of 32 or 64 bits regardless of their type; only an [`Order`] distinguishes them. Texts are not
+//! Numbers are words of 32 or 64 bits regardless of their type; only a [`ValueOrder`] distinguishes them. Texts are not
 //! copied.
 
 use ::parquet::{basic::SortOrder, basic::Type as Physical, schema::types::ColumnDescriptor};
@@ -16,7 +16,7 @@ use arrow::{
     },
 };
 
-use super::{levels::Layout, scratch::Scratch, stats::Order};
+use super::{levels::LevelLayout, scratch::Scratch, stats::ValueOrder};
 use crate::record::coded::value_type;
 
 /// Maximum length of a text in bytes.
@@ -68,7 +68,7 @@ word!(u32, 4);
 word!(u64, 8);
 
 /// Values without nulls.
-pub(super) enum Values<'a> {
+pub(super) enum DenseValues<'a> {
     /// 32 bits each.
     Narrow(Vec<u32>),
     /// 64 bits each.
@@ -80,19 +80,19 @@ pub(super) enum Values<'a> {
 }
 
 /// A column of one or more arrays.
-pub(super) struct Column<'a> {
+pub(super) struct ChunkColumn<'a> {
     /// Its rows and their slots.
-    pub(super) layout: &'a Layout,
+    pub(super) layout: &'a LevelLayout,
     /// Which slots have a value; `None` if all have.
     pub(super) validity: Option<BooleanBuffer>,
     /// Values of those slots.
-    pub(super) values: Values<'a>,
+    pub(super) values: DenseValues<'a>,
     /// Order in which they are compared.
-    pub(super) order: Order,
+    pub(super) order: ValueOrder,
 }
 
 /// Returns which slots have a value, from the nulls of the arrays; `None` if all have.
-pub(super) fn validity(arrays: &[ArrayRef]) -> Option<BooleanBuffer> {
+pub(super) fn merge_validity(arrays: &[ArrayRef]) -> Option<BooleanBuffer> {
     if arrays.iter().all(|array| array.null_count() == 0) {
         return None;
     }
@@ -107,7 +107,7 @@ pub(super) fn validity(arrays: &[ArrayRef]) -> Option<BooleanBuffer> {
 }
 
 /// Returns whether values of this type, or keys of such values, can be encoded as a column like this.
-pub(super) fn takes(of: &DataType, column: &ColumnDescriptor) -> bool {
+pub(super) fn supports_type(of: &DataType, column: &ColumnDescriptor) -> bool {
     use DataType::{
         Binary, Boolean, Date32, Float32, Float64, Int8, Int16, Int32, Int64, LargeBinary, LargeUtf8, Timestamp, UInt8,
         UInt16, UInt32, UInt64, Utf8,
@@ -127,62 +127,67 @@ pub(super) fn takes(of: &DataType, column: &ColumnDescriptor) -> bool {
 }
 
 /// Returns the values of numeric or boolean arrays of one type, and their order.
-pub(super) fn words(
+pub(super) fn collect_words(
     arrays: &[ArrayRef],
     descr: &ColumnDescriptor,
     scratch: &mut Scratch,
-) -> Option<(Values<'static>, Order)> {
+) -> Option<(DenseValues<'static>, ValueOrder)> {
     let whole = |wide| match descr.sort_order() {
-        SortOrder::UNSIGNED => Order::Unsigned { wide },
-        _ => Order::Signed { wide },
+        SortOrder::UNSIGNED => ValueOrder::Unsigned { wide },
+        _ => ValueOrder::Signed { wide },
     };
-    let narrow = |values| Some((Values::Narrow(values), whole(false)));
-    let wide = |values| Some((Values::Wide(values), whole(true)));
+    let narrow = |values| Some((DenseValues::Narrow(values), whole(false)));
+    let wide = |values| Some((DenseValues::Wide(values), whole(true)));
     match arrays.first()?.data_type() {
-        DataType::Int8 => narrow(native::<Int8Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned())),
-        DataType::Int16 => {
-            narrow(native::<Int16Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned()))
+        DataType::Int8 => {
+            narrow(collect_native::<Int8Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned()))
         }
-        DataType::Int32 => narrow(native::<Int32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
-        DataType::UInt8 => narrow(native::<UInt8Type, _>(&mut scratch.narrow, arrays, u32::from)),
-        DataType::UInt16 => narrow(native::<UInt16Type, _>(&mut scratch.narrow, arrays, u32::from)),
-        DataType::UInt32 => narrow(native::<UInt32Type, _>(&mut scratch.narrow, arrays, |v| v)),
-        DataType::Date32 => narrow(native::<Date32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
-        DataType::Int64 => wide(native::<Int64Type, _>(&mut scratch.wide, arrays, i64::cast_unsigned)),
-        DataType::UInt64 => wide(native::<UInt64Type, _>(&mut scratch.wide, arrays, |v| v)),
+        DataType::Int16 => {
+            narrow(collect_native::<Int16Type, _>(&mut scratch.narrow, arrays, |v| i32::from(v).cast_unsigned()))
+        }
+        DataType::Int32 => narrow(collect_native::<Int32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
+        DataType::UInt8 => narrow(collect_native::<UInt8Type, _>(&mut scratch.narrow, arrays, u32::from)),
+        DataType::UInt16 => narrow(collect_native::<UInt16Type, _>(&mut scratch.narrow, arrays, u32::from)),
+        DataType::UInt32 => narrow(collect_native::<UInt32Type, _>(&mut scratch.narrow, arrays, |v| v)),
+        DataType::Date32 => narrow(collect_native::<Date32Type, _>(&mut scratch.narrow, arrays, i32::cast_unsigned)),
+        DataType::Int64 => wide(collect_native::<Int64Type, _>(&mut scratch.wide, arrays, i64::cast_unsigned)),
+        DataType::UInt64 => wide(collect_native::<UInt64Type, _>(&mut scratch.wide, arrays, |v| v)),
         DataType::Timestamp(TimeUnit::Millisecond, _) => {
-            wide(native::<TimestampMillisecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
+            wide(collect_native::<TimestampMillisecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
-            wide(native::<TimestampMicrosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
+            wide(collect_native::<TimestampMicrosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Timestamp(TimeUnit::Nanosecond, _) => {
-            wide(native::<TimestampNanosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
+            wide(collect_native::<TimestampNanosecondType, _>(&mut scratch.wide, arrays, i64::cast_unsigned))
         }
         DataType::Float32 => Some((
-            Values::Narrow(native::<Float32Type, _>(&mut scratch.narrow, arrays, f32::to_bits)),
-            Order::Float { wide: false },
+            DenseValues::Narrow(collect_native::<Float32Type, _>(&mut scratch.narrow, arrays, f32::to_bits)),
+            ValueOrder::Float { wide: false },
         )),
         DataType::Float64 => Some((
-            Values::Wide(native::<Float64Type, _>(&mut scratch.wide, arrays, f64::to_bits)),
-            Order::Float { wide: true },
+            DenseValues::Wide(collect_native::<Float64Type, _>(&mut scratch.wide, arrays, f64::to_bits)),
+            ValueOrder::Float { wide: true },
         )),
-        DataType::Boolean => Some((Values::Bits(bits(arrays)), Order::Boolean)),
+        DataType::Boolean => Some((DenseValues::Bits(collect_bits(arrays)), ValueOrder::Boolean)),
         _ => None,
     }
 }
 
 /// Returns the values of text or binary arrays, and their order.
-pub(super) fn texts<'a>(arrays: &'a [ArrayRef], scratch: &mut Scratch) -> Option<(Values<'a>, Order)> {
-    let room = scratch.texts();
+pub(super) fn collect_texts<'a>(
+    arrays: &'a [ArrayRef],
+    scratch: &mut Scratch,
+) -> Option<(DenseValues<'a>, ValueOrder)> {
+    let room = scratch.take_texts();
     let (values, utf8) = match arrays.first()?.data_type() {
-        DataType::Utf8 => (slices(room, arrays.iter().map(|array| array.as_string::<i32>())), true),
-        DataType::LargeUtf8 => (slices(room, arrays.iter().map(|array| array.as_string::<i64>())), true),
-        DataType::Binary => (slices(room, arrays.iter().map(|array| array.as_binary::<i32>())), false),
-        DataType::LargeBinary => (slices(room, arrays.iter().map(|array| array.as_binary::<i64>())), false),
+        DataType::Utf8 => (collect_slices(room, arrays.iter().map(|array| array.as_string::<i32>())), true),
+        DataType::LargeUtf8 => (collect_slices(room, arrays.iter().map(|array| array.as_string::<i64>())), true),
+        DataType::Binary => (collect_slices(room, arrays.iter().map(|array| array.as_binary::<i32>())), false),
+        DataType::LargeBinary => (collect_slices(room, arrays.iter().map(|array| array.as_binary::<i64>())), false),
         _ => return None,
     };
-    Some((Values::Bytes(values), Order::Bytes { utf8 }))
+    Some((DenseValues::Bytes(values), ValueOrder::Bytes { utf8 }))
 }
 
 /// Returns whether some text is too long for a page.
@@ -200,7 +205,11 @@ fn values_in(arrays: &[ArrayRef]) -> usize {
 }
 
 /// Collects values in a reused buffer.
-fn native<T: ArrowPrimitiveType, W>(room: &mut Vec<W>, arrays: &[ArrayRef], word: impl Fn(T::Native) -> W) -> Vec<W> {
+fn collect_native<T: ArrowPrimitiveType, W>(
+    room: &mut Vec<W>,
+    arrays: &[ArrayRef],
+    word: impl Fn(T::Native) -> W,
+) -> Vec<W> {
     let mut out = std::mem::take(room);
     out.clear();
     out.reserve(values_in(arrays));
@@ -219,7 +228,7 @@ fn native<T: ArrowPrimitiveType, W>(room: &mut Vec<W>, arrays: &[ArrayRef], word
     out
 }
 
-fn bits(arrays: &[ArrayRef]) -> BooleanBuffer {
+fn collect_bits(arrays: &[ArrayRef]) -> BooleanBuffer {
     let mut out = BooleanBufferBuilder::new(values_in(arrays));
     for array in arrays {
         let array = array.as_boolean();
@@ -235,7 +244,7 @@ fn bits(arrays: &[ArrayRef]) -> BooleanBuffer {
     out.finish()
 }
 
-fn slices<'a, T: ByteArrayType + 'a>(
+fn collect_slices<'a, T: ByteArrayType + 'a>(
     mut out: Vec<&'a [u8]>,
     arrays: impl Iterator<Item = &'a GenericByteArray<T>> + Clone,
 ) -> Vec<&'a [u8]> {

@@ -19,7 +19,7 @@ enum Context {
     Zstd {
         context: zstd::bulk::Compressor<'static>,
         level: i32,
-        search: Search,
+        search: MatchSearch,
     },
     Lz4,
     /// Boxed because it is much larger than the other variants.
@@ -31,7 +31,7 @@ enum Context {
 /// bytes, and by four or five. In texts of numbers, such short matches are chance and hardly shorter than their
 /// literals; where long phrases recur, one table finds them as well as two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Search {
+pub(super) enum MatchSearch {
     /// As the level says.
     Usual,
     /// In one table, by seven bytes.
@@ -40,8 +40,8 @@ pub(super) enum Search {
     Double,
 }
 
-impl Search {
-    fn parameters(self) -> &'static [CParameter] {
+impl MatchSearch {
+    fn zstd_parameters(self) -> &'static [CParameter] {
         match self {
             Self::Usual => &[],
             Self::Single => {
@@ -61,7 +61,7 @@ impl Compressor {
         let context = match codec {
             Codec::None => Context::None,
             Codec::Zstd(level) => {
-                Context::Zstd { context: zstd::bulk::Compressor::new(level)?, level, search: Search::Usual }
+                Context::Zstd { context: zstd::bulk::Compressor::new(level)?, level, search: MatchSearch::Usual }
             }
             Codec::Lz4 => Context::Lz4,
             Codec::Snappy => Context::Snappy(Box::new(snap::raw::Encoder::new())),
@@ -71,14 +71,14 @@ impl Compressor {
     }
 
     /// Returns the codec's name in the footer.
-    pub(in super::super) fn name(&self) -> Compression {
+    pub(in super::super) fn codec_name(&self) -> Compression {
         self.name
     }
 
     /// Returns the searches that are faster than the usual one, and often find as much; the fastest is last.
-    pub(super) fn faster_searches(&self) -> &'static [Search] {
+    pub(super) fn faster_searches(&self) -> &'static [MatchSearch] {
         match self.context {
-            Context::Zstd { level: 3 | 4, .. } => &[Search::Double, Search::Single],
+            Context::Zstd { level: 3 | 4, .. } => &[MatchSearch::Double, MatchSearch::Single],
             _ => &[],
         }
     }
@@ -87,7 +87,7 @@ impl Compressor {
     ///
     /// # Errors
     /// When the library fails.
-    pub(super) fn search(&mut self, wanted: Search) -> Result<()> {
+    pub(super) fn set_search(&mut self, wanted: MatchSearch) -> Result<()> {
         let Context::Zstd { context, level, search } = &mut self.context else { return Ok(()) };
         if *search == wanted {
             return Ok(());
@@ -96,7 +96,7 @@ impl Compressor {
         let mut set = || {
             context.reset(ResetDirective::Parameters)?;
             context.set_parameter(CParameter::CompressionLevel(*level))?;
-            wanted.parameters().iter().try_for_each(|parameter| context.set_parameter(*parameter).map(drop))
+            wanted.zstd_parameters().iter().try_for_each(|parameter| context.set_parameter(*parameter).map(drop))
         };
         set().map_err(|code| Error::internal(format!("setting up a compressor failed: {}", get_error_name(code))))?;
         *search = wanted;
@@ -117,11 +117,11 @@ impl Compressor {
                 context.compress_to_buffer(page, out)?
             }
             Context::Lz4 => {
-                room(out, lz4_flex::block::get_maximum_output_size(page.len()));
+                make_room(out, lz4_flex::block::get_maximum_output_size(page.len()));
                 lz4_flex::block::compress_into(page, out).map_err(|e| failed(e.to_string()))?
             }
             Context::Snappy(encoder) => {
-                room(out, snap::raw::max_compress_len(page.len()));
+                make_room(out, snap::raw::max_compress_len(page.len()));
                 encoder.compress(page, out).map_err(|e| failed(e.to_string()))?
             }
             Context::Gzip(level) => {
@@ -139,7 +139,7 @@ impl Compressor {
     ///
     /// # Errors
     /// Those of [`Self::compress`].
-    pub(super) fn store<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    pub(super) fn store_uncompressed<'a>(&mut self, page: &'a [u8], out: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         match (&self.context, u32::try_from(page.len())) {
             (Context::Zstd { .. }, Ok(_)) => {
                 out.clear();
@@ -176,7 +176,7 @@ pub(in super::super) fn put_zstd_frame(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Makes `out` at least this long; its content is arbitrary.
-fn room(out: &mut Vec<u8>, length: usize) {
+fn make_room(out: &mut Vec<u8>, length: usize) {
     if out.len() < length {
         out.resize(length, 0);
     }
@@ -188,7 +188,7 @@ fn room(out: &mut Vec<u8>, length: usize) {
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the level is out of range.
 pub(in super::super) fn name_of(codec: Codec) -> Result<Compression> {
     let out_of_range =
-        |e: ::parquet::errors::ParquetError| Error::usage("the level of the codec is out of range").cause(e);
+        |e: ::parquet::errors::ParquetError| Error::usage("the level of the codec is out of range").with_cause(e);
     Ok(match codec {
         Codec::None => Compression::UNCOMPRESSED,
         Codec::Zstd(level) => Compression::ZSTD(ZstdLevel::try_new(level).map_err(out_of_range)?),
@@ -215,14 +215,14 @@ mod tests {
             let usual = compressor.compress(&page, &mut Vec::new()).unwrap().to_vec();
             let mut results = std::collections::BTreeSet::from([usual.clone()]);
             for search in compressor.faster_searches() {
-                compressor.search(*search).unwrap();
+                compressor.set_search(*search).unwrap();
                 let mut out = Vec::new();
                 let packed = compressor.compress(&page, &mut out).unwrap();
                 assert_eq!(zstd::bulk::decompress(packed, page.len()).unwrap(), page);
                 results.insert(packed.to_vec());
             }
             assert_eq!(results.len(), count + 1);
-            compressor.search(Search::Usual).unwrap();
+            compressor.set_search(MatchSearch::Usual).unwrap();
             assert_eq!(
                 compressor.compress(&page, &mut Vec::new()).unwrap(),
                 usual,
@@ -237,7 +237,7 @@ mod tests {
         for length in [0, 1, 300, 128 << 10, (128 << 10) + 1, 1 << 20] {
             let page: Vec<u8> = (0..length).map(|i: usize| ((i * 7919) >> 5).to_le_bytes()[0]).collect();
             let mut out = Vec::new();
-            let stored = compressor.store(&page, &mut out).unwrap();
+            let stored = compressor.store_uncompressed(&page, &mut out).unwrap();
             assert_eq!(zstd::bulk::decompress(stored, length).unwrap(), page);
             assert!(stored.len() <= length + 9 + 3 * (length / (128 << 10) + 1));
         }

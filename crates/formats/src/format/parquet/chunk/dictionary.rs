@@ -34,7 +34,7 @@ pub(super) struct Dictionary<E> {
 }
 
 /// A type of dictionary entries.
-pub(super) trait Entry: Copy {
+pub(super) trait DictionaryEntry: Copy {
     /// Type stored beside the entry; equal entries have equal keys.
     type Key: Copy + Eq;
 
@@ -45,10 +45,10 @@ pub(super) trait Entry: Copy {
     fn hash(self, key: Self::Key) -> u64;
 
     /// Returns whether two entries with equal keys are equal.
-    fn same(self, other: Self) -> bool;
+    fn is_same(self, other: Self) -> bool;
 }
 
-impl<W: Word> Entry for W {
+impl<W: Word> DictionaryEntry for W {
     type Key = W;
 
     #[inline]
@@ -64,7 +64,7 @@ impl<W: Word> Entry for W {
     }
 
     #[inline]
-    fn same(self, _other: Self) -> bool {
+    fn is_same(self, _other: Self) -> bool {
         true
     }
 }
@@ -72,13 +72,13 @@ impl<W: Word> Entry for W {
 /// Maximum length in bytes of texts that are determined by their keys.
 const KEYED_BYTES: usize = 16;
 
-impl Entry for &[u8] {
+impl DictionaryEntry for &[u8] {
     /// The length, the first and the last eight bytes.
     type Key = (usize, u64, u64);
 
     #[inline]
     fn key(self) -> (usize, u64, u64) {
-        let (first, last) = ends(self);
+        let (first, last) = first_last_words(self);
         (self.len(), first, last)
     }
 
@@ -92,7 +92,7 @@ impl Entry for &[u8] {
     }
 
     #[inline]
-    fn same(self, other: Self) -> bool {
+    fn is_same(self, other: Self) -> bool {
         self.len() <= KEYED_BYTES || self == other
     }
 }
@@ -105,7 +105,7 @@ fn low_half(product: u128) -> u64 {
 
 /// Returns the first and the last eight bytes, which overlap in a shorter text.
 #[inline]
-pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
+pub(in super::super) fn first_last_words(bytes: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
     } else if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
@@ -115,19 +115,19 @@ pub(in super::super) fn ends(bytes: &[u8]) -> (u64, u64) {
     }
 }
 
-impl<E: Entry> Dictionary<E> {
+impl<E: DictionaryEntry> Dictionary<E> {
     /// Returns the dictionary of `values`, unless it would have more than `max_entries` entries. `room` is memory for
     /// the indices.
-    pub(super) fn of(values: &[E], max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
+    pub(super) fn from_values(values: &[E], max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
         let max_entries = max_entries.min(MAX_ENTRIES);
-        let mut table = Table::new();
-        let mut indices = zeros(room, values.len());
+        let mut table = DictionaryTable::new();
+        let mut indices = zeroed_indices(room, values.len());
         for (place, &value) in indices.iter_mut().zip(values) {
             let key = value.key();
             let hash = value.hash(key);
             *place = match table.find(value, key, hash) {
                 Ok(index) => index,
-                Err(free) if table.entries.len() < max_entries => table.add(value, key, hash, free),
+                Err(free) if table.entries.len() < max_entries => table.add_entry(value, key, hash, free),
                 Err(_) => {
                     *room = indices;
                     return None;
@@ -138,7 +138,11 @@ impl<E: Entry> Dictionary<E> {
     }
 
     /// Returns each entry that occurs among some values once. `seen` has one element for each entry, all false.
-    pub(super) fn occurring<'a>(&'a self, values: Range<usize>, seen: &'a mut [bool]) -> impl Iterator<Item = E> + 'a {
+    pub(super) fn occurring_entries<'a>(
+        &'a self,
+        values: Range<usize>,
+        seen: &'a mut [bool],
+    ) -> impl Iterator<Item = E> + 'a {
         self.indices[values].iter().for_each(|index| seen[*index as usize] = true);
         self.entries.iter().zip(seen).filter_map(|(entry, seen)| std::mem::take(seen).then_some(*entry))
     }
@@ -159,13 +163,13 @@ impl<W: Word> Dictionary<W> {
             range if least <= greatest && range < DIRECT_RANGE.min(values.len() as u64) => {
                 Self::of_narrow_range(values, least, range, max_entries, room)
             }
-            _ => Self::of(values, max_entries, room),
+            _ => Self::from_values(values, max_entries, room),
         }
     }
 
     fn of_narrow_range(values: &[W], least: i64, range: u64, max_entries: usize, room: &mut Vec<u32>) -> Option<Self> {
         let mut places = vec![0_u32; usize::try_from(range).ok()? + 1];
-        let (mut entries, mut indices) = (Vec::new(), zeros(room, values.len()));
+        let (mut entries, mut indices) = (Vec::new(), zeroed_indices(room, values.len()));
         for (index, value) in indices.iter_mut().zip(values) {
             let place = &mut places[usize::try_from(value.signed() - least).ok()?];
             if *place == 0 {
@@ -182,14 +186,14 @@ impl<W: Word> Dictionary<W> {
     }
 }
 
-fn zeros(room: &mut Vec<u32>, length: usize) -> Vec<u32> {
+fn zeroed_indices(room: &mut Vec<u32>, length: usize) -> Vec<u32> {
     let mut zeros = std::mem::take(room);
     zeros.clear();
     zeros.resize(length, 0);
     zeros
 }
 
-struct Table<E: Entry> {
+struct DictionaryTable<E: DictionaryEntry> {
     slots: Vec<u32>,
     /// Number of bits by which a hash is shifted to get a slot.
     shift: u32,
@@ -197,7 +201,7 @@ struct Table<E: Entry> {
     entries: Vec<E>,
 }
 
-impl<E: Entry> Table<E> {
+impl<E: DictionaryEntry> DictionaryTable<E> {
     fn new() -> Self {
         const SLOTS: usize = 1024;
         Self { slots: vec![0; SLOTS], shift: u64::BITS - SLOTS.trailing_zeros(), keys: Vec::new(), entries: Vec::new() }
@@ -207,16 +211,16 @@ impl<E: Entry> Table<E> {
     #[inline]
     fn find(&self, value: E, key: E::Key, hash: u64) -> Result<u32, usize> {
         let slots = self.slots.as_slice();
-        let (mask, tag) = (slots.len() - 1, tag(hash));
-        let mut at = place(hash, self.shift);
+        let (mask, tag) = (slots.len() - 1, hash_tag(hash));
+        let mut at = first_slot(hash, self.shift);
         loop {
             let slot = slots[at & mask];
             if slot == 0 {
                 return Err(at & mask);
             }
             if slot >> ENTRY_BITS == tag {
-                let index = entry(slot);
-                if self.keys[index] == key && self.entries[index].same(value) {
+                let index = entry_index(slot);
+                if self.keys[index] == key && self.entries[index].is_same(value) {
                     return Ok(slot & ((1 << ENTRY_BITS) - 1)).map(|entry| entry - 1);
                 }
             }
@@ -225,10 +229,10 @@ impl<E: Entry> Table<E> {
     }
 
     #[cold]
-    fn add(&mut self, value: E, key: E::Key, hash: u64, free: usize) -> u32 {
+    fn add_entry(&mut self, value: E, key: E::Key, hash: u64, free: usize) -> u32 {
         let index = self.entries.len();
         let number = u32::try_from(index).unwrap_or(u32::MAX);
-        self.slots[free] = tag(hash) << ENTRY_BITS | (number + 1);
+        self.slots[free] = hash_tag(hash) << ENTRY_BITS | (number + 1);
         self.entries.push(value);
         self.keys.push(key);
         if self.entries.len() * 2 > self.slots.len() {
@@ -243,8 +247,8 @@ impl<E: Entry> Table<E> {
         self.shift -= 2;
         let mask = self.slots.len() - 1;
         for slot in old.into_iter().filter(|slot| *slot != 0) {
-            let index = entry(slot);
-            let mut at = place(self.entries[index].hash(self.keys[index]), self.shift);
+            let index = entry_index(slot);
+            let mut at = first_slot(self.entries[index].hash(self.keys[index]), self.shift);
             while self.slots[at & mask] != 0 {
                 at += 1;
             }
@@ -255,18 +259,18 @@ impl<E: Entry> Table<E> {
 
 /// Returns the slot at which the search begins: the upper bits of a product are mixed best.
 #[inline]
-fn place(hash: u64, shift: u32) -> usize {
+fn first_slot(hash: u64, shift: u32) -> usize {
     usize::try_from(hash >> shift).unwrap_or_default()
 }
 
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are meant, which choose no slot")]
-fn tag(hash: u64) -> u32 {
+fn hash_tag(hash: u64) -> u32 {
     hash as u32 & 0xfff
 }
 
 #[inline]
-fn entry(slot: u32) -> usize {
+fn entry_index(slot: u32) -> usize {
     (slot & ((1 << ENTRY_BITS) - 1)) as usize - 1
 }
 
@@ -279,7 +283,7 @@ pub(in super::super) fn expected_entries(seen: usize, found: usize, total: usize
     if seen >= total || found >= seen {
         return if found >= seen { total } else { found };
     }
-    let drawn = |n: f64, draws: f64| n * (1.0 - decay(draws / n));
+    let drawn = |n: f64, draws: f64| n * (1.0 - exp_neg(draws / n));
     let (mut low, mut high) = (found, 1e12);
     for _ in 0..64 {
         let middle = (low + high) / 2.0;
@@ -289,7 +293,7 @@ pub(in super::super) fn expected_entries(seen: usize, found: usize, total: usize
 }
 
 /// Returns `e^-x` by the definition of `e`, exact enough for an estimate.
-fn decay(x: f64) -> f64 {
+fn exp_neg(x: f64) -> f64 {
     let mut power = (1.0 - x / 65_536.0).max(0.0);
     for _ in 0..16 {
         power *= power;
@@ -309,7 +313,7 @@ mod tests {
         fn entries_are_the_different_values_in_order(values in proptest::collection::vec(0_u64..3000, 0..5000),
             shift in 0_u32..53) {
             let values: Vec<u64> = values.iter().map(|v| v << shift).collect();
-            let dictionary = Dictionary::of(&values, usize::MAX, &mut Vec::new()).unwrap();
+            let dictionary = Dictionary::from_values(&values, usize::MAX, &mut Vec::new()).unwrap();
             let back: Vec<u64> = dictionary.indices.iter().map(|i| dictionary.entries[*i as usize]).collect();
             prop_assert_eq!(back, &values[..]);
             let mut first = Vec::new();
@@ -317,14 +321,15 @@ mod tests {
             prop_assert_eq!(&dictionary.entries, &first);
             let close = Dictionary::of_words(&values, usize::MAX, &mut Vec::new()).unwrap();
             prop_assert_eq!((&close.entries, &close.indices), (&dictionary.entries, &dictionary.indices));
-            prop_assert!(Dictionary::of(&values, first.len(), &mut Vec::new()).is_some());
-            prop_assert!(first.is_empty() || Dictionary::of(&values, first.len() - 1, &mut Vec::new()).is_none());
+            prop_assert!(Dictionary::from_values(&values, first.len(), &mut Vec::new()).is_some());
+            let smaller = |limit| Dictionary::from_values(&values, limit, &mut Vec::new());
+            prop_assert!(first.is_empty() || smaller(first.len() - 1).is_none());
         }
 
         #[test]
         fn texts_of_all_lengths_are_distinguished(texts in proptest::collection::vec("[ab\0]{0,20}", 0..3000)) {
             let values: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
-            let dictionary = Dictionary::of(&values, usize::MAX, &mut Vec::new()).unwrap();
+            let dictionary = Dictionary::from_values(&values, usize::MAX, &mut Vec::new()).unwrap();
             let back: Vec<&[u8]> = dictionary.indices.iter().map(|i| dictionary.entries[*i as usize]).collect();
             prop_assert_eq!(back, values);
             let different: std::collections::BTreeSet<_> = texts.iter().collect();

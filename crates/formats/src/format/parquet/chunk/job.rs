@@ -6,10 +6,10 @@ use ::parquet::{basic::Encoding, schema::types::ColumnDescPtr};
 
 use super::{
     bits::{put_hybrid, width_of},
-    column::{Column, Word},
+    column::{ChunkColumn, Word},
     compress::Compressor,
     dictionary::Dictionary,
-    levels::{Layout, PAGE_BYTES, PAGE_ROWS, Page, Slots},
+    levels::{LevelLayout, PAGE_BYTES, PAGE_ROWS, PageRange, Slots},
     page::{Chunk, PageFacts, PageWriter, Repeats},
     plan::Plan,
     scratch::Scratch,
@@ -43,14 +43,19 @@ pub(super) type Finished = (Chunk, Compressor, Vec<u8>);
 
 /// A column with its plan.
 pub(super) struct Job<'a> {
-    pub(super) column: &'a Column<'a>,
+    pub(super) column: &'a ChunkColumn<'a>,
     pub(super) plan: Plan,
     pub(super) descr: &'a ColumnDescPtr,
     pub(super) options: Options,
 }
 
 impl Job<'_> {
-    fn writer(&self, compressor: Compressor, scratch: &mut Scratch, with_dictionary: bool) -> (PageWriter, Encoding) {
+    fn page_writer(
+        &self,
+        compressor: Compressor,
+        scratch: &mut Scratch,
+        with_dictionary: bool,
+    ) -> (PageWriter, Encoding) {
         let encoding = if with_dictionary { Encoding::RLE_DICTIONARY } else { self.plan.encoding };
         let (packed, order) = (std::mem::take(&mut scratch.packed), self.column.order);
         (PageWriter::new(self.descr, compressor, packed, encoding, order, self.options.inspects_values), encoding)
@@ -59,7 +64,7 @@ impl Job<'_> {
     /// Writes all pages; `put` appends the values of a page.
     fn write(
         &self,
-        pages: Vec<Page>,
+        pages: Vec<PageRange>,
         mut writer: PageWriter,
         scratch: &mut Scratch,
         mut facts: impl FnMut(Range<usize>) -> (Option<Bounds>, Option<u64>),
@@ -70,7 +75,7 @@ impl Job<'_> {
             self.column.put_levels(&page, &mut scratch.body);
             put(page.values.clone(), &mut scratch.body);
             let (bounds, text_bytes) = facts(page.values.clone());
-            writer.data(PageFacts::of(self.column.layout, &page, bounds, text_bytes), &scratch.body)?;
+            writer.write_data(PageFacts::for_page(self.column.layout, &page, bounds, text_bytes), &scratch.body)?;
             if number == 0 {
                 writer.expect_pages(count - 1);
             }
@@ -88,11 +93,11 @@ impl Job<'_> {
             0 => None,
             max_entries => Dictionary::of_words(values, max_entries, &mut scratch.indices),
         };
-        let (mut writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
+        let (mut writer, encoding) = self.page_writer(compressor, scratch, dictionary.is_some());
         if let Some(dictionary) = &dictionary {
             let mut entries = Vec::new();
             W::put(&dictionary.entries, &mut entries);
-            writer.dictionary(dictionary.entries.len(), &entries)?;
+            writer.write_dictionary(dictionary.entries.len(), &entries)?;
         }
         let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
             (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
@@ -101,7 +106,7 @@ impl Job<'_> {
             (None, _) => W::put(&values[range], body),
         };
         let facts = |range: Range<usize>| (self.column.order.of_words(&values[range]), None);
-        let pages = self.column.pages(self.column.layout.cut_words(W::WIDTH));
+        let pages = self.column.cut_pages(self.column.layout.cut_words(W::WIDTH));
         let finished = self.write(pages, writer, scratch, facts, put);
         scratch.indices = dictionary.map_or_else(Vec::new, |dictionary| dictionary.indices);
         finished
@@ -113,7 +118,7 @@ impl Job<'_> {
         compressor: Compressor,
         scratch: &mut Scratch,
     ) -> Result<Finished> {
-        let (writer, _) = self.writer(compressor, scratch, false);
+        let (writer, _) = self.page_writer(compressor, scratch, false);
         let slice = |range: Range<usize>| values.slice(range.start, range.len());
         let facts = |range: Range<usize>| {
             let set = slice(range.clone()).count_set_bits();
@@ -121,7 +126,7 @@ impl Job<'_> {
             ((!range.is_empty()).then_some(Bounds::Keys { least, greatest, nans: 0, only_nans: false }), None)
         };
         let put = |range: Range<usize>, body: &mut Vec<u8>| put_bits(&slice(range), body);
-        let pages = self.column.pages(self.column.layout.cut_words(1));
+        let pages = self.column.cut_pages(self.column.layout.cut_words(1));
         self.write(pages, writer, scratch, facts, put)
     }
 
@@ -133,14 +138,14 @@ impl Job<'_> {
     ) -> Result<Finished> {
         let dictionary = match self.plan.entries {
             0 => None,
-            max_entries => Dictionary::of(values, max_entries, &mut scratch.indices),
+            max_entries => Dictionary::from_values(values, max_entries, &mut scratch.indices),
         };
-        let (writer, encoding) = self.writer(compressor, scratch, dictionary.is_some());
-        let mut writer = if self.options.is_noted { writer.sharing()? } else { writer };
+        let (writer, encoding) = self.page_writer(compressor, scratch, dictionary.is_some());
+        let mut writer = if self.options.is_noted { writer.with_sharing()? } else { writer };
         if let Some(dictionary) = &dictionary {
             let mut entries = Vec::new();
             put_texts(&dictionary.entries, &mut entries);
-            writer.dictionary(dictionary.entries.len(), &entries)?;
+            writer.write_dictionary(dictionary.entries.len(), &entries)?;
         }
         let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
             (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
@@ -148,14 +153,14 @@ impl Job<'_> {
             (None, Encoding::DELTA_BYTE_ARRAY) => put_texts_without_prefixes(&values[range], body),
             (None, _) => put_texts(&values[range], body),
         };
-        let pages = self.column.pages(self.column.cut_texts(values, dictionary.is_some()));
+        let pages = self.column.cut_pages(self.column.cut_texts(values, dictionary.is_some()));
         let mut seen = vec![false; dictionary.as_ref().map_or(0, |dictionary| dictionary.entries.len())];
         let facts = |range: Range<usize>| {
             let bytes = values[range.clone()].iter().map(|value| value.len() as u64).sum();
             let bounds = match &dictionary {
                 _ if !self.options.inspects_values => None,
                 Some(dictionary) if dictionary.entries.len() <= PAGE_ROWS * 4 => {
-                    Bounds::of_bytes(dictionary.occurring(range, &mut seen))
+                    Bounds::of_bytes(dictionary.occurring_entries(range, &mut seen))
                 }
                 _ => Bounds::of_bytes(values[range].iter().copied()),
             };
@@ -164,7 +169,7 @@ impl Job<'_> {
         let mut finished = self.write(pages, writer, scratch, facts, put)?;
         if let Some(dictionary) = &dictionary
             && self.options.is_noted
-            && matches!(self.column.layout, Layout { slots: Slots::One(_), levels: None, .. })
+            && matches!(self.column.layout, LevelLayout { slots: Slots::One(_), levels: None, .. })
         {
             let repeats = Repeats::new(&dictionary.indices, dictionary.entries.len(), self.column);
             finished.0.noted.get_or_insert_default().repeats = Some(repeats);
@@ -174,15 +179,15 @@ impl Job<'_> {
     }
 }
 
-impl Column<'_> {
+impl ChunkColumn<'_> {
     /// Returns the pages for some ranges of rows.
-    fn pages(&self, rows: impl IntoIterator<Item = Range<usize>>) -> Vec<Page> {
+    fn cut_pages(&self, rows: impl IntoIterator<Item = Range<usize>>) -> Vec<PageRange> {
         let mut value = 0;
         let page = |rows: Range<usize>| {
             let slots = self.layout.slots_of(rows.clone());
             let first = value;
             value += self.values_in(&slots);
-            Page { rows, slots, values: first..value }
+            PageRange { rows, slots, values: first..value }
         };
         rows.into_iter().map(page).collect()
     }
@@ -204,7 +209,7 @@ impl Column<'_> {
             return self.layout.cut_words(0);
         }
         let mut rest = values;
-        self.layout.cut(|slots| {
+        self.layout.cut_by_bytes(|slots| {
             let (row, after) = rest.split_at(self.values_in(&slots).min(rest.len()));
             rest = after;
             row.iter().map(|value| value.len() + 4).sum()
@@ -212,19 +217,19 @@ impl Column<'_> {
     }
 
     /// Appends the levels at the start of a page's body.
-    fn put_levels(&self, page: &Page, body: &mut Vec<u8>) {
+    fn put_levels(&self, page: &PageRange, body: &mut Vec<u8>) {
         let validity = self.validity.as_ref().map(|validity| validity.slice(page.slots.start, page.slots.len()));
-        self.layout.put(&page.rows, validity.as_ref(), page.values.len(), body);
+        self.layout.put_page_levels(&page.rows, validity.as_ref(), page.values.len(), body);
     }
 }
 
 impl Repeats {
     /// Returns the repeats from the indices of the values; entries are numbered in the order of their first occurrence.
-    fn new(indices: &[u32], entries: usize, column: &Column<'_>) -> Self {
+    fn new(indices: &[u32], entries: usize, column: &ChunkColumn<'_>) -> Self {
         let keys = match &column.validity {
             None => indices.to_vec(),
             Some(validity) => {
-                let mut keys = vec![u32::MAX; column.layout.all()];
+                let mut keys = vec![u32::MAX; column.layout.slot_count()];
                 validity.set_indices().zip(indices).for_each(|(row, index)| keys[row] = *index);
                 keys
             }

@@ -39,7 +39,7 @@ pub(super) enum Slots {
 
 /// Rows of a column, with their slots and levels.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
+pub(super) struct LevelLayout {
     pub(super) slots: Slots,
     /// Definition levels. If absent, slots without a value are nulls of the innermost field.
     pub(super) levels: Option<Vec<u8>>,
@@ -53,19 +53,19 @@ pub(super) struct Layout {
 
 /// A page: a range of rows, their slots, and the values in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Page {
+pub(super) struct PageRange {
     pub(super) rows: Range<usize>,
     pub(super) slots: Range<usize>,
     pub(super) values: Range<usize>,
 }
 
-impl Layout {
+impl LevelLayout {
     /// Returns the layout of rows with one value each, or null if they are nullable.
     pub(super) fn flat(rows: usize, nullable: bool) -> Self {
         Self { slots: Slots::One(rows), levels: None, max_level: u8::from(nullable), nullable, repeats: false }
     }
 
-    pub(super) fn rows(&self) -> usize {
+    pub(super) fn row_count(&self) -> usize {
         match &self.slots {
             Slots::One(rows) | Slots::Even { rows, .. } => *rows,
             Slots::Each(starts) => starts.len().saturating_sub(1),
@@ -73,8 +73,8 @@ impl Layout {
     }
 
     /// Returns the number of slots of all rows.
-    pub(super) fn all(&self) -> usize {
-        self.slots_of(0..self.rows()).end
+    pub(super) fn slot_count(&self) -> usize {
+        self.slots_of(0..self.row_count()).end
     }
 
     /// Returns the slots of some rows.
@@ -87,16 +87,16 @@ impl Layout {
     }
 
     /// Returns which slots have a value, from their levels.
-    pub(super) fn validity(&self) -> Option<BooleanBuffer> {
+    pub(super) fn slot_validity(&self) -> Option<BooleanBuffer> {
         let levels = self.levels.as_ref()?;
         Some(BooleanBuffer::collect_bool(levels.len(), |slot| levels[slot] == self.max_level))
     }
 
     /// Cuts rows into pages. `bytes` returns the size of the values of some rows, and is called in order. A row is
     /// never divided, because readers that skip rows skip whole pages.
-    pub(super) fn cut(&self, mut bytes: impl FnMut(Range<usize>) -> usize) -> Vec<Range<usize>> {
+    pub(super) fn cut_by_bytes(&self, mut bytes: impl FnMut(Range<usize>) -> usize) -> Vec<Range<usize>> {
         let (mut pages, mut start, mut filled) = (Vec::new(), 0, 0_usize);
-        for row in 0..self.rows() {
+        for row in 0..self.row_count() {
             let more = bytes(self.slots_of(row..row + 1));
             if row > start && (filled.saturating_add(more) > PAGE_BYTES || row - start >= PAGE_ROWS) {
                 pages.push(start..row);
@@ -104,8 +104,8 @@ impl Layout {
             }
             filled = filled.saturating_add(more);
         }
-        if start < self.rows() {
-            pages.push(start..self.rows());
+        if start < self.row_count() {
+            pages.push(start..self.row_count());
         }
         pages
     }
@@ -116,15 +116,21 @@ impl Layout {
         let step = match &self.slots {
             Slots::One(_) => PAGE_ROWS,
             Slots::Even { each, .. } => (PAGE_BYTES / each.saturating_mul(width).max(1)).clamp(1, PAGE_ROWS),
-            Slots::Each(_) => return self.cut(|slots| slots.len() * width),
+            Slots::Each(_) => return self.cut_by_bytes(|slots| slots.len() * width),
         };
-        let rows = self.rows();
+        let rows = self.row_count();
         (0..rows).step_by(step).map(|start| start..rows.min(start + step)).collect()
     }
 
     /// Appends the levels at the start of a page's body; `validity` states which slots have a value, `values` how many
     /// do.
-    pub(super) fn put(&self, rows: &Range<usize>, validity: Option<&BooleanBuffer>, values: usize, body: &mut Vec<u8>) {
+    pub(super) fn put_page_levels(
+        &self,
+        rows: &Range<usize>,
+        validity: Option<&BooleanBuffer>,
+        values: usize,
+        body: &mut Vec<u8>,
+    ) {
         body.clear();
         if self.repeats {
             put_behind_length(body, |body| self.put_repetition(rows, body));
@@ -180,7 +186,7 @@ impl Layout {
 
     /// Returns how many slots of some rows have each definition level, `values` of them the highest; empty if all are
     /// equal.
-    pub(super) fn counts(&self, rows: &Range<usize>, values: usize) -> Vec<usize> {
+    pub(super) fn level_counts(&self, rows: &Range<usize>, values: usize) -> Vec<usize> {
         let slots = self.slots_of(rows.clone());
         let max_level = usize::from(self.max_level);
         if max_level == 0 {
@@ -202,7 +208,7 @@ mod tests {
 
     #[test]
     fn pages_begin_with_rows() {
-        let even = Layout {
+        let even = LevelLayout {
             slots: Slots::Even { rows: 5, each: 60_000 },
             levels: None,
             max_level: 3,
@@ -212,17 +218,17 @@ mod tests {
         assert_eq!(even.cut_words(8), [0..2, 2..4, 4..5]);
         assert_eq!(even.cut_words(4), [0..4, 4..5]);
         assert_eq!(even.cut_words(80), [0..1, 1..2, 2..3, 3..4, 4..5]);
-        let each = Layout { slots: Slots::Each(vec![0, 1, 200_000, 200_001]), ..even };
-        assert_eq!((each.rows(), each.all(), each.slots_of(1..3)), (3, 200_001, 1..200_001));
+        let each = LevelLayout { slots: Slots::Each(vec![0, 1, 200_000, 200_001]), ..even };
+        assert_eq!((each.row_count(), each.slot_count(), each.slots_of(1..3)), (3, 200_001, 1..200_001));
         assert_eq!(each.cut_words(8), [0..1, 1..2, 2..3]);
-        let flat = Layout::flat(PAGE_ROWS + 1, true);
+        let flat = LevelLayout::flat(PAGE_ROWS + 1, true);
         assert_eq!(flat.cut_words(8), [0..PAGE_ROWS, PAGE_ROWS..PAGE_ROWS + 1]);
-        assert!(Layout::flat(0, true).cut_words(8).is_empty());
+        assert!(LevelLayout::flat(0, true).cut_words(8).is_empty());
     }
 
     #[test]
     fn levels_are_those_of_the_picture() {
-        let layout = Layout {
+        let layout = LevelLayout {
             slots: Slots::Each(vec![0, 2, 3, 4, 5]),
             levels: Some(vec![3, 2, 0, 1, 3]),
             max_level: 3,
@@ -230,17 +236,17 @@ mod tests {
             repeats: true,
         };
         let mut body = Vec::new();
-        layout.put(&(0..4), layout.validity().as_ref(), 2, &mut body);
+        layout.put_page_levels(&(0..4), layout.slot_validity().as_ref(), 2, &mut body);
         // One group of eight each: one with one bit per level, one with two.
         assert_eq!(body, [2, 0, 0, 0, 3, 0b0_0010, 3, 0, 0, 0, 3, 0b0100_1011, 0b11]);
-        assert_eq!(layout.counts(&(0..4), 2), [1, 1, 1, 2]);
-        assert_eq!(layout.counts(&(1..3), 0), [1, 1, 0, 0]);
-        assert_eq!(layout.validity().unwrap().iter().collect::<Vec<_>>(), [true, false, false, false, true]);
+        assert_eq!(layout.level_counts(&(0..4), 2), [1, 1, 1, 2]);
+        assert_eq!(layout.level_counts(&(1..3), 0), [1, 1, 0, 0]);
+        assert_eq!(layout.slot_validity().unwrap().iter().collect::<Vec<_>>(), [true, false, false, false, true]);
     }
 
     #[test]
     fn equal_rows_take_few_bytes() {
-        let layout = Layout {
+        let layout = LevelLayout {
             slots: Slots::Even { rows: 2, each: 60_000 },
             levels: None,
             max_level: 3,
@@ -248,9 +254,9 @@ mod tests {
             repeats: true,
         };
         let mut body = Vec::new();
-        layout.put(&(0..2), None, 120_000, &mut body);
+        layout.put_page_levels(&(0..2), None, 120_000, &mut body);
         let row = [2, 0, 0xbe, 0xa9, 7, 1];
         assert_eq!(body, [&[12, 0, 0, 0], &row[..], &row, &[4, 0, 0, 0, 0x80, 0xd3, 0x0e, 3]].concat());
-        assert_eq!(layout.counts(&(0..2), 120_000), [0, 0, 0, 120_000]);
+        assert_eq!(layout.level_counts(&(0..2), 120_000), [0, 0, 0, 120_000]);
     }
 }

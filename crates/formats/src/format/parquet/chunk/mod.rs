@@ -39,7 +39,7 @@ pub use self::page::{Noted, Repeats, TextChunk};
 pub(super) use self::{
     bits::{GROUP, least_run, put_packed, put_run, put_varint, unpack, width_of_all},
     compress::{Compressor, name_of, put_zstd_frame},
-    dictionary::{ends, expected_entries},
+    dictionary::{expected_entries, first_last_words},
     job::Options,
     levels::{PAGE_BYTES, PAGE_ROWS},
     page::Chunk,
@@ -51,9 +51,9 @@ pub use self::{
     values::{put_differences, put_texts, put_texts_after_lengths, put_texts_without_prefixes, shared_prefix},
 };
 use self::{
-    column::{Column, Values},
+    column::{ChunkColumn, DenseValues},
     job::Job,
-    levels::Layout,
+    levels::LevelLayout,
     nested::Leaf,
     plan::{Plan, plan_texts, plan_words},
     scratch::Scratch,
@@ -68,7 +68,7 @@ use crate::{
 ///
 /// # Errors
 /// When the level of the codec is out of range, or a value or row is too large for a page.
-pub(super) fn encode(
+pub(super) fn encode_field(
     field: &Field,
     columns: &[ColumnDescPtr],
     mut arrays: Vec<ArrayRef>,
@@ -88,14 +88,14 @@ pub(super) fn encode(
     let Some(leaves) = leaves else { return Ok(Err(arrays)) };
     // Each array is dropped as soon as it is encoded.
     drop(arrays);
-    let mut scratch = Scratch::take();
+    let mut scratch = Scratch::take_local();
     // Metadata of a chunk are large, and a collected result would have room for four.
     let mut chunks = Vec::with_capacity(leaves.len());
     for (leaf, column) in leaves.into_iter().zip(columns) {
         let inspects_values = options.inspects_values && inspects_values(column);
         chunks.push(encode_leaf(&mut scratch, column, leaf, Options { inspects_values, ..options })?);
     }
-    scratch.keep();
+    scratch.put_back();
     Ok(Ok(chunks))
 }
 
@@ -107,9 +107,9 @@ fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], opti
     let leaves = match columns {
         [column] if !field.data_type().is_nested() && column.max_rep_level() == 0 && column.max_def_level() <= 1 => {
             let rows = arrays.iter().map(|array| array.len()).sum();
-            vec![Leaf { layout: Layout::flat(rows, column.max_def_level() == 1), arrays: arrays.to_vec() }]
+            vec![Leaf { layout: LevelLayout::flat(rows, column.max_def_level() == 1), arrays: arrays.to_vec() }]
         }
-        _ if options.nested => nested::leaves(field, arrays)?,
+        _ if options.nested => nested::field_leaves(field, arrays)?,
         _ => return None,
     };
     let fits = |(leaf, column): (&Leaf, &ColumnDescPtr)| {
@@ -118,48 +118,52 @@ fn leaves_of(field: &Field, columns: &[ColumnDescPtr], arrays: &[ArrayRef], opti
         let allowed =
             |array: &ArrayRef| leaf.layout.nullable || leaf.layout.levels.is_some() || array.logical_null_count() == 0;
         (column.max_def_level(), column.max_rep_level()) == (definition, repetition)
-            && leaf
-                .arrays
-                .iter()
-                .all(|array| column::takes(array.data_type(), column) && allowed(array) && !column::is_too_long(array))
+            && leaf.arrays.iter().all(|array| {
+                column::supports_type(array.data_type(), column) && allowed(array) && !column::is_too_long(array)
+            })
     };
     (leaves.len() == columns.len() && leaves.iter().zip(columns).all(fits)).then_some(leaves)
 }
 
 fn encode_leaf(scratch: &mut Scratch, descr: &ColumnDescPtr, mut leaf: Leaf, options: Options) -> Result<Chunk> {
     if leaf.arrays.iter().any(|array| is_coded(array.data_type())) {
-        if let Some(chunk) = coded::encode(scratch, descr, &leaf, options)? {
+        if let Some(chunk) = coded::encode_coded(scratch, descr, &leaf, options)? {
             return Ok(chunk);
         }
         leaf.arrays = leaf.arrays.iter().map(plain_column).collect::<Result<_>>()?;
     }
     let Leaf { layout, arrays } = leaf;
-    let validity = layout.validity().or_else(|| column::validity(&arrays));
-    if let Some((values, order)) = column::words(&arrays, descr, scratch) {
+    let validity = layout.slot_validity().or_else(|| column::merge_validity(&arrays));
+    if let Some((values, order)) = column::collect_words(&arrays, descr, scratch) {
         drop(arrays);
-        return encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options);
+        return encode_values(scratch, descr, ChunkColumn { layout: &layout, validity, values, order }, options);
     }
-    let Some((values, order)) = column::texts(&arrays, scratch) else {
+    let Some((values, order)) = column::collect_texts(&arrays, scratch) else {
         return Err(Error::internal(format!("expected values that can be encoded, found others in {}", descr.path())));
     };
-    encode_values(scratch, descr, Column { layout: &layout, validity, values, order }, options)
+    encode_values(scratch, descr, ChunkColumn { layout: &layout, validity, values, order }, options)
 }
 
-fn encode_values(scratch: &mut Scratch, descr: &ColumnDescPtr, column: Column<'_>, options: Options) -> Result<Chunk> {
-    let mut compressor = scratch.compressor(options.codec)?;
+fn encode_values(
+    scratch: &mut Scratch,
+    descr: &ColumnDescPtr,
+    column: ChunkColumn<'_>,
+    options: Options,
+) -> Result<Chunk> {
+    let mut compressor = scratch.take_compressor(options.codec)?;
     let plan = match &column.values {
-        Values::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
-        Values::Wide(values) => plan_words(values, column.order, &mut compressor)?,
-        Values::Bytes(values) if options.inspects_values => plan_texts(values, &mut compressor)?,
-        Values::Bits(_) | Values::Bytes(_) => Plan::plain(),
+        DenseValues::Narrow(values) => plan_words(values, column.order, &mut compressor)?,
+        DenseValues::Wide(values) => plan_words(values, column.order, &mut compressor)?,
+        DenseValues::Bytes(values) if options.inspects_values => plan_texts(values, &mut compressor)?,
+        DenseValues::Bits(_) | DenseValues::Bytes(_) => Plan::plain(),
     };
-    compressor.search(plan.search)?;
+    compressor.set_search(plan.search)?;
     let job = Job { column: &column, plan, descr, options };
     let (chunk, compressor, packed) = match &column.values {
-        Values::Narrow(values) => job.write_words(values, compressor, scratch),
-        Values::Wide(values) => job.write_words(values, compressor, scratch),
-        Values::Bits(values) => job.write_bits(values, compressor, scratch),
-        Values::Bytes(values) => job.write_texts(values, compressor, scratch),
+        DenseValues::Narrow(values) => job.write_words(values, compressor, scratch),
+        DenseValues::Wide(values) => job.write_words(values, compressor, scratch),
+        DenseValues::Bits(values) => job.write_bits(values, compressor, scratch),
+        DenseValues::Bytes(values) => job.write_texts(values, compressor, scratch),
     }?;
     scratch.keep_compressor(options.codec, compressor);
     scratch.packed = packed;

@@ -17,11 +17,11 @@ use arrow::{
     datatypes::{DataType, Field},
 };
 
-use super::levels::{Layout, Slots};
+use super::levels::{LevelLayout, Slots};
 
 /// A leaf column, in one or more arrays.
 pub(super) struct Leaf {
-    pub(super) layout: Layout,
+    pub(super) layout: LevelLayout,
     /// Values of its slots; slots without a value are null or omitted.
     pub(super) arrays: Vec<ArrayRef>,
 }
@@ -42,41 +42,41 @@ const EXISTS: u8 = u8::MAX;
 const MAX_DEPTH: u8 = 60;
 
 impl Enclosing {
-    fn end(&self, row: usize) -> Option<u8> {
+    fn end_level(&self, row: usize) -> Option<u8> {
         self.ends.as_ref().map(|ends| ends[row]).filter(|end| *end != EXISTS)
     }
 }
 
 /// Returns the leaves of a field whose arrays have its type, except for [coded](crate::record::coded) values; `None` if
 /// its structure is not supported here, or a non-nullable part has nulls.
-pub(super) fn leaves(field: &Field, arrays: &[ArrayRef]) -> Option<Vec<Leaf>> {
+pub(super) fn field_leaves(field: &Field, arrays: &[ArrayRef]) -> Option<Vec<Leaf>> {
     let mut leaves = Vec::new();
-    walk(field, arrays.to_vec(), &Enclosing::default(), &mut leaves)?;
+    collect_leaves(field, arrays.to_vec(), &Enclosing::default(), &mut leaves)?;
     Some(leaves)
 }
 
-fn walk(field: &Field, arrays: Vec<ArrayRef>, enclosing: &Enclosing, out: &mut Vec<Leaf>) -> Option<()> {
+fn collect_leaves(field: &Field, arrays: Vec<ArrayRef>, enclosing: &Enclosing, out: &mut Vec<Leaf>) -> Option<()> {
     match field.data_type() {
         DataType::Struct(parts) if enclosing.level < MAX_DEPTH => {
-            let within = within(field, &arrays, enclosing)?;
+            let within = enclose_struct(field, &arrays, enclosing)?;
             for (at, part) in parts.iter().enumerate() {
                 let arrays = arrays.iter().map(|array| array.as_struct_opt()?.columns().get(at).cloned());
-                walk(part, arrays.collect::<Option<_>>()?, &within, out)?;
+                collect_leaves(part, arrays.collect::<Option<_>>()?, &within, out)?;
             }
         }
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)
             if !item.data_type().is_nested() =>
         {
-            out.push(list(field, item, &arrays, enclosing)?);
+            out.push(list_leaf(field, item, &arrays, enclosing)?);
         }
-        other if !other.is_nested() => out.push(single(field, arrays, enclosing)?),
+        other if !other.is_nested() => out.push(single_leaf(field, arrays, enclosing)?),
         _ => return None,
     }
     Some(())
 }
 
 /// Adds a struct to those that enclose its parts.
-fn within(field: &Field, arrays: &[ArrayRef], enclosing: &Enclosing) -> Option<Enclosing> {
+fn enclose_struct(field: &Field, arrays: &[ArrayRef], enclosing: &Enclosing) -> Option<Enclosing> {
     let level = enclosing.level + u8::from(field.is_nullable());
     if arrays.iter().all(|array| array.null_count() == 0) {
         return Some(Enclosing { level, ends: enclosing.ends.clone() });
@@ -96,11 +96,11 @@ fn within(field: &Field, arrays: &[ArrayRef], enclosing: &Enclosing) -> Option<E
 }
 
 /// Returns the leaf of a field with one value or null in each row.
-fn single(field: &Field, arrays: Vec<ArrayRef>, enclosing: &Enclosing) -> Option<Leaf> {
+fn single_leaf(field: &Field, arrays: Vec<ArrayRef>, enclosing: &Enclosing) -> Option<Leaf> {
     let max_level = enclosing.level + u8::from(field.is_nullable());
     let rows = arrays.iter().map(|array| array.len()).sum();
     let nullable = field.is_nullable();
-    let layout = |levels| Layout { slots: Slots::One(rows), levels, max_level, nullable, repeats: false };
+    let layout = |levels| LevelLayout { slots: Slots::One(rows), levels, max_level, nullable, repeats: false };
     let Some(ends) = &enclosing.ends else { return Some(Leaf { layout: layout(None), arrays }) };
     let (mut levels, mut shown) = (Vec::with_capacity(rows), Vec::with_capacity(arrays.len()));
     for array in arrays {
@@ -127,7 +127,7 @@ struct Items {
 }
 
 impl Items {
-    fn of(array: &ArrayRef) -> Option<Self> {
+    fn from_array(array: &ArrayRef) -> Option<Self> {
         let place = |offset: i64| usize::try_from(offset).unwrap_or_default();
         let (values, offsets): (&ArrayRef, Vec<usize>) = match array.data_type() {
             DataType::List(_) => {
@@ -158,11 +158,11 @@ impl Items {
 }
 
 /// Returns the leaf of a field with a list of values in each row.
-fn list(field: &Field, item: &Field, arrays: &[ArrayRef], enclosing: &Enclosing) -> Option<Leaf> {
-    let items = arrays.iter().map(Items::of).collect::<Option<Vec<_>>>()?;
+fn list_leaf(field: &Field, item: &Field, arrays: &[ArrayRef], enclosing: &Enclosing) -> Option<Leaf> {
+    let items = arrays.iter().map(Items::from_array).collect::<Option<Vec<_>>>()?;
     let level = enclosing.level + u8::from(field.is_nullable());
     let max_level = level + 1 + u8::from(item.is_nullable());
-    let layout = |slots, levels| Layout { slots, levels, max_level, nullable: item.is_nullable(), repeats: true };
+    let layout = |slots, levels| LevelLayout { slots, levels, max_level, nullable: item.is_nullable(), repeats: true };
     let rows: usize = arrays.iter().map(|array| array.len()).sum();
     let has_nulls = arrays.iter().any(|array| array.null_count() > 0);
     let lengths = || arrays.iter().zip(&items).flat_map(|(array, items)| (0..array.len()).map(|row| items.of_row(row)));
@@ -173,7 +173,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], enclosing: &Enclosing)
     if enclosing.ends.is_none() && !has_nulls && !empty {
         let slots = match items.first()?.bounds {
             Err(each) => Slots::Even { rows, each },
-            Ok(_) => Slots::Each(starts(lengths().map(|row| row.len()), rows)),
+            Ok(_) => Slots::Each(row_starts(lengths().map(|row| row.len()), rows)),
         };
         let arrays = items.into_iter().map(|items| items.values).collect();
         return Some(Leaf { layout: layout(slots, None), arrays });
@@ -187,7 +187,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], enclosing: &Enclosing)
         let mut taken: Vec<Range<usize>> = Vec::new();
         for row in 0..array.len() {
             let before = levels.len();
-            match enclosing.end(lengths.len()) {
+            match enclosing.end_level(lengths.len()) {
                 Some(end) => levels.push(end),
                 None if array.is_null(row) => levels.push(enclosing.level),
                 None => match items.of_row(row) {
@@ -208,7 +208,7 @@ fn list(field: &Field, item: &Field, arrays: &[ArrayRef], enclosing: &Enclosing)
     if !item.is_nullable() && leaves.iter().any(|leaf| leaf.null_count() > 0) {
         return None;
     }
-    let slots = Slots::Each(starts(lengths.into_iter(), rows));
+    let slots = Slots::Each(row_starts(lengths.into_iter(), rows));
     Some(Leaf { layout: layout(slots, Some(levels)), arrays: leaves })
 }
 
@@ -225,7 +225,7 @@ fn parts_of(array: ArrayRef, parts: &[Range<usize>]) -> Option<ArrayRef> {
 }
 
 /// Returns the starts of rows of these lengths, and the end of the last.
-fn starts(lengths: impl Iterator<Item = usize>, rows: usize) -> Vec<usize> {
+fn row_starts(lengths: impl Iterator<Item = usize>, rows: usize) -> Vec<usize> {
     let mut starts = Vec::with_capacity(rows + 1);
     let mut end = 0;
     starts.push(end);

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use super::{
     bits::put_zigzag,
     compress::Compressor,
-    levels::{Layout, Page},
-    stats::{Bounds, Order},
+    levels::{LevelLayout, PageRange},
+    stats::{Bounds, ValueOrder},
 };
 use crate::{
     codec::Codec,
@@ -63,7 +63,7 @@ pub struct Noted {
 }
 
 /// A column chunk of texts, which may be missing, in Zstandard. Tables with the same values beside a shard, which are
-/// in Zstandard themselves, take it as it is: to encode them again would cost as much as in the shard.
+/// in Zstandard themselves, take it is: to encode them again would cost as much as in the shard.
 #[derive(Debug, Clone)]
 pub struct TextChunk {
     /// The pages.
@@ -91,9 +91,14 @@ pub(super) struct PageFacts {
 
 impl PageFacts {
     /// Returns the metadata of a page of a column with this layout.
-    pub(super) fn of(layout: &Layout, page: &Page, bounds: Option<Bounds>, text_bytes: Option<u64>) -> Self {
+    pub(super) fn for_page(
+        layout: &LevelLayout,
+        page: &PageRange,
+        bounds: Option<Bounds>,
+        text_bytes: Option<u64>,
+    ) -> Self {
         let (rows, slots, values) = (page.rows.len(), page.slots.len(), page.values.len());
-        Self { rows, slots, nulls: slots - values, levels: layout.counts(&page.rows, values), bounds, text_bytes }
+        Self { rows, slots, nulls: slots - values, levels: layout.level_counts(&page.rows, values), bounds, text_bytes }
     }
 }
 
@@ -101,19 +106,19 @@ impl PageFacts {
 pub(super) struct PageWriter {
     descr: ColumnDescPtr,
     encoding: Encoding,
-    order: Order,
+    order: ValueOrder,
     statistics: bool,
     /// Whether pages may be stored uncompressed if compression did not help their neighbours.
     stores_noise: bool,
     /// Remaining number of pages to store uncompressed.
     noise: usize,
     out: Stream,
-    shared: Shared,
+    shared: SharedPages,
     pages: Vec<PageFacts>,
 }
 
 /// What tables beside the shard take of the pages.
-enum Shared {
+enum SharedPages {
     None,
     /// Those of the shard.
     Own,
@@ -151,17 +156,17 @@ impl Stream {
 
     /// Writes a page, uncompressed if `stored` and the codec's format allows that; returns the length of its compressed
     /// body.
-    fn page(&mut self, body: Body<'_>, stored: bool) -> Result<usize> {
+    fn write_page(&mut self, body: Body<'_>, stored: bool) -> Result<usize> {
         let packed = match stored {
-            true => self.compressor.store(body.bytes, &mut self.packed)?,
+            true => self.compressor.store_uncompressed(body.bytes, &mut self.packed)?,
             false => self.compressor.compress(body.bytes, &mut self.packed)?,
         };
         let start = self.bytes.len();
         put_header(
             &mut self.bytes,
             body.kind,
-            [small(body.bytes.len())?, small(packed.len())?, crc32fast::hash(packed).cast_signed()],
-            [small(body.values)?, body.encoding as i32],
+            [to_i32(body.bytes.len())?, to_i32(packed.len())?, crc32fast::hash(packed).cast_signed()],
+            [to_i32(body.values)?, body.encoding as i32],
         );
         self.uncompressed += (self.bytes.len() - start + body.bytes.len()) as u64;
         self.bytes.extend_from_slice(packed);
@@ -169,14 +174,14 @@ impl Stream {
         if body.kind == PageType::DICTIONARY_PAGE {
             self.after_dictionary = Some(self.bytes.len());
         } else {
-            self.offsets.append_offset_and_size(signed(start)?, small(self.bytes.len() - start)?);
+            self.offsets.append_offset_and_size(to_i64(start)?, to_i32(self.bytes.len() - start)?);
         }
         Ok(length)
     }
 
     /// Adds what the offset index says of the page that was written last.
-    fn describe(&mut self, facts: &PageFacts) -> Result<()> {
-        self.offsets.append_row_count(signed(facts.rows)?);
+    fn index_page(&mut self, facts: &PageFacts) -> Result<()> {
+        self.offsets.append_row_count(to_i64(facts.rows)?);
         self.offsets.append_unencoded_byte_array_data_bytes(facts.text_bytes.map(u64::cast_signed));
         Ok(())
     }
@@ -197,7 +202,7 @@ impl PageWriter {
         compressor: Compressor,
         packed: Vec<u8>,
         encoding: Encoding,
-        order: Order,
+        order: ValueOrder,
         statistics: bool,
     ) -> Self {
         Self {
@@ -208,7 +213,7 @@ impl PageWriter {
             stores_noise: false,
             noise: 0,
             out: Stream::new(compressor, packed),
-            shared: Shared::None,
+            shared: SharedPages::None,
             pages: Vec::new(),
         }
     }
@@ -223,57 +228,57 @@ impl PageWriter {
     ///
     /// # Errors
     /// When there is no memory to compress it.
-    pub(super) fn sharing(self) -> Result<Self> {
+    pub(super) fn with_sharing(self) -> Result<Self> {
         let texts = matches!(self.descr.logical_type_ref(), Some(LogicalType::String))
             && (self.descr.max_def_level(), self.descr.max_rep_level()) == (1, 0);
-        let shared = match self.out.compressor.name() {
-            _ if !texts => Shared::None,
-            Compression::ZSTD(_) => Shared::Own,
+        let shared = match self.out.compressor.codec_name() {
+            _ if !texts => SharedPages::None,
+            Compression::ZSTD(_) => SharedPages::Own,
             // At the level of these tables.
             _ => {
                 let codec = Codec::Zstd(ZstdLevel::default().compression_level());
-                Shared::Other(Box::new(Stream::new(Compressor::new(codec)?, Vec::new())))
+                SharedPages::Other(Box::new(Stream::new(Compressor::new(codec)?, Vec::new())))
             }
         };
         Ok(Self { shared, ..self })
     }
 
     /// Writes the dictionary, which precedes all data pages.
-    pub(super) fn dictionary(&mut self, entries: usize, body: &[u8]) -> Result<()> {
-        self.page(PageType::DICTIONARY_PAGE, entries, body)
+    pub(super) fn write_dictionary(&mut self, entries: usize, body: &[u8]) -> Result<()> {
+        self.write_page(PageType::DICTIONARY_PAGE, entries, body)
     }
 
     /// Writes a data page: `body` contains levels and values.
-    pub(super) fn data(&mut self, facts: PageFacts, body: &[u8]) -> Result<()> {
-        self.page(PageType::DATA_PAGE, facts.slots, body)?;
-        self.out.describe(&facts)?;
-        if let Shared::Other(stream) = &mut self.shared {
-            stream.describe(&facts)?;
+    pub(super) fn write_data(&mut self, facts: PageFacts, body: &[u8]) -> Result<()> {
+        self.write_page(PageType::DATA_PAGE, facts.slots, body)?;
+        self.out.index_page(&facts)?;
+        if let SharedPages::Other(stream) = &mut self.shared {
+            stream.index_page(&facts)?;
         }
         self.pages.push(facts);
         Ok(())
     }
 
-    fn page(&mut self, kind: PageType, values: usize, bytes: &[u8]) -> Result<()> {
+    fn write_page(&mut self, kind: PageType, values: usize, bytes: &[u8]) -> Result<()> {
         // A row is never divided between pages.
         if i32::try_from(bytes.len()).is_err() {
             return Err(Error::input(format!(
                 "expected rows of less than 2 GiB a column, found {} bytes",
                 bytes.len()
             ))
-            .hint("cut smaller records with --read patch, or slice another dimension with --read record-dim"));
+            .with_hint("cut smaller records with --read patch, or slice another dimension with --read record-dim"));
         }
         let encoding = if kind == PageType::DICTIONARY_PAGE { Encoding::PLAIN } else { self.encoding };
         let body = Body { kind, encoding, values, bytes };
         let stored = kind == PageType::DATA_PAGE && self.noise > 0;
-        let packed = self.out.page(body, stored)?;
+        let packed = self.out.write_page(body, stored)?;
         if stored {
             self.noise -= 1;
         } else if self.stores_noise && kind == PageType::DATA_PAGE && packed * 64 > bytes.len() * 63 {
             self.noise = NOISE_PAGES;
         }
-        if let Shared::Other(stream) = &mut self.shared {
-            stream.page(body, false)?;
+        if let SharedPages::Other(stream) = &mut self.shared {
+            stream.write_page(body, false)?;
         }
         Ok(())
     }
@@ -281,7 +286,7 @@ impl PageWriter {
     /// Reserves memory for `more` pages of the size of those that were written.
     pub(super) fn expect_pages(&mut self, more: usize) {
         self.out.expect_pages(self.pages.len(), more);
-        if let Shared::Other(stream) = &mut self.shared {
+        if let SharedPages::Other(stream) = &mut self.shared {
             stream.expect_pages(self.pages.len(), more);
         }
     }
@@ -290,14 +295,14 @@ impl PageWriter {
     pub(super) fn finish(mut self) -> Result<(Chunk, Compressor, Vec<u8>)> {
         let column_index = if self.statistics { Some(self.column_index()?) } else { None };
         let offsets = std::mem::take(&mut self.out.offsets);
-        let close = self.close(&self.out, offsets)?;
+        let close = self.close_result(&self.out, offsets)?;
         let bytes = Bytes::from(std::mem::take(&mut self.out.bytes));
-        let texts = match std::mem::replace(&mut self.shared, Shared::None) {
-            Shared::None => None,
-            Shared::Own => Some(TextChunk { bytes: bytes.clone(), close: close.clone() }),
-            Shared::Other(mut stream) => {
+        let texts = match std::mem::replace(&mut self.shared, SharedPages::None) {
+            SharedPages::None => None,
+            SharedPages::Own => Some(TextChunk { bytes: bytes.clone(), close: close.clone() }),
+            SharedPages::Other(mut stream) => {
                 let offsets = std::mem::take(&mut stream.offsets);
-                Some(TextChunk { close: self.close(&stream, offsets)?, bytes: stream.bytes.into() })
+                Some(TextChunk { close: self.close_result(&stream, offsets)?, bytes: stream.bytes.into() })
             }
         };
         let close = ColumnCloseResult { column_index, ..close };
@@ -307,39 +312,39 @@ impl PageWriter {
     }
 
     /// Returns the metadata of finished pages, without the index of their bounds.
-    fn close(&self, stream: &Stream, offsets: OffsetIndexBuilder) -> Result<ColumnCloseResult> {
+    fn close_result(&self, stream: &Stream, offsets: OffsetIndexBuilder) -> Result<ColumnCloseResult> {
         let rows: usize = self.pages.iter().map(|page| page.rows).sum();
         let slots: usize = self.pages.iter().map(|page| page.slots).sum();
         let nulls: usize = self.pages.iter().map(|page| page.nulls).sum();
         let stats_of = |page_type, encoding, count| PageEncodingStats { page_type, encoding, count };
         let mut encodings = vec![self.encoding, Encoding::RLE];
-        let mut kinds = vec![stats_of(PageType::DATA_PAGE, self.encoding, small(self.pages.len())?)];
+        let mut kinds = vec![stats_of(PageType::DATA_PAGE, self.encoding, to_i32(self.pages.len())?)];
         if stream.after_dictionary.is_some() {
             encodings.push(Encoding::PLAIN);
             kinds.insert(0, stats_of(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
         }
         let mut metadata = ColumnChunkMetaData::builder(ColumnDescPtr::clone(&self.descr))
-            .set_compression(stream.compressor.name())
+            .set_compression(stream.compressor.codec_name())
             .set_encodings_mask(EncodingMask::new_from_encodings(encodings.iter()))
             .set_page_encoding_stats(kinds)
-            .set_total_compressed_size(signed(stream.bytes.len())?)
+            .set_total_compressed_size(to_i64(stream.bytes.len())?)
             .set_total_uncompressed_size(stream.uncompressed.cast_signed())
-            .set_num_values(signed(slots)?)
-            .set_data_page_offset(signed(stream.after_dictionary.unwrap_or_default())?)
+            .set_num_values(to_i64(slots)?)
+            .set_data_page_offset(to_i64(stream.after_dictionary.unwrap_or_default())?)
             .set_dictionary_page_offset(stream.after_dictionary.map(|_| 0));
         if self.statistics {
             let bounds = self.pages.iter().filter_map(|page| page.bounds.as_ref());
             let text_bytes = self.pages.iter().map(|page| page.text_bytes).sum::<Option<u64>>();
             metadata = metadata
-                .set_statistics(self.order.statistics(bounds, nulls as u64, self.descr.sort_order().is_signed()))
+                .set_statistics(self.order.chunk_statistics(bounds, nulls as u64, self.descr.sort_order().is_signed()))
                 .set_unencoded_byte_array_data_bytes(text_bytes.map(u64::cast_signed))
-                .set_definition_level_histogram(definitions(self.pages.iter())?)
-                .set_repetition_level_histogram(self.repetitions(rows, slots)?);
+                .set_definition_level_histogram(definition_histogram(self.pages.iter())?)
+                .set_repetition_level_histogram(self.repetition_histogram(rows, slots)?);
         }
         Ok(ColumnCloseResult {
             bytes_written: stream.bytes.len() as u64,
             rows_written: rows as u64,
-            metadata: metadata.build().map_err(unexpected)?,
+            metadata: metadata.build().map_err(metadata_error)?,
             bloom_filter: None,
             column_index: None,
             offset_index: Some(offsets.build()),
@@ -347,28 +352,28 @@ impl PageWriter {
     }
 
     /// Returns the histogram of repetition levels: all slots but the first of each row have level 1.
-    fn repetitions(&self, rows: usize, slots: usize) -> Result<Option<LevelHistogram>> {
+    fn repetition_histogram(&self, rows: usize, slots: usize) -> Result<Option<LevelHistogram>> {
         if self.descr.max_rep_level() == 0 {
             return Ok(None);
         }
-        Ok(Some(LevelHistogram::from(vec![signed(rows)?, signed(slots - rows)?])))
+        Ok(Some(LevelHistogram::from(vec![to_i64(rows)?, to_i64(slots - rows)?])))
     }
 
     fn column_index(&self) -> Result<ColumnIndexMetaData> {
         let mut index = ColumnIndexBuilder::new(self.descr.physical_type());
         for page in &self.pages {
-            let nans = page.bounds.as_ref().map_or(0, Bounds::nans);
+            let nans = page.bounds.as_ref().map_or(0, Bounds::nan_count);
             let nans = self.order.is_float().then_some(nans.cast_signed());
             let (least, greatest) = match &page.bounds {
-                Some(bounds) => (self.order.least(bounds).0, self.order.greatest(bounds).0),
+                Some(bounds) => (self.order.index_min(bounds).0, self.order.index_max(bounds).0),
                 None => (Vec::new(), Vec::new()),
             };
-            index.append(page.nulls == page.slots, least, greatest, signed(page.nulls)?, nans);
-            let repetitions = self.repetitions(page.rows, page.slots)?;
-            index.append_histograms(&repetitions, &definitions(std::iter::once(page))?);
+            index.append(page.nulls == page.slots, least, greatest, to_i64(page.nulls)?, nans);
+            let repetitions = self.repetition_histogram(page.rows, page.slots)?;
+            index.append_histograms(&repetitions, &definition_histogram(std::iter::once(page))?);
         }
         index.set_boundary_order(self.boundary_order());
-        index.build().map_err(unexpected)
+        index.build().map_err(metadata_error)
     }
 
     fn boundary_order(&self) -> BoundaryOrder {
@@ -384,12 +389,12 @@ impl PageWriter {
 }
 
 /// Returns how many slots of some pages have each definition level.
-fn definitions<'a>(pages: impl Iterator<Item = &'a PageFacts>) -> Result<Option<LevelHistogram>> {
+fn definition_histogram<'a>(pages: impl Iterator<Item = &'a PageFacts>) -> Result<Option<LevelHistogram>> {
     let mut counts: Vec<i64> = Vec::new();
     for page in pages {
         counts.resize(page.levels.len(), 0);
         for (count, more) in counts.iter_mut().zip(&page.levels) {
-            *count += signed(*more)?;
+            *count += to_i64(*more)?;
         }
     }
     Ok((!counts.is_empty()).then(|| LevelHistogram::from(counts)))
@@ -420,14 +425,14 @@ pub fn put_header(out: &mut Vec<u8>, kind: PageType, sizes: [i32; 3], [values, e
     out.extend_from_slice(&[STOP, STOP]);
 }
 
-fn small(number: usize) -> Result<i32> {
+fn to_i32(number: usize) -> Result<i32> {
     i32::try_from(number).map_err(|_| Error::internal(format!("expected a page below 2 GiB, found {number} bytes")))
 }
 
-fn signed(number: usize) -> Result<i64> {
+fn to_i64(number: usize) -> Result<i64> {
     i64::try_from(number).map_err(|_| Error::internal(format!("expected a chunk below 8 EiB, found {number} bytes")))
 }
 
-fn unexpected(error: ::parquet::errors::ParquetError) -> Error {
-    Error::internal("describing a column chunk failed").cause(error)
+fn metadata_error(error: ::parquet::errors::ParquetError) -> Error {
+    Error::internal("describing a column chunk failed").with_cause(error)
 }

@@ -6,9 +6,9 @@ use ::parquet::basic::Encoding;
 use super::{
     bits::width_of,
     column::Word,
-    compress::{Compressor, Search},
-    dictionary::{Dictionary, Entry, expected_entries},
-    stats::Order,
+    compress::{Compressor, MatchSearch},
+    dictionary::{Dictionary, DictionaryEntry, expected_entries},
+    stats::ValueOrder,
     values::{put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
 };
 use crate::error::Result;
@@ -55,7 +55,7 @@ pub(super) struct Plan {
     /// Maximum number of dictionary entries; 0 if no dictionary is to be used.
     pub(super) entries: usize,
     /// How the compressor searches for matches.
-    pub(super) search: Search,
+    pub(super) search: MatchSearch,
 }
 
 impl Plan {
@@ -64,7 +64,7 @@ impl Plan {
     }
 
     fn without_dictionary(encoding: Encoding) -> Self {
-        Self { encoding, entries: 0, search: Search::Usual }
+        Self { encoding, entries: 0, search: MatchSearch::Usual }
     }
 
     /// Adds a dictionary if that gives fewer bytes than `other`.
@@ -81,16 +81,16 @@ impl Plan {
 }
 
 /// Returns stretches of consecutive values, spread over all values.
-fn sample<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
+fn sample_stretches<T: Copy>(values: &[T], stretch: usize) -> Vec<T> {
     if values.len() <= STRETCHES * stretch {
         return values.to_vec();
     }
-    stretches(values.len(), stretch).flat_map(|start| &values[start..start + stretch]).copied().collect()
+    stretch_starts(values.len(), stretch).flat_map(|start| &values[start..start + stretch]).copied().collect()
 }
 
 /// Returns the starts of stretches of that many consecutive values: one in each part of the values, but at varying
 /// positions in it, because consecutive maps would otherwise yield the same latitudes again and again.
-pub(super) fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = usize> {
+pub(super) fn stretch_starts(values: usize, stretch: usize) -> impl Iterator<Item = usize> {
     const GOLDEN: u64 = 0x9e37_79b9;
     let step = values / STRETCHES;
     let room = step.saturating_sub(stretch) as u64;
@@ -101,9 +101,9 @@ pub(super) fn stretches(values: usize, stretch: usize) -> impl Iterator<Item = u
 }
 
 /// Estimates the entries of a dictionary of all values from those of the sample, and the bytes of the indices.
-fn predict<E: Entry>(sample: &[E], total: usize) -> (f64, f64) {
-    let found =
-        Dictionary::of(sample, usize::MAX, &mut Vec::new()).map_or(sample.len(), |dictionary| dictionary.entries.len());
+fn predict_dictionary<E: DictionaryEntry>(sample: &[E], total: usize) -> (f64, f64) {
+    let found = Dictionary::from_values(sample, usize::MAX, &mut Vec::new())
+        .map_or(sample.len(), |dictionary| dictionary.entries.len());
     let entries = expected_entries(sample.len(), found, total);
     (entries, index_bytes(entries, total))
 }
@@ -115,9 +115,9 @@ pub(in super::super) fn index_bytes(entries: f64, total: usize) -> f64 {
     total as f64 * f64::from(width) / 8.0
 }
 
-pub(super) fn plan_words<W: Word>(values: &[W], order: Order, compressor: &mut Compressor) -> Result<Plan> {
-    let sample = sample(values, STRETCH);
-    let (entries, _) = predict(&sample, values.len());
+pub(super) fn plan_words<W: Word>(values: &[W], order: ValueOrder, compressor: &mut Compressor) -> Result<Plan> {
+    let sample = sample_stretches(values, STRETCH);
+    let (entries, _) = predict_dictionary(&sample, values.len());
     plan_sample(&sample, values.len(), Entries { count: entries, bytes: entries * W::WIDTH as f64 }, order, compressor)
 }
 
@@ -133,7 +133,7 @@ pub(super) fn plan_sample<W: Word>(
     sample: &[W],
     total: usize,
     entries: Entries,
-    order: Order,
+    order: ValueOrder,
     compressor: &mut Compressor,
 ) -> Result<Plan> {
     if sample.is_empty() {
@@ -173,9 +173,9 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
     let total: usize = values.iter().map(|value| value.len()).sum();
     let mean = total as f64 / values.len() as f64;
     let stretch = (SAMPLE_BYTES * values.len() / STRETCHES / (total + 1)).clamp(1, TEXT_STRETCH);
-    let mut sample = sample(values, stretch);
+    let mut sample = sample_stretches(values, stretch);
     let scale = values.len() as f64 / sample.len() as f64;
-    let (entries, indices) = predict(&sample, values.len());
+    let (entries, indices) = predict_dictionary(&sample, values.len());
     let entry_bytes = mean + 4.0;
     let plain = values.len() as f64 * entry_bytes;
     if entries * entry_bytes + indices < CLEAR_GAIN * plain {
@@ -216,15 +216,15 @@ pub(super) fn plan_texts(values: &[&[u8]], compressor: &mut Compressor) -> Resul
 
 /// Returns the fastest search that compresses this page as well as any other; `usual` is its size, in bytes, by the
 /// usual search. `packed` is memory for the compressed page.
-fn plan_search(page: &[u8], usual: usize, compressor: &mut Compressor, packed: &mut Vec<u8>) -> Result<Search> {
-    let mut found = vec![(Search::Usual, usual)];
+fn plan_search(page: &[u8], usual: usize, compressor: &mut Compressor, packed: &mut Vec<u8>) -> Result<MatchSearch> {
+    let mut found = vec![(MatchSearch::Usual, usual)];
     for search in compressor.faster_searches() {
-        compressor.search(*search)?;
+        compressor.set_search(*search)?;
         found.push((*search, compressor.compress(page, packed)?.len()));
     }
     let least = found.iter().map(|(_, bytes)| *bytes).min().unwrap_or(usual);
-    let close = |(_, bytes): &&(Search, usize)| (*bytes as f64) < SAME_SIZE * least as f64;
-    Ok(found.iter().rev().find(close).map_or(Search::Usual, |(search, _)| *search))
+    let close = |(_, bytes): &&(MatchSearch, usize)| (*bytes as f64) < SAME_SIZE * least as f64;
+    Ok(found.iter().rev().find(close).map_or(MatchSearch::Usual, |(search, _)| *search))
 }
 
 #[cfg(test)]
@@ -269,17 +269,17 @@ mod tests {
             let mut page = Vec::new();
             put_texts_after_lengths(&texts[..10_000], &mut page);
             let mut bytes = |search| {
-                compressor.search(search).unwrap();
+                compressor.set_search(search).unwrap();
                 compressor.compress(&page, &mut Vec::new()).unwrap().len() as f64
             };
-            assert!(bytes(plan.search) < 1.01 * bytes(Search::Usual), "{plan:?}");
+            assert!(bytes(plan.search) < 1.01 * bytes(MatchSearch::Usual), "{plan:?}");
             chosen.push(plan.search);
             for other in [Codec::Zstd(9), Codec::Snappy, Codec::None] {
                 let plan = plan_texts(&texts, &mut Compressor::new(other).unwrap()).unwrap();
-                assert_eq!(plan.search, Search::Usual);
+                assert_eq!(plan.search, MatchSearch::Usual);
             }
         }
-        assert_eq!(chosen[0], Search::Double);
-        assert!(chosen.contains(&Search::Usual), "where all matches are short, they are sought: {chosen:?}");
+        assert_eq!(chosen[0], MatchSearch::Double);
+        assert!(chosen.contains(&MatchSearch::Usual), "where all matches are short, they are sought: {chosen:?}");
     }
 }

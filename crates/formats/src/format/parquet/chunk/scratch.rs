@@ -6,8 +6,8 @@
 use std::cell::RefCell;
 
 use super::{
-    column::Values,
-    compress::{Compressor, Search},
+    column::DenseValues,
+    compress::{Compressor, MatchSearch},
 };
 use crate::{codec::Codec, error::Result};
 
@@ -34,45 +34,45 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Takes this thread's buffers; [`keep`](Self::keep) stores them again.
-    pub(super) fn take() -> Self {
+    /// Takes this thread's buffers; [`put_back`](Self::put_back) stores them again.
+    pub(super) fn take_local() -> Self {
         SCRATCH.take()
     }
 
     /// Keeps the buffers for the next column of this thread.
-    pub(super) fn keep(mut self) {
-        within(&mut self.narrow);
-        within(&mut self.wide);
-        within(&mut self.texts);
-        within(&mut self.indices);
-        within(&mut self.body);
-        within(&mut self.packed);
+    pub(super) fn put_back(mut self) {
+        limit_capacity(&mut self.narrow);
+        limit_capacity(&mut self.wide);
+        limit_capacity(&mut self.texts);
+        limit_capacity(&mut self.indices);
+        limit_capacity(&mut self.body);
+        limit_capacity(&mut self.packed);
         SCRATCH.set(self);
     }
 
     /// Reclaims the buffer of a column's values.
-    pub(super) fn take_back(&mut self, values: Values<'_>) {
+    pub(super) fn take_back(&mut self, values: DenseValues<'_>) {
         match values {
-            Values::Narrow(values) => self.narrow = values,
-            Values::Wide(values) => self.wide = values,
-            Values::Bytes(values) => self.texts = emptied(values),
-            Values::Bits(_) => {}
+            DenseValues::Narrow(values) => self.narrow = values,
+            DenseValues::Wide(values) => self.wide = values,
+            DenseValues::Bytes(values) => self.texts = empty_texts(values),
+            DenseValues::Bits(_) => {}
         }
     }
 
     /// Returns a buffer for texts of any lifetime.
-    pub(super) fn texts<'a>(&mut self) -> Vec<&'a [u8]> {
-        emptied(std::mem::take(&mut self.texts))
+    pub(super) fn take_texts<'a>(&mut self) -> Vec<&'a [u8]> {
+        empty_texts(std::mem::take(&mut self.texts))
     }
 
     /// Returns a page compressor, which [`Self::keep_compressor`] stores again.
     ///
     /// # Errors
     /// When the level of the codec is out of range.
-    pub(super) fn compressor(&mut self, codec: Codec) -> Result<Compressor> {
+    pub(super) fn take_compressor(&mut self, codec: Codec) -> Result<Compressor> {
         match self.compressor.take() {
             Some((of, mut compressor)) if of == codec => {
-                compressor.search(Search::Usual)?;
+                compressor.set_search(MatchSearch::Usual)?;
                 Ok(compressor)
             }
             _ => Compressor::new(codec),
@@ -86,12 +86,12 @@ impl Scratch {
 }
 
 /// Returns the same memory for elements of another lifetime. Collecting in place reuses it.
-fn emptied<'b>(mut texts: Vec<&[u8]>) -> Vec<&'b [u8]> {
+fn empty_texts<'b>(mut texts: Vec<&[u8]>) -> Vec<&'b [u8]> {
     texts.clear();
     texts.into_iter().map(|_| -> &'b [u8] { &[] }).collect()
 }
 
-fn within<T>(buffer: &mut Vec<T>) {
+fn limit_capacity<T>(buffer: &mut Vec<T>) {
     buffer.clear();
     if buffer.capacity() * size_of::<T>() > MAX_KEPT_BYTES {
         *buffer = Vec::new();
@@ -109,10 +109,10 @@ mod tests {
             let text = String::from("abc");
             let texts = vec![text.as_bytes(); 1000];
             let place = texts.as_ptr().addr();
-            scratch.take_back(Values::Bytes(texts));
+            scratch.take_back(DenseValues::Bytes(texts));
             place
         };
-        let texts = scratch.texts();
+        let texts = scratch.take_texts();
         assert_eq!((texts.as_ptr().addr(), texts.len(), texts.capacity()), (place, 0, 1000));
     }
 }

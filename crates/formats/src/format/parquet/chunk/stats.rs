@@ -18,7 +18,7 @@ const MAX_FOOTER_BYTES: usize = 64;
 
 /// How values of a column are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ValueOrder {
     /// False before true.
     Boolean,
     /// Signed integers of 32 or 64 bits.
@@ -43,14 +43,14 @@ pub(super) enum Bounds {
 const SIGN: u64 = 1 << 63;
 const SIGN_32: u64 = 1 << 31;
 
-impl Order {
+impl ValueOrder {
     /// Returns whether values may be NaN.
     pub(super) fn is_float(self) -> bool {
         matches!(self, Self::Float { .. })
     }
 
     /// Returns the key of a value's bits; keys are in the order of the values.
-    pub(super) fn key(self, bits: u64) -> u64 {
+    pub(super) fn key_of_bits(self, bits: u64) -> u64 {
         match self {
             Self::Boolean | Self::Bytes { .. } | Self::Unsigned { .. } => bits,
             Self::Signed { wide: true } => bits ^ SIGN,
@@ -64,7 +64,7 @@ impl Order {
         match self {
             Self::Float { wide: true } => key ^ if key & SIGN == 0 { u64::MAX } else { SIGN },
             Self::Float { wide: false } => key ^ if key & SIGN_32 == 0 { 0xffff_ffff } else { SIGN_32 },
-            other => other.key(key),
+            other => other.key_of_bits(key),
         }
     }
 
@@ -82,13 +82,13 @@ impl Order {
         // One loop for each order, which the compiler vectorises.
         match self {
             Self::Float { .. } => self.of_floats(values),
-            Self::Signed { wide: true } => Self::fold(values, |bits| bits ^ SIGN),
-            Self::Signed { wide: false } => Self::fold(values, |bits| bits ^ SIGN_32),
-            _ => Self::fold(values, |bits| bits),
+            Self::Signed { wide: true } => Self::fold_keys(values, |bits| bits ^ SIGN),
+            Self::Signed { wide: false } => Self::fold_keys(values, |bits| bits ^ SIGN_32),
+            _ => Self::fold_keys(values, |bits| bits),
         }
     }
 
-    fn fold<W: Word>(values: &[W], key: impl Fn(u64) -> u64) -> Option<Bounds> {
+    fn fold_keys<W: Word>(values: &[W], key: impl Fn(u64) -> u64) -> Option<Bounds> {
         if values.is_empty() {
             return None;
         }
@@ -105,7 +105,7 @@ impl Order {
         let (mut least, mut greatest, mut nans) = (u64::MAX, 0, 0);
         for value in values {
             let bits = value.bits();
-            let key = self.key(bits);
+            let key = self.key_of_bits(bits);
             let nan = self.is_nan(bits);
             nans += u64::from(nan);
             least = least.min(if nan { u64::MAX } else { key });
@@ -114,12 +114,12 @@ impl Order {
         if values.len() as u64 > nans {
             return Some(Bounds::Keys { least, greatest, nans, only_nans: false });
         }
-        let keys = || values.iter().map(|value| self.key(value.bits()));
+        let keys = || values.iter().map(|value| self.key_of_bits(value.bits()));
         Some(Bounds::Keys { least: keys().min()?, greatest: keys().max()?, nans, only_nans: true })
     }
 
     /// Returns the statistics of a chunk whose pages have these bounds.
-    pub(super) fn statistics<'a>(
+    pub(super) fn chunk_statistics<'a>(
         self,
         pages: impl Iterator<Item = &'a Bounds>,
         nulls: u64,
@@ -131,7 +131,7 @@ impl Order {
                 None => page.clone(),
             })
         });
-        let nans = self.is_float().then(|| whole.as_ref().map_or(0, Bounds::nans));
+        let nans = self.is_float().then(|| whole.as_ref().map_or(0, Bounds::nan_count));
         macro_rules! of {
             ($kind:ident, $read:expr) => {{
                 let read = $read;
@@ -157,7 +157,8 @@ impl Order {
             Self::Float { wide: true } => of!(Double, f64::from_bits),
             Self::Float { wide: false } => of!(Float, |bits: u64| f32::from_bits(low(bits))),
             Self::Bytes { .. } => {
-                let (least, greatest) = whole.map_or((None, None), |w| (Some(self.least(&w)), Some(self.greatest(&w))));
+                let (least, greatest) =
+                    whole.map_or((None, None), |w| (Some(self.index_min(&w)), Some(self.index_max(&w))));
                 let exact = |side: &Option<(Vec<u8>, bool)>| side.as_ref().is_some_and(|(_, exact)| *exact);
                 let (least_is_exact, greatest_is_exact) = (exact(&least), exact(&greatest));
                 let bytes = |side: Option<(Vec<u8>, bool)>| side.map(|(bytes, _)| ByteArray::from(bytes));
@@ -171,21 +172,21 @@ impl Order {
     }
 
     /// Returns the least value for the column index, and whether it is exact.
-    pub(super) fn least(self, bounds: &Bounds) -> (Vec<u8>, bool) {
+    pub(super) fn index_min(self, bounds: &Bounds) -> (Vec<u8>, bool) {
         match bounds {
-            Bounds::Keys { least, .. } => (self.plain(*least), true),
+            Bounds::Keys { least, .. } => (self.plain_bytes(*least), true),
             Bounds::Bytes { least, .. } if least.len() <= MAX_FOOTER_BYTES => (least.clone(), true),
-            Bounds::Bytes { least, .. } => (least[..self.cut(least)].to_vec(), false),
+            Bounds::Bytes { least, .. } => (least[..self.truncated_length(least)].to_vec(), false),
         }
     }
 
     /// Returns the greatest value for the column index, and whether it is exact.
-    pub(super) fn greatest(self, bounds: &Bounds) -> (Vec<u8>, bool) {
+    pub(super) fn index_max(self, bounds: &Bounds) -> (Vec<u8>, bool) {
         match bounds {
-            Bounds::Keys { greatest, .. } => (self.plain(*greatest), true),
+            Bounds::Keys { greatest, .. } => (self.plain_bytes(*greatest), true),
             Bounds::Bytes { greatest, .. } if greatest.len() <= MAX_FOOTER_BYTES => (greatest.clone(), true),
             Bounds::Bytes { greatest, .. } => {
-                let head = &greatest[..self.cut(greatest)];
+                let head = &greatest[..self.truncated_length(greatest)];
                 let raised = match self {
                     Self::Bytes { utf8: true } => std::str::from_utf8(head).ok().and_then(raised_text),
                     _ => raised_bytes(head),
@@ -196,7 +197,7 @@ impl Order {
     }
 
     /// Returns the length to which a long value is truncated.
-    fn cut(self, value: &[u8]) -> usize {
+    fn truncated_length(self, value: &[u8]) -> usize {
         let inside = |at: &usize| value[*at] & 0xc0 == 0x80;
         match self {
             Self::Bytes { utf8: true } => {
@@ -206,7 +207,7 @@ impl Order {
         }
     }
 
-    fn plain(self, key: u64) -> Vec<u8> {
+    fn plain_bytes(self, key: u64) -> Vec<u8> {
         let bytes = self.bits(key).to_le_bytes();
         match self {
             Self::Boolean => bytes[..1].to_vec(),
@@ -220,7 +221,7 @@ impl Order {
 
 impl Bounds {
     /// Returns the number of NaNs.
-    pub(super) fn nans(&self) -> u64 {
+    pub(super) fn nan_count(&self) -> u64 {
         match self {
             Self::Keys { nans, .. } => *nans,
             Self::Bytes { .. } => 0,
@@ -264,10 +265,10 @@ impl Bounds {
     pub(super) fn of_bytes<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let first = values.next()?;
         let (mut least, mut greatest) = (first, first);
-        let (mut least_head, mut greatest_head) = (head(first), head(first));
+        let (mut least_head, mut greatest_head) = (prefix_key(first), prefix_key(first));
         for value in values {
             // Most values differ in their first bytes, which needs no call.
-            let head = head(value);
+            let head = prefix_key(value);
             if head < least_head || (head == least_head && value < least) {
                 (least, least_head) = (value, head);
             }
@@ -275,13 +276,13 @@ impl Bounds {
                 (greatest, greatest_head) = (value, head);
             }
         }
-        Some(Self::Bytes { least: bounding(least), greatest: bounding(greatest) })
+        Some(Self::Bytes { least: bounding_prefix(least), greatest: bounding_prefix(greatest) })
     }
 }
 
 /// Returns what the footer may need of a value: as much more than [`MAX_FOOTER_BYTES`] as tells that it is longer, or
 /// all of one that must be stated whole because its start cannot be incremented.
-fn bounding(value: &[u8]) -> Vec<u8> {
+fn bounding_prefix(value: &[u8]) -> Vec<u8> {
     let Some(head) = value.get(..MAX_FOOTER_BYTES).filter(|_| value.len() > 2 * MAX_FOOTER_BYTES) else {
         return value.to_vec();
     };
@@ -294,7 +295,7 @@ fn bounding(value: &[u8]) -> Vec<u8> {
 
 /// Returns the first eight bytes as a number of the same order; a shorter value is padded with zeros.
 #[inline]
-pub(super) fn head(value: &[u8]) -> u64 {
+pub(super) fn prefix_key(value: &[u8]) -> u64 {
     match value.first_chunk::<8>() {
         Some(first) => u64::from_be_bytes(*first),
         None => value.iter().rev().fold(0, |head, byte| head >> 8 | u64::from(*byte) << 56),
@@ -331,25 +332,25 @@ mod tests {
     #[test]
     fn of_long_values_the_start_is_kept_and_says_the_same() {
         let long = |start: &str, filler: &str| [start, &filler.repeat(1000)].concat().into_bytes();
-        let text = Order::Bytes { utf8: true };
+        let text = ValueOrder::Bytes { utf8: true };
         for utf8 in [true, false] {
-            let order = Order::Bytes { utf8 };
+            let order = ValueOrder::Bytes { utf8 };
             for value in [long("a", "b"), long("ab", "\u{20ac}"), long("abc", "\u{1f600}"), long("", "\u{10fffe}")] {
                 let bounds = Bounds::of_bytes([value.as_slice()].into_iter()).unwrap();
                 let whole = Bounds::Bytes { least: value.clone(), greatest: value.clone() };
-                assert_eq!(order.least(&bounds), order.least(&whole));
-                assert_eq!(order.greatest(&bounds), order.greatest(&whole));
+                assert_eq!(order.index_min(&bounds), order.index_min(&whole));
+                assert_eq!(order.index_max(&bounds), order.index_max(&whole));
                 let Bounds::Bytes { least, greatest } = bounds else { panic!("keys") };
                 assert_eq!((least.len(), greatest.len()), (2 * MAX_FOOTER_BYTES, 2 * MAX_FOOTER_BYTES));
             }
         }
         let picture = [&[0xff, 0xd8, 0xff, 0xe0][..], &[0; 1000]].concat();
         let bounds = Bounds::of_bytes([picture.as_slice()].into_iter()).unwrap();
-        let (greatest, exact) = Order::Bytes { utf8: false }.greatest(&bounds);
+        let (greatest, exact) = ValueOrder::Bytes { utf8: false }.index_max(&bounds);
         assert!(greatest > picture && greatest.len() <= MAX_FOOTER_BYTES && !exact);
         // Nothing of so many bytes is above it, so it is stated whole.
         let highest = long("", "\u{7f}");
         let bounds = Bounds::of_bytes([highest.as_slice()].into_iter()).unwrap();
-        assert_eq!(text.greatest(&bounds), (highest, true));
+        assert_eq!(text.index_max(&bounds), (highest, true));
     }
 }

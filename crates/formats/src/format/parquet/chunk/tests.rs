@@ -34,7 +34,7 @@ use super::*;
 use crate::{
     codec::Codec,
     format::parquet::ParquetEncoder,
-    record::coded::{batch_of, coded},
+    record::coded::{batch_of, coded_column},
 };
 
 /// Pattern of a column's values, such that every encoding is used.
@@ -123,7 +123,7 @@ fn encoded(table: &RecordBatch, codec: Codec, pieces: usize) -> Bytes {
     let step = table.num_rows().div_ceil(pieces).max(1);
     let batches: Vec<RecordBatch> =
         (0..table.num_rows()).step_by(step).map(|at| table.slice(at, step.min(table.num_rows() - at))).collect();
-    let mut shard = encoder.start(Vec::new()).unwrap();
+    let mut shard = encoder.start_shard(Vec::new()).unwrap();
     shard.append(encoder.encode(&batches).unwrap()).unwrap();
     shard.finish().unwrap().into()
 }
@@ -240,7 +240,7 @@ fn coded_table(table: &RecordBatch) -> RecordBatch {
         let packed = packed.as_dictionary::<UInt16Type>();
         let none = u16::try_from(packed.values().len()).ok()?;
         let values = concat(&[packed.values(), &new_null_array(column.data_type(), 1)]).unwrap();
-        Some(coded(packed.keys().iter().map(|key| key.unwrap_or(none)).collect(), values).unwrap())
+        Some(coded_column(packed.keys().iter().map(|key| key.unwrap_or(none)).collect(), values).unwrap())
     };
     let columns = table.columns().iter().map(|column| of(column).unwrap_or_else(|| Arc::clone(column))).collect();
     batch_of(table.schema_ref().fields(), columns, table.num_rows()).unwrap()
@@ -260,7 +260,7 @@ fn check_coded(shape: Shape, codec: Codec, pieces: usize) -> Vec<Vec<Encoding>> 
             ]
         })
         .collect();
-    let mut shard = encoder.start(Vec::new()).unwrap();
+    let mut shard = encoder.start_shard(Vec::new()).unwrap();
     shard.append(encoder.encode(&batches).unwrap()).unwrap();
     check_bytes(&table, &shard.finish().unwrap().into())
 }
@@ -413,7 +413,7 @@ proptest! {
         let cut = cut.min(table.num_rows());
         let parts = [table.slice(0, cut), table.slice(cut, table.num_rows() - cut)].map(|part| coded_tensors(&part));
         let encoder = ParquetEncoder::new(&table.schema(), Codec::Lz4, &[]).unwrap();
-        let mut shard = encoder.start(Vec::new()).unwrap();
+        let mut shard = encoder.start_shard(Vec::new()).unwrap();
         shard.append(encoder.encode(&parts).unwrap()).unwrap();
         if table.num_rows() > 0 {
             check_bytes(&table, &shard.finish().unwrap().into());

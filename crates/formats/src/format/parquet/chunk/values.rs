@@ -42,14 +42,14 @@ pub(super) fn put_bits(values: &BooleanBuffer, out: &mut Vec<u8>) {
 pub fn put_texts(values: &[&[u8]], out: &mut Vec<u8>) {
     out.reserve(values.iter().map(|value| value.len() + 4).sum());
     for value in values {
-        out.extend_from_slice(&length(value).to_le_bytes());
+        out.extend_from_slice(&text_length(value).to_le_bytes());
         out.extend_from_slice(value);
     }
 }
 
 /// Appends the lengths of all texts, followed by the texts.
 pub fn put_texts_after_lengths(values: &[&[u8]], out: &mut Vec<u8>) {
-    let lengths: Vec<i32> = values.iter().map(|value| length(value).cast_signed()).collect();
+    let lengths: Vec<i32> = values.iter().map(|value| text_length(value).cast_signed()).collect();
     put_delta_narrow(out, &lengths);
     out.reserve(values.iter().map(|value| value.len()).sum());
     values.iter().for_each(|value| out.extend_from_slice(value));
@@ -64,7 +64,7 @@ pub fn put_texts_without_prefixes(values: &[&[u8]], out: &mut Vec<u8>) {
         let prefix = shared_prefix(before, value);
         let own = &value[prefix..];
         shared.push(i32::try_from(prefix).unwrap_or(i32::MAX));
-        lengths.push(length(own).cast_signed());
+        lengths.push(text_length(own).cast_signed());
         rest.extend_from_slice(own);
         before = value;
     }
@@ -103,7 +103,7 @@ fn low_bits(value: i64) -> i32 {
 }
 
 /// Returns the length of a text; longer ones than 31 bits can count are left to the general writer.
-fn length(value: &[u8]) -> u32 {
+fn text_length(value: &[u8]) -> u32 {
     u32::try_from(value.len()).unwrap_or(u32::MAX)
 }
 

@@ -1,13 +1,13 @@
 //! The beginning of a page that snappy compressed: levels precede the values, and can be read without them.
 
-use super::snappy::{Element, parts};
+use super::snappy::{Element, parse_length};
 
 /// Decompresses the first `wanted` bytes of a page, or all if it has fewer; `None` if it is damaged.
 pub(super) fn of_snappy<'a>(stored: &[u8], wanted: usize, out: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     out.clear();
-    let (_, mut rest) = parts(stored)?;
+    let (_, mut rest) = parse_length(stored)?;
     while out.len() < wanted && !rest.is_empty() {
-        let element = Element::first(rest)?;
+        let element = Element::parse_first(rest)?;
         let Element { header, length, distance } = element;
         if distance == 0 {
             out.extend_from_slice(&rest[header..header + length.min(wanted - out.len())]);
@@ -16,7 +16,7 @@ pub(super) fn of_snappy<'a>(stored: &[u8], wanted: usize, out: &'a mut Vec<u8>) 
             // The copied range may overlap the bytes being written.
             (start..start + length).for_each(|at| out.push(out[at]));
         }
-        rest = &rest[element.stored()..];
+        rest = &rest[element.stored_length()..];
     }
     Some(&out[..wanted.min(out.len())])
 }

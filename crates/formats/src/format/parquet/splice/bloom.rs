@@ -18,7 +18,7 @@ use super::{
     super::pages::{MAX_BROTLI_BYTES, PARQUET, check_chunk, is_brotli},
     column::Part,
 };
-use crate::{error::Result, format::guard::guard};
+use crate::{error::Result, format::guard::guard_decoding};
 
 /// False positive rate of the filter.
 const FALSE_POSITIVE_RATE: f64 = 0.01;
@@ -35,7 +35,7 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
         && alone.is_whole()
     {
         // A filter that cannot be read counts as missing.
-        let filter = guard(PARQUET, alone.name, || Sbbf::read_from_column_chunk(alone.chunk, alone.input));
+        let filter = guard_decoding(PARQUET, alone.name, || Sbbf::read_from_column_chunk(alone.chunk, alone.input));
         return Ok(filter.ok().flatten());
     }
     let present = |part: &Part<'_>| {
@@ -44,9 +44,9 @@ pub(super) fn filter_of(column: &ColumnDescPtr, parts: &[Part<'_>]) -> Result<Op
         u64::try_from(part.chunk.num_values()).unwrap_or(0).saturating_sub(nulls)
     };
     let most: u64 = parts.iter().map(present).sum();
-    let mut filter = guard(PARQUET, "", || Sbbf::new_with_ndv_fpp(most.max(1), FALSE_POSITIVE_RATE))?;
+    let mut filter = guard_decoding(PARQUET, "", || Sbbf::new_with_ndv_fpp(most.max(1), FALSE_POSITIVE_RATE))?;
     for part in parts {
-        guard(PARQUET, part.name, || -> Result<(), ParquetError> {
+        guard_decoding(PARQUET, part.name, || -> Result<(), ParquetError> {
             if is_brotli(part.chunk) {
                 check_chunk(part.input, part.chunk, MAX_BROTLI_BYTES)?;
             }

@@ -18,7 +18,7 @@ use ::parquet::{
 
 /// How the values of a column are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ComparisonOrder {
     /// Unsigned numbers, little-endian.
     Unsigned,
     /// Signed numbers, little-endian.
@@ -33,8 +33,8 @@ pub(super) enum Order {
     Undefined,
 }
 
-impl Order {
-    pub(super) fn of(column: &ColumnDescriptor) -> Self {
+impl ComparisonOrder {
+    pub(super) fn for_column(column: &ColumnDescriptor) -> Self {
         let decimal = matches!(column.logical_type_ref(), Some(LogicalType::Decimal { .. }))
             || column.converted_type() == ConvertedType::DECIMAL;
         let half = matches!(column.logical_type_ref(), Some(LogicalType::Float16));
@@ -54,22 +54,22 @@ impl Order {
     pub(super) fn compare(self, one: &[u8], other: &[u8]) -> Ordering {
         match self {
             Self::Unsigned => one.iter().rev().cmp(other.iter().rev()),
-            Self::Signed => signed(one.iter().rev(), other.iter().rev()),
+            Self::Signed => compare_signed(one.iter().rev(), other.iter().rev()),
             // The total order of IEEE 754: negative numbers are in reverse order of their bits.
-            Self::Float => match (negative(one), negative(other)) {
+            Self::Float => match (is_negative(one), is_negative(other)) {
                 (false, true) => Ordering::Greater,
                 (true, false) => Ordering::Less,
                 (false, false) => one.iter().rev().cmp(other.iter().rev()),
                 (true, true) => other.iter().rev().cmp(one.iter().rev()),
             },
             Self::Bytes | Self::Undefined => one.cmp(other),
-            Self::Decimal => decimal(one, other),
+            Self::Decimal => compare_decimals(one, other),
         }
     }
 
     /// Extends a bound of zero to both zeros: writers that treat them as equal store either, whereas the output
     /// declares them ordered.
-    pub(super) fn widen(self, least: &mut [u8], greatest: &mut [u8]) {
+    pub(super) fn widen_zeros(self, least: &mut [u8], greatest: &mut [u8]) {
         let is_zero =
             |value: &[u8]| value.iter().rev().enumerate().all(|(i, byte)| *byte == 0 || (i == 0 && *byte == 0x80));
         if self == Self::Float {
@@ -94,18 +94,18 @@ impl Order {
     }
 }
 
-fn negative(value: &[u8]) -> bool {
+fn is_negative(value: &[u8]) -> bool {
     value.last().is_some_and(|byte| byte & 0x80 != 0)
 }
 
 /// Compares signed numbers, big-endian.
-fn signed<'a>(mut one: impl Iterator<Item = &'a u8>, mut other: impl Iterator<Item = &'a u8>) -> Ordering {
+fn compare_signed<'a>(mut one: impl Iterator<Item = &'a u8>, mut other: impl Iterator<Item = &'a u8>) -> Ordering {
     let flipped = |byte: Option<&u8>| byte.map(|byte| byte ^ 0x80);
     flipped(one.next()).cmp(&flipped(other.next())).then_with(|| one.cmp(other))
 }
 
 /// Compares signed numbers of any length, big-endian.
-fn decimal(one: &[u8], other: &[u8]) -> Ordering {
+fn compare_decimals(one: &[u8], other: &[u8]) -> Ordering {
     let length = one.len().max(other.len());
     let filled = |value: &[u8]| {
         let sign = if value.first().is_some_and(|byte| byte & 0x80 != 0) { 0xff } else { 0 };
@@ -114,11 +114,11 @@ fn decimal(one: &[u8], other: &[u8]) -> Ordering {
         filled
     };
     let (one, other) = (filled(one), filled(other));
-    signed(one.iter(), other.iter())
+    compare_signed(one.iter(), other.iter())
 }
 
 /// A bound, and whether a value equals it.
-type Bound = (Vec<u8>, bool);
+type StatedBound = (Vec<u8>, bool);
 
 /// A footer's statement about the values of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,20 +126,21 @@ pub(super) enum Bounded {
     /// All values are null or NaN.
     Empty,
     /// The values are within these bounds.
-    Within(Bound, Bound),
+    Within(StatedBound, StatedBound),
     /// No statement.
     Unknown,
 }
 
 /// Returns a footer's statement about the values of a chunk.
-pub(super) fn bounds_of(chunk: &ColumnChunkMetaData, order: Order) -> Bounded {
+pub(super) fn bounds_of(chunk: &ColumnChunkMetaData, order: ComparisonOrder) -> Bounded {
     let Some(statistics) = chunk.statistics() else { return Bounded::Unknown };
     let values = u64::try_from(chunk.num_values()).unwrap_or(u64::MAX);
     let nulls = statistics.null_count_opt();
     if nulls == Some(values) {
         return Bounded::Empty;
     }
-    let old = statistics.is_min_max_deprecated() && matches!(order, Order::Unsigned | Order::Bytes | Order::Decimal);
+    let old = statistics.is_min_max_deprecated()
+        && matches!(order, ComparisonOrder::Unsigned | ComparisonOrder::Bytes | ComparisonOrder::Decimal);
     let (Some(least), Some(greatest)) = (statistics.min_bytes_opt(), statistics.max_bytes_opt()) else {
         return Bounded::Unknown;
     };
@@ -148,16 +149,20 @@ pub(super) fn bounds_of(chunk: &ColumnChunkMetaData, order: Order) -> Bounded {
         return if numbers == Some(0) { Bounded::Empty } else { Bounded::Unknown };
     }
     let mistaken = order.compare(least, greatest) == Ordering::Greater;
-    if order == Order::Undefined || (old && least != greatest) || mistaken {
+    if order == ComparisonOrder::Undefined || (old && least != greatest) || mistaken {
         return Bounded::Unknown;
     }
     let (mut least, mut greatest) = (least.to_vec(), greatest.to_vec());
-    order.widen(&mut least, &mut greatest);
+    order.widen_zeros(&mut least, &mut greatest);
     Bounded::Within((least, statistics.min_is_exact()), (greatest, statistics.max_is_exact()))
 }
 
 /// Returns the statistics of all chunks together, which have `nulls` nulls. The first chunk determines their type.
-pub(super) fn united(chunks: &[&ColumnChunkMetaData], order: Order, nulls: Option<u64>) -> Option<Statistics> {
+pub(super) fn unite_statistics(
+    chunks: &[&ColumnChunkMetaData],
+    order: ComparisonOrder,
+    nulls: Option<u64>,
+) -> Option<Statistics> {
     let column = chunks.first()?.column_descr();
     if let [one] = chunks {
         return one.statistics().cloned();
@@ -196,7 +201,7 @@ pub(super) fn statistics_of(
         Bounded::Within(least, greatest) => (Some(least), Some(greatest)),
         _ => (None, None),
     };
-    let exact = |bound: &Option<Bound>| bound.as_ref().is_some_and(|bound| bound.1);
+    let exact = |bound: &Option<StatedBound>| bound.as_ref().is_some_and(|bound| bound.1);
     let exact = (exact(&least), exact(&greatest));
     macro_rules! of {
         ($kind:ident, $read:expr) => {{
@@ -233,22 +238,24 @@ mod tests {
 
     #[test]
     fn values_are_compared_as_what_they_are() {
-        let less = |order: Order, one: &[u8], other: &[u8]| {
+        let less = |order: ComparisonOrder, one: &[u8], other: &[u8]| {
             assert_eq!(order.compare(one, other), Ordering::Less);
             assert_eq!(order.compare(other, one), Ordering::Greater);
             assert_eq!(order.compare(one, one), Ordering::Equal);
         };
-        less(Order::Signed, &(-1_i32).to_le_bytes(), &256_i32.to_le_bytes());
-        less(Order::Signed, &i64::MIN.to_le_bytes(), &(-1_i64).to_le_bytes());
-        less(Order::Unsigned, &256_u32.to_le_bytes(), &u32::MAX.to_le_bytes());
+        less(ComparisonOrder::Signed, &(-1_i32).to_le_bytes(), &256_i32.to_le_bytes());
+        less(ComparisonOrder::Signed, &i64::MIN.to_le_bytes(), &(-1_i64).to_le_bytes());
+        less(ComparisonOrder::Unsigned, &256_u32.to_le_bytes(), &u32::MAX.to_le_bytes());
         for (one, other) in [(-2.0, -1.0), (-1.0, 0.5), (-0.0, 0.0), (1.0, 1e300), (f64::NEG_INFINITY, -1e300)] {
-            less(Order::Float, &f64::to_le_bytes(one), &f64::to_le_bytes(other));
+            less(ComparisonOrder::Float, &f64::to_le_bytes(one), &f64::to_le_bytes(other));
         }
-        less(Order::Bytes, b"a", b"ab");
-        less(Order::Decimal, &[0xff], &[0, 1]);
-        less(Order::Decimal, &[0x80, 0], &[0xff]);
-        less(Order::Decimal, &[1], &[1, 0]);
-        assert!(Order::Float.is_nan(&f32::NAN.to_le_bytes()) && Order::Float.is_nan(&[1, 0x7c]));
-        assert!(!Order::Float.is_nan(&f64::INFINITY.to_le_bytes()) && !Order::Float.is_nan(&[0, 0x7c]));
+        less(ComparisonOrder::Bytes, b"a", b"ab");
+        less(ComparisonOrder::Decimal, &[0xff], &[0, 1]);
+        less(ComparisonOrder::Decimal, &[0x80, 0], &[0xff]);
+        less(ComparisonOrder::Decimal, &[1], &[1, 0]);
+        assert!(ComparisonOrder::Float.is_nan(&f32::NAN.to_le_bytes()) && ComparisonOrder::Float.is_nan(&[1, 0x7c]));
+        assert!(
+            !ComparisonOrder::Float.is_nan(&f64::INFINITY.to_le_bytes()) && !ComparisonOrder::Float.is_nan(&[0, 0x7c])
+        );
     }
 }

@@ -30,15 +30,15 @@ use super::{
         thrift::PageHeader,
     },
     Tally,
-    bounds::Order,
+    bounds::ComparisonOrder,
     facts::{Facts, Indexes, facts_of},
     hybrid,
     out::{Out, SplicedChunk},
-    page::{Cut, PLAIN, Page, Pages, Parsed, Refused, form_of, inflate},
+    page::{CutPage, PLAIN, Page, PageResult, Pages, Refused, form_of, inflate_page},
     proof::Sums,
     slice,
     stored::{put_before, put_stored},
-    union::{Form, Union},
+    union::{EntryForm, Union},
 };
 use crate::{
     codec::Codec,
@@ -120,19 +120,19 @@ struct Loaded<'a> {
 ///
 /// # Errors
 /// When a part is damaged, naming its file, or cannot be read.
-pub(super) fn merge(target: &Target<'_>, parts: &[Part<'_>]) -> Result<Option<(SplicedChunk, Tally)>> {
-    let order = Order::of(target.column);
-    let mut buffers = Buffers::default();
+pub(super) fn merge_chunks(target: &Target<'_>, parts: &[Part<'_>]) -> Result<Option<(SplicedChunk, Tally)>> {
+    let order = ComparisonOrder::for_column(target.column);
+    let mut buffers = MergeBuffers::default();
     let (mut loaded, mut stated) = (Vec::with_capacity(parts.len()), Vec::with_capacity(parts.len()));
     for part in parts {
-        let bytes = part.input.range(range_of(part)?).map_err(|e| e.at(part.name))?;
-        match load(part, bytes, order, &mut buffers.page) {
+        let bytes = part.input.read_range(range_of(part)?).map_err(|e| e.at_location(part.name))?;
+        match load_part(part, bytes, order, &mut buffers.page) {
             Ok((one, chunk)) => {
                 loaded.push(one);
                 stated.push(chunk);
             }
             Err(Refused::Unknown) => return Ok(None),
-            Err(Refused::Damaged(message)) => return Err(damaged(part, &message)),
+            Err(Refused::Damaged(message)) => return Err(damaged_error(part, &message)),
         }
     }
     let merging = Merging {
@@ -148,37 +148,38 @@ pub(super) fn merge(target: &Target<'_>, parts: &[Part<'_>]) -> Result<Option<(S
     match merging.run(loaded) {
         Ok((out, tally)) => Ok(Some((out.finish(&chunks, rows, order)?, tally))),
         Err((_, Stop::Refused(Refused::Unknown))) => Ok(None),
-        Err((Some(at), Stop::Refused(Refused::Damaged(message)))) => Err(damaged(&parts[at], &message)),
+        Err((Some(at), Stop::Refused(Refused::Damaged(message)))) => Err(damaged_error(&parts[at], &message)),
         Err((None, Stop::Refused(Refused::Damaged(message)))) => Err(Error::internal(message)),
         Err((_, Stop::Failed(error))) => Err(error),
     }
 }
 
-fn damaged(part: &Part<'_>, message: &str) -> Error {
+fn damaged_error(part: &Part<'_>, message: &str) -> Error {
     let cause = format!("column {}: {message}", part.chunk.column_path());
-    Error::input("expected a Parquet file, found one that cannot be decoded").cause(cause).at(part.name)
+    Error::input("expected a Parquet file, found one that cannot be decoded").with_cause(cause).at_location(part.name)
 }
 
 fn range_of(part: &Part<'_>) -> Result<std::ops::Range<u64>> {
-    let place =
-        |offset: i64| u64::try_from(offset).map_err(|_| damaged(part, "expected an offset, found a negative one"));
+    let place = |offset: i64| {
+        u64::try_from(offset).map_err(|_| damaged_error(part, "expected an offset, found a negative one"))
+    };
     let chunk = part.chunk;
     let start = place(chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset()))?;
     let end = start.saturating_add(place(chunk.compressed_size())?);
-    if end > part.input.bytes() {
-        return Err(damaged(part, "expected a column chunk within the file"));
+    if end > part.input.byte_count() {
+        return Err(damaged_error(part, "expected a column chunk within the file"));
     }
     Ok(start..end)
 }
 
 /// Parses the pages of a part, and returns what a footer states of it.
-fn load<'a>(
+fn load_part<'a>(
     part: &'a Part<'a>,
     bytes: Bytes,
-    order: Order,
+    order: ComparisonOrder,
     buffer: &mut Vec<u8>,
-) -> Parsed<(Loaded<'a>, Cow<'a, ColumnChunkMetaData>)> {
-    let mut pages = Pages::of(bytes, part.chunk)?;
+) -> PageResult<(Loaded<'a>, Cow<'a, ColumnChunkMetaData>)> {
+    let mut pages = Pages::from_chunk(bytes, part.chunk)?;
     let expected = part.group_rows;
     let mut facts = facts_of(&pages, part.chunk, part.indexes, order, expected, buffer)?;
     let rows = facts.iter().map(|page| page.rows).sum::<Option<u64>>();
@@ -189,13 +190,13 @@ fn load<'a>(
     if part.is_whole() {
         return Ok((Loaded { part, pages, facts, used: None }, Cow::Borrowed(part.chunk)));
     }
-    let (used, stated) = slice::cut(part.chunk, &part.rows, part.indexes, (&mut pages, &mut facts), buffer)?;
+    let (used, stated) = slice::cut_chunk(part.chunk, &part.rows, part.indexes, (&mut pages, &mut facts), buffer)?;
     Ok((Loaded { part, pages, facts, used: Some(used) }, Cow::Owned(stated)))
 }
 
 /// Reusable memory.
 #[derive(Default)]
-struct Buffers {
+struct MergeBuffers {
     page: Vec<u8>,
     dictionary: Vec<u8>,
     body: Vec<u8>,
@@ -246,21 +247,21 @@ impl From<Error> for Stop {
 struct Merging<'a> {
     target: &'a Target<'a>,
     out: Out,
-    order: Order,
+    order: ComparisonOrder,
     compressor: Compressor,
     tally: Tally,
-    buffers: Buffers,
+    buffers: MergeBuffers,
 }
 
 /// A result whose error has the number of the part at fault.
-type Step<T> = Result<T, (Option<usize>, Stop)>;
+type MergeResult<T> = Result<T, (Option<usize>, Stop)>;
 
 impl Merging<'_> {
-    fn run(mut self, mut parts: Vec<Loaded<'_>>) -> Step<(Out, Tally)> {
+    fn run(mut self, mut parts: Vec<Loaded<'_>>) -> MergeResult<(Out, Tally)> {
         let indexed = |part: &Loaded<'_>| part.pages.data.iter().any(Pages::is_indices);
         if !parts.iter().any(indexed) {
             let form = parts.first().and_then(|part| form_of(part.part.chunk));
-            match self.keyed(&parts, form)? {
+            match self.build_keyed(&parts, form)? {
                 Some(keyed) => self.write_keyed(parts, &keyed)?,
                 None => self.copy_all(parts)?,
             }
@@ -269,17 +270,17 @@ impl Merging<'_> {
                 && let Some(page) = &first.pages.dictionary
             {
                 let bytes = first.pages.bytes.slice(page.whole.clone());
-                self.out.copy(bytes, &page.header, None).map_err(|e| (None, e.into()))?;
+                self.out.copy_page(bytes, &page.header, None).map_err(|e| (None, e.into()))?;
             }
             self.copy_all(parts)?;
         } else {
             let form = parts.first().and_then(|part| form_of(part.part.chunk));
             let form = form.ok_or((None, Stop::Refused(Refused::Unknown)))?;
-            match self.united(&parts, form)? {
+            match self.unite_dictionaries(&parts, form)? {
                 Some((union, tables)) => self.rewrite_all(parts, &union, &tables)?,
                 None => {
                     for (at, part) in parts.drain(..).enumerate() {
-                        self.gather(part, form).map_err(|stop| (Some(at), stop))?;
+                        self.gather_values(part, form).map_err(|stop| (Some(at), stop))?;
                     }
                 }
             }
@@ -291,37 +292,37 @@ impl Merging<'_> {
     fn same_dictionary(&self, parts: &[Loaded<'_>]) -> bool {
         let mut dictionaries = parts.iter().filter(|part| part.pages.data.iter().any(Pages::is_indices)).map(|part| {
             let page = part.pages.dictionary.as_ref()?;
-            Some((page.header.values, page.header.encoding, part.pages.stored(page)))
+            Some((page.header.values, page.header.encoding, part.pages.stored_body(page)))
         });
         let first = dictionaries.next();
-        let whole = |part: &Loaded<'_>| part.used.as_ref().is_none_or(Vec::is_empty) && self.keeps(&part.pages);
+        let whole = |part: &Loaded<'_>| part.used.as_ref().is_none_or(Vec::is_empty) && self.keeps_codec(&part.pages);
         parts.iter().all(whole) && dictionaries.all(|other| Some(other) == first)
     }
 
-    fn keeps(&self, pages: &Pages) -> bool {
+    fn keeps_codec(&self, pages: &Pages) -> bool {
         std::mem::discriminant(&pages.codec) == std::mem::discriminant(&self.target.name)
     }
 
-    fn copy_all(&mut self, parts: Vec<Loaded<'_>>) -> Step<()> {
+    fn copy_all(&mut self, parts: Vec<Loaded<'_>>) -> MergeResult<()> {
         for (at, part) in parts.into_iter().enumerate() {
             for (page, facts) in part.pages.data.iter().zip(part.facts) {
-                self.copy(&part.pages, page, facts).map_err(|stop| (Some(at), stop))?;
+                self.copy_page(&part.pages, page, facts).map_err(|stop| (Some(at), stop))?;
             }
         }
         Ok(())
     }
 
     /// Copies a page whose values need no change.
-    fn copy(&mut self, pages: &Pages, page: &Page, mut facts: Facts) -> Result<(), Stop> {
-        if self.keeps(pages) {
+    fn copy_page(&mut self, pages: &Pages, page: &Page, mut facts: Facts) -> Result<(), Stop> {
+        if self.keeps_codec(pages) {
             if !facts.are_known() {
-                facts.learn_unless_known(pages, &pages.levels(page, &mut self.buffers.page)?);
+                facts.learn_unless_known(pages, &pages.cut_levels(page, &mut self.buffers.page)?);
             }
             self.tally.copied += page.whole.len() as u64;
-            return Ok(self.out.copy(pages.bytes.slice(page.whole.clone()), &page.header, Some(facts))?);
+            return Ok(self.out.copy_page(pages.bytes.slice(page.whole.clone()), &page.header, Some(facts))?);
         }
         self.tally.reencoded += page.whole.len() as u64;
-        let cut = pages.cut(page, &mut self.buffers.page)?;
+        let cut = pages.cut_page(page, &mut self.buffers.page)?;
         facts.learn_unless_known(pages, &cut);
         let body = &mut self.buffers.body;
         body.clear();
@@ -329,18 +330,22 @@ impl Merging<'_> {
         body.extend_from_slice(cut.values);
         let encoding = i32::try_from(page.header.encoding).unwrap_or(-1);
         let packed = self.compressor.compress(body, &mut self.buffers.packed)?;
-        Ok(self.out.page(facts.values, encoding, body.len(), packed, Some(facts))?)
+        Ok(self.out.put_page(facts.values, encoding, body.len(), packed, Some(facts))?)
     }
 
     /// Unites the dictionaries of all parts, unless values are smaller without one. Also returns, for each part, the
     /// numbers of its entries in the united dictionary.
-    fn united(&mut self, parts: &[Loaded<'_>], form: Form) -> Step<Option<(Union, Vec<Vec<u32>>)>> {
+    fn unite_dictionaries(
+        &mut self,
+        parts: &[Loaded<'_>],
+        form: EntryForm,
+    ) -> MergeResult<Option<(Union, Vec<Vec<u32>>)>> {
         let indices = |part: &Loaded<'_>| -> u64 {
             let pages = part.pages.data.iter().zip(&part.facts).filter(|(page, _)| Pages::is_indices(page));
             pages.map(|(_, facts)| facts.values - facts.nulls.unwrap_or(0).min(facts.values)).sum()
         };
         let total: u64 = parts.iter().map(indices).sum();
-        if !self.predicted(parts, form, indices, total)? {
+        if !self.predict_union(parts, form, indices, total)? {
             return Ok(None);
         }
         let (mut union, mut tables) = (Union::new(), Vec::with_capacity(parts.len()));
@@ -351,11 +356,11 @@ impl Merging<'_> {
                 tables.push(Vec::new());
                 continue;
             }
-            let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
+            let found = part.pages.inflate_dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
             let table = match &part.used {
-                None => union.numbers(form, page, &places),
-                Some(used) => slice::numbers(&mut union, form, (page, &places), used),
+                None => union.add_entries(form, page, &places),
+                Some(used) => slice::numbers_of_used(&mut union, form, (page, &places), used),
             };
             let Some(table) = table.filter(|_| union.page().len() <= MAX_DICTIONARY_BYTES) else { return Ok(None) };
             tables.push(table);
@@ -363,11 +368,11 @@ impl Merging<'_> {
             inflated += page.len();
             packed += part.pages.dictionary.as_ref().map_or(0, |page| page.body.len());
             if at + 1 == SAMPLED_PARTS || at + 1 == parts.len() {
-                let entry_bytes = union.page().len() as f64 / union.entries().max(1) as f64;
-                let entries = expected(seen, union.entries(), total);
+                let entry_bytes = union.page().len() as f64 / union.entry_count().max(1) as f64;
+                let entries = estimate_distinct(seen, union.entry_count(), total);
                 let ratio = match form {
-                    Form::Fixed(width) if union.entries() as u64 * REPEATED_RATIO <= seen => {
-                        self.scattered(width, union.page()).map_err(|error| (None, error.into()))?
+                    EntryForm::Fixed(width) if union.entry_count() as u64 * REPEATED_RATIO <= seen => {
+                        self.scattered_ratio(width, union.page()).map_err(|error| (None, error.into()))?
                     }
                     _ => packed as f64 / inflated.max(1) as f64,
                 };
@@ -381,7 +386,7 @@ impl Merging<'_> {
 
     /// Returns the compression ratio of repeated numbers in random order: the entries of dictionaries may be sorted,
     /// and nothing states whether they are.
-    fn scattered(&mut self, width: usize, entries: &[u8]) -> Result<f64> {
+    fn scattered_ratio(&mut self, width: usize, entries: &[u8]) -> Result<f64> {
         const STEP: usize = 0x9e37_79b1;
         let count = entries.len() / width.max(1);
         let body = &mut self.buffers.body;
@@ -396,13 +401,13 @@ impl Merging<'_> {
 
     /// Predicts from a sample of the entries of a few parts, selected by hash, whether uniting all dictionaries is
     /// worthwhile, which it is not if nearly all values differ.
-    fn predicted(
+    fn predict_union(
         &mut self,
         parts: &[Loaded<'_>],
-        form: Form,
+        form: EntryForm,
         indices: impl Fn(&Loaded<'_>) -> u64,
         total: u64,
-    ) -> Step<bool> {
+    ) -> MergeResult<bool> {
         let (mut sample, mut seen, mut divisor) = (Vec::new(), 0.0, None);
         let (mut count, mut packed, mut inflated) = (0, 0, 0);
         let middle = (parts.len() >= EXTRA_SAMPLE_PARTS).then_some(parts.len() / 2);
@@ -418,11 +423,11 @@ impl Merging<'_> {
             if entries <= values / 2 {
                 return Ok(true);
             }
-            let found = part.pages.dictionary(form, &mut self.buffers.dictionary);
+            let found = part.pages.inflate_dictionary(form, &mut self.buffers.dictionary);
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
             let divisor = *divisor.get_or_insert_with(|| (entries / SAMPLED_ENTRIES).max(1));
             let before = sample.len();
-            sample.extend(form.hashes(page, &places).filter(|hash| hash % divisor == 0));
+            sample.extend(form.entry_hashes(page, &places).filter(|hash| hash % divisor == 0));
             seen += (sample.len() - before) as f64 * values as f64 / entries as f64;
             count += entries;
             inflated += page.len();
@@ -432,20 +437,20 @@ impl Merging<'_> {
         sample.sort_unstable();
         sample.dedup();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than the number of values")]
-        let entries = expected(seen as u64, sample.len(), total / divisor) * divisor as f64;
+        let entries = estimate_distinct(seen as u64, sample.len(), total / divisor) * divisor as f64;
         let entry_bytes = inflated as f64 / count as f64;
         Ok(worth_uniting(entries, entry_bytes, total, packed as f64 / inflated.max(1) as f64))
     }
 
-    fn put_dictionary(&mut self, union: &Union) -> Step<()> {
+    fn put_dictionary(&mut self, union: &Union) -> MergeResult<()> {
         let dictionary = union.page();
         let failed = |error: Error| (None, error.into());
         let packed = self.compressor.compress(dictionary, &mut self.buffers.packed).map_err(failed)?;
-        let entries = union.entries() as u64;
-        self.out.page(entries, i32::try_from(PLAIN).unwrap_or(0), dictionary.len(), packed, None).map_err(failed)
+        let entries = union.entry_count() as u64;
+        self.out.put_page(entries, i32::try_from(PLAIN).unwrap_or(0), dictionary.len(), packed, None).map_err(failed)
     }
 
-    fn rewrite_all(&mut self, parts: Vec<Loaded<'_>>, union: &Union, tables: &[Vec<u32>]) -> Step<()> {
+    fn rewrite_all(&mut self, parts: Vec<Loaded<'_>>, union: &Union, tables: &[Vec<u32>]) -> MergeResult<()> {
         self.put_dictionary(union)?;
         let mut joined = Joined::new();
         for (at, (part, table)) in parts.into_iter().zip(tables).enumerate() {
@@ -455,14 +460,14 @@ impl Merging<'_> {
             let stopped = |stop| (Some(at), stop);
             for (page, facts) in part.pages.data.iter().zip(part.facts) {
                 if Pages::is_indices(page) && part.pages.repetition == 0 && page.header.values <= MAX_JOINED {
-                    self.join(&part.pages, page, facts, table, &mut joined).map_err(stopped)?;
+                    self.join_page(&part.pages, page, facts, table, &mut joined).map_err(stopped)?;
                     continue;
                 }
                 self.flush(&mut joined).map_err(stopped)?;
                 if Pages::is_indices(page) {
-                    self.rewrite(&part.pages, page, facts, table, width)
+                    self.rewrite_indices(&part.pages, page, facts, table, width)
                 } else {
-                    self.copy(&part.pages, page, facts)
+                    self.copy_page(&part.pages, page, facts)
                 }
                 .map_err(stopped)?;
             }
@@ -471,7 +476,7 @@ impl Merging<'_> {
     }
 
     /// Adds the indices of a page of a column without nested parts to a page that joins several.
-    fn join(
+    fn join_page(
         &mut self,
         pages: &Pages,
         page: &Page,
@@ -480,10 +485,10 @@ impl Merging<'_> {
         joined: &mut Joined,
     ) -> Result<(), Stop> {
         self.tally.spliced += page.whole.len() as u64;
-        let cut = pages.cut(page, &mut self.buffers.page)?;
+        let cut = pages.cut_page(page, &mut self.buffers.page)?;
         facts.learn_unless_known(pages, &cut);
-        let (width, indices) = cut.indices()?;
-        if !hybrid::mapped(indices, width, cut.present, table, &mut joined.indices) {
+        let (width, indices) = cut.width_and_indices()?;
+        if !hybrid::map_indices(indices, width, cut.present, table, &mut joined.indices) {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
         if pages.definition > 0 {
@@ -497,13 +502,13 @@ impl Merging<'_> {
                 return Err(Refused::from("expected a level for each value").into());
             }
         }
-        self.joined(page, facts, joined)
+        self.add_joined_facts(page, facts, joined)
     }
 
     /// Adds a page, whose indices and levels were added, to the joined page, which is written when it is full.
-    fn joined(&mut self, page: &Page, facts: Facts, joined: &mut Joined) -> Result<(), Stop> {
+    fn add_joined_facts(&mut self, page: &Page, facts: Facts, joined: &mut Joined) -> Result<(), Stop> {
         match &mut joined.page {
-            Some((_, all)) => all.join(facts, self.order),
+            Some((_, all)) => all.join_next(facts, self.order),
             None => joined.page = Some((page.header, facts)),
         }
         if joined.indices.len().max(joined.levels.len()).max(joined.present.len()) >= JOINED {
@@ -539,52 +544,62 @@ impl Merging<'_> {
         }
         joined.indices.clear();
         joined.levels.clear();
-        self.put(&like, INDICES, facts)
+        self.put_page(&like, INDICES, facts)
     }
 
     /// Rewrites the indices of a page.
-    fn rewrite(&mut self, pages: &Pages, page: &Page, mut facts: Facts, table: &[u32], to: u8) -> Result<(), Stop> {
+    fn rewrite_indices(
+        &mut self,
+        pages: &Pages,
+        page: &Page,
+        mut facts: Facts,
+        table: &[u32],
+        to: u8,
+    ) -> Result<(), Stop> {
         self.tally.spliced += page.whole.len() as u64;
-        let cut = pages.cut(page, &mut self.buffers.page)?;
+        let cut = pages.cut_page(page, &mut self.buffers.page)?;
         facts.learn_unless_known(pages, &cut);
         let body = &mut self.buffers.body;
         body.clear();
         cut.put_levels(pages, body);
-        let (width, indices) = cut.indices()?;
+        let (width, indices) = cut.width_and_indices()?;
         body.push(to);
         let start = body.len();
         let mut sums = Sums::default();
-        let mapped =
-            hybrid::remap((indices, width, cut.present), (table, to), &mut self.buffers.values, body, |found| {
-                sums.add(found)
-            });
+        let mapped = hybrid::remap_indices(
+            (indices, width, cut.present),
+            (table, to),
+            &mut self.buffers.values,
+            body,
+            |found| sums.add_indices(found),
+        );
         if !mapped {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
         // Read from the written bytes, independently of the table.
         let mut written = Sums::default();
-        if !hybrid::read(&body[start..], to, cut.present, |found| written.add(found)) || written != sums {
+        if !hybrid::read(&body[start..], to, cut.present, |found| written.add_indices(found)) || written != sums {
             return Err(Error::inconsistent_output("expected the indices from the table, found others").into());
         }
-        self.put(&page.header, INDICES, facts)
+        self.put_page(&page.header, INDICES, facts)
     }
 
     /// Writes the page in `body`, compressed if that is worthwhile; `like` is the page that it was made from.
-    fn put(&mut self, like: &PageHeader, encoding: i32, facts: Facts) -> Result<(), Stop> {
-        let Buffers { body, packed, page, .. } = &mut self.buffers;
+    fn put_page(&mut self, like: &PageHeader, encoding: i32, facts: Facts) -> Result<(), Stop> {
+        let MergeBuffers { body, packed, page, .. } = &mut self.buffers;
         packed.clear();
         let dense = like.compressed as f64 > INCOMPRESSIBLE * like.uncompressed as f64;
         let stored = dense && put_stored(self.target.name, body, packed);
         let packed = if stored { packed } else { self.compressor.compress(body, packed)? };
         if self.out.is_sample() {
-            same(inflate(self.target.name, packed, body.len() as u64, page)?, &[body])?;
+            check_same(inflate_page(self.target.name, packed, body.len() as u64, page)?, &[body])?;
         }
-        Ok(self.out.page(facts.values, encoding, body.len(), packed, Some(facts))?)
+        Ok(self.out.put_page(facts.values, encoding, body.len(), packed, Some(facts))?)
     }
 }
 
 /// Returns an error if a page decompresses to other bytes than those that it was made from.
-fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
+fn check_same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
     let mut rest = Some(found);
     for part in parts {
         rest = rest.and_then(|rest| rest.strip_prefix(*part));
@@ -597,7 +612,7 @@ fn same(found: &[u8], parts: &[&[u8]]) -> Result<()> {
 }
 
 /// Estimates the number of distinct entries among `total` values, if `seen` values had `found`.
-fn expected(seen: u64, found: usize, total: u64) -> f64 {
+fn estimate_distinct(seen: u64, found: usize, total: u64) -> f64 {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     expected_entries(count(seen), found.min(count(seen)), count(total))
 }

@@ -16,11 +16,11 @@
 
 use std::ops::Range;
 
-use super::snappy::{Element, parts, put_copy, put_length, put_literal};
+use super::snappy::{Element, parse_length, put_copy, put_length, put_literal};
 
 /// A compressed dictionary, which was decompressed: its elements are sound.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Dictionary<'a> {
+pub(super) struct SnappyDictionary<'a> {
     pub(super) packed: &'a [u8],
     pub(super) inflated: &'a [u8],
 }
@@ -46,14 +46,14 @@ struct Rest {
 impl Expander {
     /// Appends a page to `out`: `prefix` as a literal, then the given byte ranges of the dictionary. `None` if their
     /// order does not match the dictionary, or the dictionary is damaged; no further page can be expanded then.
-    pub(super) fn page(
+    pub(super) fn expand_page(
         &mut self,
-        dictionary: Dictionary<'_>,
+        dictionary: SnappyDictionary<'_>,
         prefix: &[u8],
         ranges: &[Range<usize>],
         out: &mut Vec<u8>,
     ) -> Option<()> {
-        let (length, elements) = parts(dictionary.packed)?;
+        let (length, elements) = parse_length(dictionary.packed)?;
         if usize::try_from(length) != Ok(dictionary.inflated.len()) {
             return None;
         }
@@ -62,7 +62,7 @@ impl Expander {
         put_length(out, total as u64);
         put_literal(out, prefix);
         let first = ranges.first().map_or(self.at, |range| range.start.max(self.at));
-        let mut page = Page {
+        let mut page = ExpandedPage {
             elements,
             inflated: dictionary.inflated,
             first,
@@ -85,25 +85,25 @@ impl Expander {
                 if new.start != self.at {
                     return None;
                 }
-                self.take(&mut page, new.end)?;
+                self.append_until(&mut page, new.end)?;
             }
         }
         (page.end == total).then_some(())
     }
 
     /// Parses the next element.
-    fn element(&mut self, elements: &[u8]) -> Option<Rest> {
+    fn next_element(&mut self, elements: &[u8]) -> Option<Rest> {
         if let Some(rest) = self.rest.take() {
             return Some(rest);
         }
-        let Element { header, length, distance } = Element::first(elements.get(self.next..)?)?;
+        let Element { header, length, distance } = Element::parse_first(elements.get(self.next..)?)?;
         let literal = self.next + header;
         self.next = literal + if distance == 0 { length } else { 0 };
         Some(Rest { literal, distance, length })
     }
 
     /// Keeps what follows the first `taken` bytes of an element.
-    fn keep(&mut self, element: Rest, taken: usize) {
+    fn keep_rest(&mut self, element: Rest, taken: usize) {
         self.at += taken;
         if taken < element.length {
             let literal = element.literal + taken;
@@ -113,33 +113,33 @@ impl Expander {
 
     fn skip_to(&mut self, elements: &[u8], start: usize) -> Option<()> {
         while self.at < start {
-            let element = self.element(elements)?;
-            self.keep(element, element.length.min(start - self.at));
+            let element = self.next_element(elements)?;
+            self.keep_rest(element, element.length.min(start - self.at));
         }
         Some(())
     }
 
     /// Appends the bytes of the dictionary up to `end`.
-    fn take(&mut self, page: &mut Page<'_>, end: usize) -> Option<()> {
+    fn append_until(&mut self, page: &mut ExpandedPage<'_>, end: usize) -> Option<()> {
         while self.at < end {
             if self.rest.is_none() && self.take_unchanged(page, end) {
                 continue;
             }
-            let element = self.element(page.elements)?;
+            let element = self.next_element(page.elements)?;
             let taken = element.length.min(end - self.at);
             if element.distance == 0 {
-                page.literal(page.elements.get(element.literal..element.literal + taken)?);
+                page.append_literal(page.elements.get(element.literal..element.literal + taken)?);
             } else {
                 let start = self.at.checked_sub(element.distance)?;
-                page.copy(start..start + taken)?;
+                page.append_copy(start..start + taken)?;
             }
-            self.keep(element, taken);
+            self.keep_rest(element, taken);
         }
         Some(())
     }
 
     /// Appends elements that need no change and end at `end` at the latest; returns whether there were any.
-    fn take_unchanged(&mut self, page: &mut Page<'_>, end: usize) -> bool {
+    fn take_unchanged(&mut self, page: &mut ExpandedPage<'_>, end: usize) -> bool {
         let (start, made) = (self.next, self.at);
         // There is no insertion after this offset.
         let clear = page.last_insertion();
@@ -165,7 +165,7 @@ impl Expander {
 
 /// What the tag of an element determines.
 #[derive(Clone, Copy)]
-struct Step {
+struct TagInfo {
     /// Stored bytes; 0 if the tag does not determine them, or the distance has four bytes.
     stored: u8,
     /// Uncompressed bytes.
@@ -175,8 +175,8 @@ struct Step {
     high: u16,
 }
 
-const STEPS: [Step; 256] = {
-    let mut steps = [Step { stored: 0, length: 0, mask: 0, high: 0 }; 256];
+const STEPS: [TagInfo; 256] = {
+    let mut steps = [TagInfo { stored: 0, length: 0, mask: 0, high: 0 }; 256];
     let mut at = 0;
     while at < steps.len() {
         #[expect(clippy::cast_possible_truncation, reason = "there are 256 tags")]
@@ -184,9 +184,9 @@ const STEPS: [Step; 256] = {
         let long = tag >> 2;
         let step = &mut steps[at];
         match tag & 3 {
-            0 if long < 60 => *step = Step { stored: long + 2, length: long + 1, mask: 0, high: 0 },
-            1 => *step = Step { stored: 2, length: 4 + (long & 7), mask: 0xff, high: ((tag >> 5) as u16) << 8 },
-            2 => *step = Step { stored: 3, length: long + 1, mask: u16::MAX, high: 0 },
+            0 if long < 60 => *step = TagInfo { stored: long + 2, length: long + 1, mask: 0, high: 0 },
+            1 => *step = TagInfo { stored: 2, length: 4 + (long & 7), mask: 0xff, high: ((tag >> 5) as u16) << 8 },
+            2 => *step = TagInfo { stored: 3, length: long + 1, mask: u16::MAX, high: 0 },
             _ => {}
         }
         at += 1;
@@ -198,7 +198,7 @@ const STEPS: [Step; 256] = {
 const MARKED: usize = 256;
 
 /// A page in progress.
-struct Page<'a> {
+struct ExpandedPage<'a> {
     elements: &'a [u8],
     inflated: &'a [u8],
     /// Start of the page's part of the dictionary, and of that part's bytes in the page.
@@ -215,13 +215,13 @@ struct Page<'a> {
     out: &'a mut Vec<u8>,
 }
 
-impl Page<'_> {
+impl ExpandedPage<'_> {
     /// Returns the offset of the last insertion, or of the first byte of the part.
     fn last_insertion(&self) -> usize {
         self.insertions.last().map_or(self.first, |(at, _)| *at)
     }
 
-    fn literal(&mut self, bytes: &[u8]) {
+    fn append_literal(&mut self, bytes: &[u8]) {
         put_literal(self.out, bytes);
         self.end += bytes.len();
     }
@@ -229,7 +229,7 @@ impl Page<'_> {
     /// Inserts earlier bytes of the dictionary before those at `at`.
     fn insert(&mut self, at: usize, old: Range<usize>) -> Option<()> {
         let length = old.len();
-        self.copy(old)?;
+        self.append_copy(old)?;
         self.shift += length;
         match self.insertions.last_mut() {
             Some((last, shift)) if *last == at => *shift = self.shift,
@@ -242,7 +242,7 @@ impl Page<'_> {
     }
 
     /// Returns the bytes inserted before a byte of the part, and the offset of the next insertion.
-    fn moved(&self, at: usize) -> (usize, usize) {
+    fn shift_before(&self, at: usize) -> (usize, usize) {
         let marked = self.marks.get((at - self.first) / MARKED).copied().unwrap_or(self.insertions.len());
         let before = marked + self.insertions[marked..].iter().take_while(|(place, _)| *place <= at).count();
         let shift = before.checked_sub(1).map_or(0, |last| self.insertions[last].1);
@@ -250,15 +250,15 @@ impl Page<'_> {
     }
 
     /// Appends bytes of the dictionary again: as copies, or as a literal if they precede the page's part.
-    fn copy(&mut self, from: Range<usize>) -> Option<()> {
+    fn append_copy(&mut self, from: Range<usize>) -> Option<()> {
         let Range { mut start, end } = from;
         if start < self.first {
             let before = self.inflated.get(start..end.min(self.first))?;
-            self.literal(before);
+            self.append_literal(before);
             start = end.min(self.first);
         }
         while start < end {
-            let (shift, next) = self.moved(start);
+            let (shift, next) = self.shift_before(start);
             let length = end.min(next) - start;
             let place = self.prefix + (start - self.first) + shift;
             put_copy(self.out, self.end.checked_sub(place).filter(|distance| *distance > 0)?, length);
@@ -282,7 +282,7 @@ mod tests {
         let inflated = entries.concat();
         entries.iter().for_each(|entry| places.push(places[places.len() - 1] + entry.len()));
         let packed = snap::raw::Encoder::new().compress_vec(&inflated).unwrap();
-        let dictionary = Dictionary { packed: &packed, inflated: &inflated };
+        let dictionary = SnappyDictionary { packed: &packed, inflated: &inflated };
         let (mut expander, mut stored) = (Expander::default(), 0);
         for page in pages {
             let mut ranges: Vec<Range<usize>> = Vec::new();
@@ -294,7 +294,7 @@ mod tests {
                 }
             }
             let mut out = Vec::new();
-            expander.page(dictionary, prefix, &ranges, &mut out).unwrap();
+            expander.expand_page(dictionary, prefix, &ranges, &mut out).unwrap();
             let expected = [prefix.to_vec(), page.iter().flat_map(|entry| entries[*entry].clone()).collect()].concat();
             prop_assert!(snap::raw::Decoder::new().decompress_vec(&out).unwrap() == expected);
             stored += out.len();
@@ -345,14 +345,14 @@ mod tests {
     fn pages_of_another_form_are_refused() {
         let inflated = b"aaaabbbbccccdddd".to_vec();
         let packed = snap::raw::Encoder::new().compress_vec(&inflated).unwrap();
-        let dictionary = Dictionary { packed: &packed, inflated: &inflated };
+        let dictionary = SnappyDictionary { packed: &packed, inflated: &inflated };
         for ranges in [&[0..4, 8..12][..], &[0..4, 4..20], &[8..12, 0..4, 4..16, 20..24]] {
-            assert!(Expander::default().page(dictionary, b"", ranges, &mut Vec::new()).is_none(), "{ranges:?}");
+            assert!(Expander::default().expand_page(dictionary, b"", ranges, &mut Vec::new()).is_none(), "{ranges:?}");
         }
-        let short = Dictionary { packed: &packed, inflated: b"aaaa" };
-        assert!(Expander::default().page(short, b"", std::slice::from_ref(&(0..4)), &mut Vec::new()).is_none());
+        let short = SnappyDictionary { packed: &packed, inflated: b"aaaa" };
+        assert!(Expander::default().expand_page(short, b"", std::slice::from_ref(&(0..4)), &mut Vec::new()).is_none());
         let mut empty = Vec::new();
-        Expander::default().page(dictionary, b"nulls", &[], &mut empty).unwrap();
+        Expander::default().expand_page(dictionary, b"nulls", &[], &mut empty).unwrap();
         assert_eq!(snap::raw::Decoder::new().decompress_vec(&empty).unwrap(), b"nulls");
     }
 }

@@ -15,8 +15,8 @@ use ::parquet::{
 };
 
 use super::{
-    bounds::{Bounded, Order, bounds_of},
-    page::{Cut, Page, Pages, Parsed},
+    bounds::{Bounded, ComparisonOrder, bounds_of},
+    page::{CutPage, Page, PageResult, Pages},
 };
 use crate::format::parquet::thrift::PageKind;
 
@@ -40,7 +40,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Adds facts from the levels of the page.
-    pub(super) fn learn(&mut self, cut: &Cut<'_>) {
+    pub(super) fn learn_levels(&mut self, cut: &CutPage<'_>) {
         let [repetition, definition] = &cut.histograms;
         self.rows = cut.begins_row.then(|| repetition.first().map_or(0, |rows| rows.unsigned_abs()));
         self.nulls = Some(self.values - cut.present as u64);
@@ -53,9 +53,9 @@ impl Facts {
     }
 
     /// Adds facts from the levels of the page that footers and indexes lack.
-    pub(super) fn learn_unless_known(&mut self, pages: &Pages, cut: &Cut<'_>) {
+    pub(super) fn learn_unless_known(&mut self, pages: &Pages, cut: &CutPage<'_>) {
         if !self.are_known() {
-            self.learn(cut);
+            self.learn_levels(cut);
             self.count_levels(pages);
         }
     }
@@ -74,7 +74,7 @@ impl Facts {
     }
 
     /// Combines the facts of two pages that are joined; `other` is the second one.
-    pub(super) fn join(&mut self, other: Self, order: Order) {
+    pub(super) fn join_next(&mut self, other: Self, order: ComparisonOrder) {
         let add = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| one + other);
         let sum = |one: Option<i64>, other: Option<i64>| one.zip(other).map(|(one, other)| one + other);
         let (one_null, other_null) = (self.is_null(), other.is_null());
@@ -117,10 +117,10 @@ pub(super) fn facts_of(
     pages: &Pages,
     chunk: &ColumnChunkMetaData,
     indexes: Indexes<'_>,
-    order: Order,
+    order: ComparisonOrder,
     rows: u64,
     buffer: &mut Vec<u8>,
-) -> Parsed<Vec<Facts>> {
+) -> PageResult<Vec<Facts>> {
     let count = pages.data.len();
     let columns = indexes.columns.filter(|index| usize::try_from(index.num_pages()) == Ok(count));
     let offsets = indexes.offsets.filter(|index| index.page_locations().len() == count);
@@ -149,7 +149,7 @@ pub(super) fn facts_of(
         facts.text_bytes = offsets.and_then(|index| index.unencoded_byte_array_data_bytes()?.get(number).copied());
         // A page that is rewritten is decompressed anyway, and yields its facts then.
         if facts.rows.is_none() || (facts.nulls.is_none() && (pages.repetition > 0 || !Pages::is_indices(page))) {
-            facts.learn(&pages.levels(page, buffer)?);
+            facts.learn_levels(&pages.cut_levels(page, buffer)?);
         }
         facts.count_levels(pages);
         found.push(facts);
@@ -158,7 +158,7 @@ pub(super) fn facts_of(
     if pages.repetition > 0 && counted.is_some_and(|counted| counted != rows) {
         // Some writers store the number of values as the number of rows in headers of version 2.
         for (page, facts) in pages.data.iter().zip(&mut found) {
-            facts.learn(&pages.cut(page, buffer)?);
+            facts.learn_levels(&pages.cut_page(page, buffer)?);
         }
     }
     Ok(found)
@@ -179,7 +179,7 @@ fn stated_facts(pages: &Pages, page: &Page) -> Facts {
     facts
 }
 
-fn from_index(facts: &mut Facts, index: &ColumnIndexMetaData, number: usize, pages: &Pages, order: Order) {
+fn from_index(facts: &mut Facts, index: &ColumnIndexMetaData, number: usize, pages: &Pages, order: ComparisonOrder) {
     if let Some(nulls) = index.null_count(number).and_then(|nulls| u64::try_from(nulls).ok()) {
         facts.nulls = Some(nulls).filter(|nulls| *nulls <= facts.values);
     }
@@ -192,7 +192,7 @@ fn from_index(facts: &mut Facts, index: &ColumnIndexMetaData, number: usize, pag
     if !index.is_null_page(number) {
         facts.bounds = bounds_at(index, number);
         if let Some((least, greatest)) = &mut facts.bounds {
-            order.widen(least, greatest);
+            order.widen_zeros(least, greatest);
         }
     }
 }

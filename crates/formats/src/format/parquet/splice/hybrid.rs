@@ -33,7 +33,7 @@ impl<'a> Runs<'a> {
 
     /// Returns the next run; `None` if the bytes end too early or are malformed.
     fn next(&mut self) -> Option<Run<'a>> {
-        let header = self.varint()?;
+        let header = self.read_varint()?;
         let width = usize::from(self.width);
         let length = usize::try_from(header >> 1).ok()?;
         if header & 1 == 0 {
@@ -57,7 +57,7 @@ impl<'a> Runs<'a> {
         Some(Run::Packed(packed, count))
     }
 
-    fn varint(&mut self) -> Option<u64> {
+    fn read_varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let (&byte, rest) = self.bytes.split_first()?;
@@ -118,7 +118,7 @@ pub(super) fn read_bits(bytes: &[u8], count: usize, out: &mut BooleanBufferBuild
 }
 
 /// Returns the histogram of the levels up to `most`; `None` if the bytes are malformed.
-pub(super) fn histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64>> {
+pub(super) fn level_histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64>> {
     let most = u16::try_from(most).ok()?;
     let width = u8::try_from(u16::BITS - most.leading_zeros()).ok()?;
     let mut counts = vec![0_i64; usize::from(most) + 1];
@@ -128,7 +128,7 @@ pub(super) fn histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64
         match runs.next()? {
             Run::Same(level, count) => *counts.get_mut(level as usize)? += i64::try_from(count).ok()?,
             Run::Packed(packed, count) if width == 1 => {
-                let ones = ones(packed, count);
+                let ones = count_set_bits(packed, count);
                 counts[1] += i64::try_from(ones).ok()?;
                 counts[0] += i64::try_from(count - ones).ok()?;
             }
@@ -149,7 +149,7 @@ pub(super) fn histogram(bytes: &[u8], most: i16, count: usize) -> Option<Vec<i64
 }
 
 /// Returns how many of the first `count` bits are set.
-fn ones(bytes: &[u8], count: usize) -> usize {
+fn count_set_bits(bytes: &[u8], count: usize) -> usize {
     let (words, _) = bytes[..count / 8].as_chunks::<8>();
     let tail = &bytes[words.len() * 8..count / 8];
     let all: u32 = words.iter().map(|word| u64::from_le_bytes(*word).count_ones()).sum();
@@ -208,7 +208,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn run(&mut self, value: u32, mut count: usize) {
+    fn add_run(&mut self, value: u32, mut count: usize) {
         if count < least_run(self.width) {
             self.values.extend(std::iter::repeat_n(value, count));
             return;
@@ -224,7 +224,7 @@ impl Writer<'_> {
     }
 
     /// Unpacks at most [`MAX_PACKED`] values, to be packed again.
-    fn packed(&mut self, packed: &[u8], width: u8, (first, count): (usize, usize)) -> &mut [u32] {
+    fn add_packed(&mut self, packed: &[u8], width: u8, (first, count): (usize, usize)) -> &mut [u32] {
         if self.values.len() >= MAX_PACKED {
             self.flush(self.values.len() / GROUP * GROUP);
         }
@@ -242,12 +242,12 @@ impl Writer<'_> {
 }
 
 /// Divides that many values into pieces: the start and the length of each.
-fn pieces(count: usize) -> impl Iterator<Item = (usize, usize)> {
+fn packed_pieces(count: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..count).step_by(MAX_PACKED).map(move |first| (first, (count - first).min(MAX_PACKED)))
 }
 
 /// Appends the levels of several sequences as one sequence.
-pub(super) fn joined(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> bool {
+pub(super) fn join_levels(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> bool {
     let Ok(width) = u8::try_from(u16::BITS - most.unsigned_abs().leading_zeros()) else { return false };
     let mut values = Vec::new();
     let mut writer = Writer { width, values: &mut values, out };
@@ -256,9 +256,9 @@ pub(super) fn joined(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> 
         while runs.left > 0 {
             match runs.next() {
                 None => return false,
-                Some(Run::Same(value, count)) => writer.run(value, count),
-                Some(Run::Packed(packed, count)) => pieces(count).for_each(|piece| {
-                    writer.packed(packed, width, piece);
+                Some(Run::Same(value, count)) => writer.add_run(value, count),
+                Some(Run::Packed(packed, count)) => packed_pieces(count).for_each(|piece| {
+                    writer.add_packed(packed, width, piece);
                 }),
             }
         }
@@ -268,7 +268,7 @@ pub(super) fn joined(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>) -> 
 }
 
 /// Appends the table's value of each index; returns false if an index is not in the table or the bytes are malformed.
-pub(super) fn mapped(bytes: &[u8], width: u8, count: usize, table: &[u32], out: &mut Vec<u32>) -> bool {
+pub(super) fn map_indices(bytes: &[u8], width: u8, count: usize, table: &[u32], out: &mut Vec<u32>) -> bool {
     let mut beyond = false;
     let whole = read(bytes, width, count, |indices| {
         out.extend(indices.iter().map(|index| match table.get(*index as usize) {
@@ -284,7 +284,7 @@ pub(super) fn mapped(bytes: &[u8], width: u8, count: usize, table: &[u32], out: 
 
 /// Rewrites indices through a table into values of `to` bits, and passes the new values to `seen`; returns false if an
 /// index is not in the table or the bytes are malformed. `room` is reusable memory.
-pub(super) fn remap(
+pub(super) fn remap_indices(
     (bytes, width, count): (&[u8], u8, usize),
     (table, to): (&[u32], u8),
     room: &mut Vec<u32>,
@@ -302,13 +302,13 @@ pub(super) fn remap(
                 Some(value) => {
                     let block = [*value; BLOCK];
                     (0..count).step_by(BLOCK).for_each(|at| seen(&block[..(count - at).min(BLOCK)]));
-                    writer.run(*value, count);
+                    writer.add_run(*value, count);
                 }
                 None => return false,
             },
             Some(Run::Packed(packed, count)) => {
-                for piece in pieces(count) {
-                    let values = writer.packed(packed, width, piece);
+                for piece in packed_pieces(count) {
+                    let values = writer.add_packed(packed, width, piece);
                     let mut beyond = false;
                     for value in &mut *values {
                         match table.get(*value as usize) {
@@ -359,14 +359,14 @@ mod tests {
             let mut mapped = Vec::new();
             let mut told = 0;
             let mut room = Vec::new();
-            let whole =
-                remap((&bytes, width, values.len()), (&table, to), &mut room, &mut mapped, |some| told += some.len());
+            let indices = (&bytes[..], width, values.len());
+            let whole = remap_indices(indices, (&table, to), &mut room, &mut mapped, |some| told += some.len());
             prop_assert!(whole && told == values.len());
             let expected: Vec<u32> = values.iter().map(|v| table[*v as usize]).collect();
             prop_assert_eq!(back(&mapped, to, values.len()), expected);
             let largest = values.iter().max().copied().unwrap_or(0);
             let short = (&table[..largest as usize], to);
-            let short = remap((&bytes, width, values.len()), short, &mut room, &mut mapped, |_| {});
+            let short = remap_indices((&bytes, width, values.len()), short, &mut room, &mut mapped, |_| {});
             prop_assert!(values.is_empty() || !short);
         }
 
@@ -375,7 +375,7 @@ mod tests {
             let levels: Vec<u32> = levels.iter().map(|l| l % (u32::try_from(most).unwrap() + 1)).collect();
             let mut bytes = Vec::new();
             put_hybrid(&mut bytes, &levels, if most == 1 { 1 } else { 2 });
-            let found = histogram(&bytes, most, levels.len()).unwrap();
+            let found = level_histogram(&bytes, most, levels.len()).unwrap();
             for (level, count) in found.iter().enumerate() {
                 prop_assert_eq!(usize::try_from(*count).unwrap(),
                     levels.iter().filter(|l| **l as usize == level).count());
@@ -411,7 +411,7 @@ mod tests {
             }).collect();
             let stored: Vec<(&[u8], usize)> = stored.iter().map(|(bytes, count)| (&bytes[..], *count)).collect();
             let mut out = Vec::new();
-            prop_assert!(joined(&stored, 2, &mut out));
+            prop_assert!(join_levels(&stored, 2, &mut out));
             let all = levels.concat();
             prop_assert_eq!(back(&out, 2, all.len()), all);
         }
@@ -423,11 +423,11 @@ mod tests {
             let whole = read(&bytes, width, count, |values| seen += values.len());
             prop_assert!(!whole || seen == count);
             let mut out = Vec::new();
-            remap((&bytes, width, count), (&[0; 100], 7), &mut Vec::new(), &mut out, |_| {});
-            histogram(&bytes, i16::from(width % 5), count);
+            remap_indices((&bytes, width, count), (&[0; 100], 7), &mut Vec::new(), &mut out, |_| {});
+            level_histogram(&bytes, i16::from(width % 5), count);
             counts_up(&bytes, width, count, 0);
             read_bits(&bytes, count, &mut BooleanBufferBuilder::new(0));
-            joined(&[(&bytes, count), (&bytes, 3)], i16::from(width % 5), &mut out);
+            join_levels(&[(&bytes, count), (&bytes, 3)], i16::from(width % 5), &mut out);
         }
     }
 

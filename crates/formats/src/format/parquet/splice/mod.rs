@@ -50,7 +50,7 @@ use rayon::prelude::*;
 pub(super) use self::out::SplicedChunk;
 use self::{
     bloom::filter_of,
-    column::{Part, Target, merge},
+    column::{Part, Target, merge_chunks},
 };
 pub use self::{
     proof::{GroupNote, Proving},
@@ -110,39 +110,39 @@ impl GroupPart {
     }
 
     /// Returns its number of rows.
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.rows.end - self.rows.start
     }
 
     /// Returns the bytes of its pages before compression; of a slice, its share by rows.
     pub fn uncompressed_bytes(&self) -> u64 {
-        self.share_of(self.group().uncompressed_bytes)
+        self.share_of(self.group_size().uncompressed_bytes)
     }
 
     /// Returns its bytes in the file; of a slice, its share by rows.
     pub fn encoded_bytes(&self) -> u64 {
-        self.share_of(self.group().encoded_bytes)
+        self.share_of(self.group_size().encoded_bytes)
     }
 
-    fn group(&self) -> RowGroupSize {
+    fn group_size(&self) -> RowGroupSize {
         self.source.row_groups().get(self.group).copied().unwrap_or_default()
     }
 
     /// Returns the share of its rows in some bytes of the row group.
     fn share_of(&self, bytes: u64) -> u64 {
-        let share = u128::from(bytes) * u128::from(self.rows()) / u128::from(self.group().rows.max(1));
+        let share = u128::from(bytes) * u128::from(self.row_count()) / u128::from(self.group_size().rows.max(1));
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
     /// Returns the chunk of a column.
-    fn column(&self, leaf: usize) -> Part<'_> {
+    fn column_part(&self, leaf: usize) -> Part<'_> {
         Part {
             name: &self.source.name,
             input: &self.source.input,
             chunk: self.source.metadata.row_group(self.group).column(leaf),
-            indexes: self.source.indexes(self.group, leaf),
+            indexes: self.source.page_indexes(self.group, leaf),
             rows: self.rows.clone(),
-            group_rows: self.group().rows,
+            group_rows: self.group_size().rows,
         }
     }
 
@@ -150,13 +150,13 @@ impl GroupPart {
     ///
     /// # Errors
     /// When the file is damaged or cannot be read.
-    pub fn decode(&self) -> Result<Vec<RecordBatch>> {
+    pub fn decode_rows(&self) -> Result<Vec<RecordBatch>> {
         self.source.decode_rows(self.group, self.rows.clone(), ProjectionMask::all())
     }
 
     /// Returns one top-level field, decoded.
     fn decode_field(&self, name: &str) -> Result<Vec<RecordBatch>> {
-        self.source.decode(self.group, self.rows.clone(), name)
+        self.source.decode_field(self.group, self.rows.clone(), name)
     }
 }
 
@@ -171,27 +171,28 @@ const MAX_SMALL_PARTS: usize = 8;
 ///
 /// # Errors
 /// When a file is damaged, naming it, or cannot be read.
-pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(RowGroup, Tally)>> {
-    let rows: u64 = parts.iter().map(GroupPart::rows).sum();
+pub fn splice_groups(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(RowGroup, Tally)>> {
+    let rows: u64 = parts.iter().map(GroupPart::row_count).sum();
     let tiny = parts.len() > MAX_SMALL_PARTS && rows / (parts.len() as u64) < MIN_MEAN_ROWS;
-    let fields: Vec<Field> = encoder
+    let fields: Vec<OutputField> = encoder
         .schema()
         .fields()
         .iter()
         .enumerate()
-        .map(|(number, _)| Field::of(encoder, number, parts))
+        .map(|(number, _)| OutputField::from_encoder(encoder, number, parts))
         .collect::<Result<_>>()?;
-    let spliced = |field: &Field| -> Vec<(usize, usize)> {
-        let leaves = if tiny { 0 } else { field.leaves.as_ref().map_or(0, |_| encoder.leaves()[field.number].len()) };
+    let spliced = |field: &OutputField| -> Vec<(usize, usize)> {
+        let leaves =
+            if tiny { 0 } else { field.leaves.as_ref().map_or(0, |_| encoder.leaf_columns()[field.number].len()) };
         (0..leaves).map(|leaf| (field.number, leaf)).collect()
     };
     let mut tasks: Vec<(usize, usize)> = fields.iter().flat_map(spliced).collect();
     // The largest first: if it started last, it would keep one thread busy while the others are idle.
-    tasks.sort_by_cached_key(|(field, leaf)| Reverse(fields[*field].bytes(*leaf, parts)));
+    tasks.sort_by_cached_key(|(field, leaf)| Reverse(fields[*field].column_bytes(*leaf, parts)));
     let mut merged = tasks
         .into_iter()
         .par_bridge()
-        .map(|(field, leaf)| Ok(((field, leaf), fields[field].splice(encoder, leaf, parts)?)))
+        .map(|(field, leaf)| Ok(((field, leaf), fields[field].splice_column(encoder, leaf, parts)?)))
         .collect::<Result<Vec<_>>>()?;
     merged.sort_unstable_by_key(|(task, _)| *task);
     let mut done: Vec<Vec<Option<(SplicedChunk, Tally)>>> = fields.iter().map(|_| Vec::new()).collect();
@@ -203,7 +204,7 @@ pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(R
         .zip(&fields)
         .with_max_len(1)
         .map(|(chunks, field)| {
-            let wanted = encoder.leaves()[field.number].len();
+            let wanted = encoder.leaf_columns()[field.number].len();
             let chunks: Vec<_> = chunks.into_iter().flatten().collect();
             if chunks.len() == wanted {
                 let mut tally = Tally::default();
@@ -228,28 +229,28 @@ pub fn splice(encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(R
     }
     let rows = usize::try_from(rows).map_err(|_| Error::internal("a row group has more rows than memory"))?;
     let raw_bytes = parts.iter().map(GroupPart::uncompressed_bytes).sum();
-    Ok(Some((RowGroup::of(columns, rows, raw_bytes), tally)))
+    Ok(Some((RowGroup::from_columns(columns, rows, raw_bytes), tally)))
 }
 
 /// A top-level field of the output.
-struct Field {
+struct OutputField {
     number: usize,
     /// For each part its columns, if they are stored like those of the output.
     leaves: Option<Vec<Range<usize>>>,
 }
 
-impl Field {
-    fn of(encoder: &ParquetEncoder, number: usize, parts: &[GroupPart]) -> Result<Self> {
-        let leaves = &encoder.leaves()[number];
-        if encoder.keeps() {
-            let first: usize = encoder.leaves()[..number].iter().map(Vec::len).sum();
+impl OutputField {
+    fn from_encoder(encoder: &ParquetEncoder, number: usize, parts: &[GroupPart]) -> Result<Self> {
+        let leaves = &encoder.leaf_columns()[number];
+        if encoder.keeps_schema() {
+            let first: usize = encoder.leaf_columns()[..number].iter().map(Vec::len).sum();
             let same = parts.iter().map(|_| first..first + leaves.len()).collect();
             return Ok(Self { number, leaves: Some(same) });
         }
         let field = encoder.schema().field(number);
         let mut found = Vec::with_capacity(parts.len());
         for part in parts {
-            let Some((_, columns)) = part.source.field(field.name())? else {
+            let Some((_, columns)) = part.source.locate_field(field.name())? else {
                 return Ok(Self { number, leaves: None });
             };
             let theirs = part.source.type_of(field.name())?;
@@ -266,25 +267,25 @@ impl Field {
     }
 
     /// Returns the bytes of a column in all parts.
-    fn bytes(&self, leaf: usize, parts: &[GroupPart]) -> u64 {
+    fn column_bytes(&self, leaf: usize, parts: &[GroupPart]) -> u64 {
         let leaves = self.leaves.iter().flatten().zip(parts);
-        let chunks = leaves.map(|(leaves, part)| part.column(leaves.start + leaf).chunk.uncompressed_size());
+        let chunks = leaves.map(|(leaves, part)| part.column_part(leaves.start + leaf).chunk.uncompressed_size());
         chunks.map(|bytes| u64::try_from(bytes).unwrap_or(0)).sum()
     }
 
     /// Splices one column; `None` if that is not possible.
-    fn splice(
+    fn splice_column(
         &self,
         encoder: &ParquetEncoder,
         leaf: usize,
         parts: &[GroupPart],
     ) -> Result<Option<(SplicedChunk, Tally)>> {
         let Some(leaves) = &self.leaves else { return Ok(None) };
-        let column: &ColumnDescPtr = &encoder.leaves()[self.number][leaf];
+        let column: &ColumnDescPtr = &encoder.leaf_columns()[self.number][leaf];
         let target = Target { column, codec: encoder.codec(), name: name_of(encoder.codec())? };
         let chunks: Vec<Part<'_>> =
-            parts.iter().zip(leaves).map(|(part, leaves)| part.column(leaves.start + leaf)).collect();
-        let Some((mut chunk, tally)) = merge(&target, &chunks)? else { return Ok(None) };
+            parts.iter().zip(leaves).map(|(part, leaves)| part.column_part(leaves.start + leaf)).collect();
+        let Some((mut chunk, tally)) = merge_chunks(&target, &chunks)? else { return Ok(None) };
         chunk.close.bloom_filter = filter_of(column, &chunks)?;
         Ok(Some((chunk, tally)))
     }
@@ -292,8 +293,8 @@ impl Field {
     /// Splices all columns.
     fn splice_all(&self, encoder: &ParquetEncoder, parts: &[GroupPart]) -> Result<Option<(Vec<Encoded>, Tally)>> {
         let (mut encoded, mut tally) = (Vec::new(), Tally::default());
-        for leaf in 0..encoder.leaves()[self.number].len() {
-            let Some((chunk, part)) = self.splice(encoder, leaf, parts)? else { return Ok(None) };
+        for leaf in 0..encoder.leaf_columns()[self.number].len() {
+            let Some((chunk, part)) = self.splice_column(encoder, leaf, parts)? else { return Ok(None) };
             encoded.push(Encoded::Spliced(chunk));
             tally += part;
         }
@@ -307,7 +308,7 @@ impl Field {
         let mut tally = Tally::default();
         let mut arrays: Vec<ArrayRef> = Vec::new();
         for part in parts {
-            let batches = match part.source.field(field.name())? {
+            let batches = match part.source.locate_field(field.name())? {
                 Some((_, columns)) => {
                     let group = part.source.metadata.row_group(part.group);
                     let bytes = |leaf: usize| group.columns().get(leaf).map_or(0, |c| c.compressed_size());
@@ -317,17 +318,17 @@ impl Field {
                 }
                 // All null.
                 None => {
-                    let rows = usize::try_from(part.rows()).unwrap_or(usize::MAX);
+                    let rows = usize::try_from(part.row_count()).unwrap_or(usize::MAX);
                     let options = RecordBatchOptions::new().with_row_count(Some(rows));
                     vec![RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?]
                 }
             };
             for batch in &batches {
-                let cast = cast_to(batch, &schema).map_err(|e| e.at(part.source.name.as_str()))?;
+                let cast = cast_to(batch, &schema).map_err(|e| e.at_location(part.source.name.as_str()))?;
                 arrays.extend(cast.columns().first().cloned());
             }
         }
-        let encoded = encoder.encode_field(self.number, &arrays).map_err(|e| e.column(field.name().as_str()))?;
+        let encoded = encoder.encode_field(self.number, &arrays).map_err(|e| e.in_column(field.name().as_str()))?;
         Ok(encoded.map(|encoded| (encoded, tally)))
     }
 }
@@ -339,11 +340,11 @@ fn is_alike(one: &ColumnDescriptor, other: &ColumnDescriptor) -> bool {
         && one.max_def_level() == other.max_def_level()
         && one.max_rep_level() == other.max_rep_level()
         && one.type_scale() == other.type_scale()
-        && meaning(one) == meaning(other)
+        && logical_type_of(one) == logical_type_of(other)
 }
 
 /// Returns the logical type; writers store it in the deprecated form, in the current one, or in both.
-fn meaning(column: &ColumnDescriptor) -> Option<LogicalType> {
+fn logical_type_of(column: &ColumnDescriptor) -> Option<LogicalType> {
     if let Some(logical) = column.logical_type_ref() {
         return Some(logical.clone());
     }

@@ -25,7 +25,7 @@ use super::{
         chunk::put_header,
         thrift::{PageHeader, PageKind},
     },
-    bounds::{Order, united},
+    bounds::{ComparisonOrder, unite_statistics},
     facts::Facts,
     proof::{ChunkNote, PageNote, SAMPLE},
 };
@@ -60,7 +60,7 @@ impl ChunkReader for Pieces {
             skipped -= piece.len();
             reader.next += 1;
         }
-        reader.turn();
+        reader.next_piece();
         reader.current.advance(skipped.min(reader.current.len()));
         Ok(reader)
     }
@@ -81,7 +81,7 @@ pub(in super::super) struct PiecesReader {
 }
 
 impl PiecesReader {
-    fn turn(&mut self) {
+    fn next_piece(&mut self) {
         if let Some(piece) = self.pieces.pieces.get(self.next) {
             self.current = piece.clone();
             self.next += 1;
@@ -92,7 +92,7 @@ impl PiecesReader {
 impl Read for PiecesReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.current.is_empty() {
-            self.turn();
+            self.next_piece();
         }
         let length = buffer.len().min(self.current.len());
         self.current.copy_to_slice(&mut buffer[..length]);
@@ -152,13 +152,13 @@ impl Out {
         self.notes.len().is_multiple_of(SAMPLE)
     }
 
-    fn at(&self) -> usize {
+    fn end_offset(&self) -> usize {
         self.before + self.tail.len()
     }
 
     /// Adds an existing page with its header.
-    pub(super) fn copy(&mut self, page: Bytes, header: &PageHeader, facts: Option<Facts>) -> Result<()> {
-        let (start, length) = (self.at(), page.len());
+    pub(super) fn copy_page(&mut self, page: Bytes, header: &PageHeader, facts: Option<Facts>) -> Result<()> {
+        let (start, length) = (self.end_offset(), page.len());
         self.notes.push(PageNote { stored: xxh3_64(&page), bytes: length as u64 });
         if length < MAX_COPIED_BYTES {
             self.tail.extend_from_slice(&page);
@@ -173,11 +173,11 @@ impl Out {
             _ => 0,
         };
         let encoding = i32::try_from(header.encoding).unwrap_or(-1);
-        self.count(start, kind, encoding, header.header_bytes + header.uncompressed, facts)
+        self.count_page(start, kind, encoding, header.header_bytes + header.uncompressed, facts)
     }
 
     /// Adds a page of version 1, or a dictionary if `facts` is `None`; `stored` decompresses to `inflated` bytes.
-    pub(super) fn page(
+    pub(super) fn put_page(
         &mut self,
         values: u64,
         encoding: i32,
@@ -185,15 +185,15 @@ impl Out {
         stored: &[u8],
         facts: Option<Facts>,
     ) -> Result<()> {
-        let start = self.at();
+        let start = self.end_offset();
         let kind = if facts.is_some() { PageType::DATA_PAGE } else { PageType::DICTIONARY_PAGE };
         let crc = crc32fast::hash(stored).cast_signed();
         let before = self.tail.len();
         put_header(
             &mut self.tail,
             kind,
-            [small(inflated as u64)?, small(stored.len() as u64)?, crc],
-            [small(values)?, encoding],
+            [to_i32(inflated as u64)?, to_i32(stored.len() as u64)?, crc],
+            [to_i32(values)?, encoding],
         );
         let header = self.tail.len() - before;
         self.tail.extend_from_slice(stored);
@@ -202,18 +202,18 @@ impl Out {
         if self.tail.len() > PIECE_BYTES {
             self.end_tail();
         }
-        self.count(start, if facts.is_some() { 0 } else { 2 }, encoding, (header + inflated) as u64, facts)
+        self.count_page(start, if facts.is_some() { 0 } else { 2 }, encoding, (header + inflated) as u64, facts)
     }
 
-    fn count(&mut self, start: usize, kind: i32, encoding: i32, bytes: u64, facts: Option<Facts>) -> Result<()> {
+    fn count_page(&mut self, start: usize, kind: i32, encoding: i32, bytes: u64, facts: Option<Facts>) -> Result<()> {
         self.uncompressed += bytes;
         *self.kinds.entry((kind, encoding)).or_default() += 1;
         let Some(facts) = facts else {
-            self.after_dictionary = Some(self.at());
+            self.after_dictionary = Some(self.end_offset());
             return Ok(());
         };
-        self.offsets.append_offset_and_size(signed(start as u64)?, small((self.at() - start) as u64)?);
-        self.offsets.append_row_count(signed(facts.rows.unwrap_or_default())?);
+        self.offsets.append_offset_and_size(to_i64(start as u64)?, to_i32((self.end_offset() - start) as u64)?);
+        self.offsets.append_row_count(to_i64(facts.rows.unwrap_or_default())?);
         self.facts.push(facts);
         Ok(())
     }
@@ -227,7 +227,12 @@ impl Out {
     }
 
     /// Finishes the chunk, which has `rows` rows and contains the values of `chunks`.
-    pub(super) fn finish(mut self, chunks: &[&ColumnChunkMetaData], rows: u64, order: Order) -> Result<SplicedChunk> {
+    pub(super) fn finish(
+        mut self,
+        chunks: &[&ColumnChunkMetaData],
+        rows: u64,
+        order: ComparisonOrder,
+    ) -> Result<SplicedChunk> {
         self.end_tail();
         let mut facts = std::mem::take(&mut self.facts);
         let nulls = facts.iter().map(|page| page.nulls).sum::<Option<u64>>();
@@ -243,26 +248,26 @@ impl Out {
         let bytes = self.before as u64;
         let metadata = ColumnChunkMetaData::builder(ColumnDescPtr::clone(&self.column))
             .set_compression(self.codec)
-            .set_encodings_mask(self.encodings())
+            .set_encodings_mask(self.encoding_mask())
             .set_page_encoding_stats(self.page_kinds())
-            .set_total_compressed_size(signed(bytes)?)
-            .set_total_uncompressed_size(signed(self.uncompressed)?)
+            .set_total_compressed_size(to_i64(bytes)?)
+            .set_total_uncompressed_size(to_i64(self.uncompressed)?)
             .set_num_values(chunks.iter().map(|chunk| chunk.num_values()).sum())
-            .set_data_page_offset(signed(self.after_dictionary.unwrap_or_default() as u64)?)
+            .set_data_page_offset(to_i64(self.after_dictionary.unwrap_or_default() as u64)?)
             .set_dictionary_page_offset(self.after_dictionary.map(|_| 0))
             .set_unencoded_byte_array_data_bytes(
                 chunks.iter().map(|chunk| chunk.unencoded_byte_array_data_bytes()).sum(),
             )
-            .set_repetition_level_histogram(summed(chunks, &facts, 0))
-            .set_definition_level_histogram(summed(chunks, &facts, 1));
-        let metadata = match united(chunks, order, nulls) {
+            .set_repetition_level_histogram(sum_histograms(chunks, &facts, 0))
+            .set_definition_level_histogram(sum_histograms(chunks, &facts, 1));
+        let metadata = match unite_statistics(chunks, order, nulls) {
             Some(statistics) => metadata.set_statistics(statistics),
             None => metadata,
         };
         let close = ColumnCloseResult {
             bytes_written: bytes,
             rows_written: rows,
-            metadata: metadata.build().map_err(unexpected)?,
+            metadata: metadata.build().map_err(metadata_error)?,
             bloom_filter: None,
             column_index: if rows_known { self.column_index(&facts, order)? } else { None },
             offset_index: rows_known.then(|| std::mem::take(&mut self.offsets).build()),
@@ -276,7 +281,7 @@ impl Out {
         Ok(SplicedChunk { pieces: Pieces { pieces: Arc::new(self.pieces), bytes }, close, note })
     }
 
-    fn encodings(&self) -> EncodingMask {
+    fn encoding_mask(&self) -> EncodingMask {
         let levels = self.column.max_def_level() > 0 || self.column.max_rep_level() > 0;
         let pages = self.kinds.keys().filter_map(|(_, encoding)| encoding_of(*encoding));
         let encodings: Vec<Encoding> = pages.chain(levels.then_some(Encoding::RLE)).collect();
@@ -297,7 +302,7 @@ impl Out {
     }
 
     /// Returns the column index; `None` unless each page has known facts.
-    fn column_index(&self, facts: &[Facts], order: Order) -> Result<Option<ColumnIndexMetaData>> {
+    fn column_index(&self, facts: &[Facts], order: ComparisonOrder) -> Result<Option<ColumnIndexMetaData>> {
         let mut index = ColumnIndexBuilder::new(self.column.physical_type());
         let histograms = [0, 1].map(|i| facts.iter().all(|page| page.histograms[i].is_some()));
         for page in facts {
@@ -307,13 +312,13 @@ impl Out {
                 Some(bounds) => bounds.clone(),
                 None => return Ok(None),
             };
-            index.append(page.is_null(), least, greatest, signed(nulls)?, page.nans);
+            index.append(page.is_null(), least, greatest, to_i64(nulls)?, page.nans);
             let levels = |i: usize| page.histograms[i].clone().filter(|_| histograms[i]).map(LevelHistogram::from);
             index.append_histograms(&levels(0), &levels(1));
         }
         let bounds: Vec<_> = facts.iter().filter(|page| !page.is_null()).filter_map(|f| f.bounds.as_ref()).collect();
         let rises = |(one, other): (&Vec<u8>, &Vec<u8>)| order.compare(one, other).is_le();
-        index.set_boundary_order(if order == Order::Undefined {
+        index.set_boundary_order(if order == ComparisonOrder::Undefined {
             BoundaryOrder::UNORDERED
         } else if bounds.windows(2).all(|p| rises((&p[0].0, &p[1].0)) && rises((&p[0].1, &p[1].1))) {
             BoundaryOrder::ASCENDING
@@ -328,7 +333,7 @@ impl Out {
 }
 
 /// Returns the histogram of levels of all pages, or of all chunks from their footers.
-fn summed(chunks: &[&ColumnChunkMetaData], facts: &[Facts], which: usize) -> Option<LevelHistogram> {
+fn sum_histograms(chunks: &[&ColumnChunkMetaData], facts: &[Facts], which: usize) -> Option<LevelHistogram> {
     let add = |all: Option<Vec<i64>>, more: Option<Vec<i64>>| match (all, more) {
         (Some(all), Some(more)) if all.is_empty() => Some(more),
         (Some(all), Some(more)) if all.len() == more.len() => Some(all.iter().zip(&more).map(|(a, b)| a + b).collect()),
@@ -358,14 +363,14 @@ fn encoding_of(number: i32) -> Option<Encoding> {
     })
 }
 
-fn small(number: u64) -> Result<i32> {
+fn to_i32(number: u64) -> Result<i32> {
     i32::try_from(number).map_err(|_| Error::internal(format!("expected a page below 2 GiB, found {number} bytes")))
 }
 
-fn signed(number: u64) -> Result<i64> {
+fn to_i64(number: u64) -> Result<i64> {
     i64::try_from(number).map_err(|_| Error::internal(format!("expected a chunk below 8 EiB, found {number} bytes")))
 }
 
-fn unexpected(error: ParquetError) -> Error {
-    Error::internal("describing a column chunk failed").cause(error)
+fn metadata_error(error: ParquetError) -> Error {
+    Error::internal("describing a column chunk failed").with_cause(error)
 }

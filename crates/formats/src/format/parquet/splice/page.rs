@@ -19,10 +19,10 @@ use bytes::Bytes;
 use super::{
     super::{
         pages::brotli_reader,
-        thrift::{Fault, PageHeader, PageKind, page_header},
+        thrift::{PageHeader, PageKind, ThriftFault, page_header},
     },
     beginning, hybrid,
-    union::Form,
+    union::EntryForm,
 };
 
 /// Maximum decompressed size of a page in bytes.
@@ -56,7 +56,7 @@ impl From<&str> for Refused {
 }
 
 /// Result of parsing.
-pub(super) type Parsed<T> = Result<T, Refused>;
+pub(super) type PageResult<T> = Result<T, Refused>;
 
 /// A page and its position in the chunk.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ pub(super) struct Pages {
 
 impl Pages {
     /// Parses the page headers of a chunk.
-    pub(super) fn of(bytes: Bytes, chunk: &ColumnChunkMetaData) -> Parsed<Self> {
+    pub(super) fn from_chunk(bytes: Bytes, chunk: &ColumnChunkMetaData) -> PageResult<Self> {
         let descriptor = chunk.column_descr();
         let mut pages = Self {
             codec: chunk.compression(),
@@ -119,12 +119,12 @@ impl Pages {
         Ok(pages)
     }
 
-    fn page_at(&self, at: usize) -> Parsed<Page> {
+    fn page_at(&self, at: usize) -> PageResult<Page> {
         let rest = self.bytes.get(at..).unwrap_or_default();
         let header = page_header(rest).map_err(|fault| match fault {
-            Fault::Short => Refused::from("expected page headers within the column chunk"),
-            Fault::Encrypted => Refused::from("expected page headers, found encrypted ones"),
-            Fault::Malformed(message) => Refused::from(message),
+            ThriftFault::Short => Refused::from("expected page headers within the column chunk"),
+            ThriftFault::Encrypted => Refused::from("expected page headers, found encrypted ones"),
+            ThriftFault::Malformed(message) => Refused::from(message),
         })?;
         let outside = || Refused::from("expected pages that end with their column chunk");
         let start = at + usize::try_from(header.header_bytes).map_err(|_| outside())?;
@@ -148,30 +148,35 @@ impl Pages {
     }
 
     /// Returns the body of a page as stored.
-    pub(super) fn stored(&self, page: &Page) -> &[u8] {
+    pub(super) fn stored_body(&self, page: &Page) -> &[u8] {
         &self.bytes[page.body.clone()]
     }
 
     /// Returns the decompressed dictionary, and the positions of its entries.
-    pub(super) fn dictionary<'a>(&'a self, form: Form, buffer: &'a mut Vec<u8>) -> Parsed<(&'a [u8], Vec<u32>)> {
+    pub(super) fn inflate_dictionary<'a>(
+        &'a self,
+        form: EntryForm,
+        buffer: &'a mut Vec<u8>,
+    ) -> PageResult<(&'a [u8], Vec<u32>)> {
         let Some(page) = &self.dictionary else { return Err("expected a dictionary, found none".into()) };
         if !matches!(page.header.encoding, 0 | 2) {
             return Err(Refused::Unknown);
         }
-        let body = inflate(self.codec, self.stored(page), page.header.uncompressed, buffer)?;
+        let body = inflate_page(self.codec, self.stored_body(page), page.header.uncompressed, buffer)?;
         let entries = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
-        let places = form.places(body, entries).ok_or("expected a dictionary of as many entries as its header says")?;
+        let places =
+            form.entry_starts(body, entries).ok_or("expected a dictionary of as many entries as its header says")?;
         Ok((body, places))
     }
 
     /// Decompresses a data page and divides it into levels and values.
-    pub(super) fn cut<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Parsed<Cut<'a>> {
-        let stored = self.stored(page);
+    pub(super) fn cut_page<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> PageResult<CutPage<'a>> {
+        let stored = self.stored_body(page);
         let (repetition, definition, values) = match page.header.kind {
             PageKind::Data { levels } => {
-                let body = inflate(self.codec, stored, page.header.uncompressed, buffer)?;
-                let (repetition, rest) = prefixed(body, self.repetition, levels[1])?;
-                let (definition, values) = prefixed(rest, self.definition, levels[0])?;
+                let body = inflate_page(self.codec, stored, page.header.uncompressed, buffer)?;
+                let (repetition, rest) = take_prefixed(body, self.repetition, levels[1])?;
+                let (definition, values) = take_prefixed(rest, self.definition, levels[0])?;
                 (repetition, definition, values)
             }
             PageKind::DataV2 { levels, compressed, .. } => {
@@ -181,7 +186,7 @@ impl Pages {
                 let (definition, values) = rest.split_at_checked(place(levels[1])).ok_or_else(short)?;
                 let inflated = page.header.uncompressed - levels[0] - levels[1];
                 let codec = if compressed { self.codec } else { Compression::UNCOMPRESSED };
-                (repetition, definition, inflate(codec, values, inflated, buffer)?)
+                (repetition, definition, inflate_page(codec, values, inflated, buffer)?)
             }
             PageKind::Dictionary | PageKind::Other => return Err(Refused::Unknown),
         };
@@ -189,41 +194,41 @@ impl Pages {
     }
 
     /// Returns the levels of a page; the values are omitted if they need not be decompressed for that.
-    pub(super) fn levels<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> Parsed<Cut<'a>> {
+    pub(super) fn cut_levels<'a>(&'a self, page: &'a Page, buffer: &'a mut Vec<u8>) -> PageResult<CutPage<'a>> {
         /// Stored size in bytes below which a page is decompressed as a whole.
         const SHORT: u64 = 64 << 10;
-        let PageKind::Data { levels } = page.header.kind else { return self.cut(page, buffer) };
+        let PageKind::Data { levels } = page.header.kind else { return self.cut_page(page, buffer) };
         let easy = self.codec == Compression::SNAPPY && self.repetition == 0 && self.definition > 0;
         if !easy || page.header.uncompressed < SHORT {
-            return self.cut(page, buffer);
+            return self.cut_page(page, buffer);
         }
         // Packed levels with their length, and room for the headers of runs.
         let bits = u64::from(u16::BITS - self.definition.unsigned_abs().leading_zeros());
         let most = usize::try_from(page.header.values / 8 * bits / 4 * 5 + 1024).unwrap_or(usize::MAX);
-        let found = beginning::of_snappy(self.stored(page), most, buffer)
-            .and_then(|body| prefixed(body, self.definition, levels[0]).ok())
+        let found = beginning::of_snappy(self.stored_body(page), most, buffer)
+            .and_then(|body| take_prefixed(body, self.definition, levels[0]).ok())
             .map(|(definition, _)| definition.len());
-        let Some(length) = found else { return self.cut(page, buffer) };
+        let Some(length) = found else { return self.cut_page(page, buffer) };
         self.cut_of(page, [&[], &buffer[4..4 + length], &[]])
     }
 
     /// Returns a page divided into the given sections.
-    fn cut_of<'a>(&self, page: &Page, [repetition, definition, values]: [&'a [u8]; 3]) -> Parsed<Cut<'a>> {
+    fn cut_of<'a>(&self, page: &Page, [repetition, definition, values]: [&'a [u8]; 3]) -> PageResult<CutPage<'a>> {
         let count = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         let counted = |levels: &[u8], most: i16| match most {
             0 => Ok(vec![i64::try_from(count).unwrap_or(i64::MAX)]),
-            _ => hybrid::histogram(levels, most, count).ok_or(Refused::from("expected a level for each value")),
+            _ => hybrid::level_histogram(levels, most, count).ok_or(Refused::from("expected a level for each value")),
         };
         let histograms = [counted(repetition, self.repetition)?, counted(definition, self.definition)?];
         let present = histograms[1].last().copied().and_then(|n| usize::try_from(n).ok()).unwrap_or_default();
         let begins_row = self.repetition == 0 || hybrid::begins_with_zero(repetition, self.repetition);
-        Ok(Cut { repetition, definition, values, present, histograms, begins_row })
+        Ok(CutPage { repetition, definition, values, present, histograms, begins_row })
     }
 }
 
 /// A data page divided into levels and values.
 #[derive(Debug)]
-pub(super) struct Cut<'a> {
+pub(super) struct CutPage<'a> {
     /// Repetition levels without the length prefix.
     pub(super) repetition: &'a [u8],
     /// Definition levels without the length prefix.
@@ -238,7 +243,7 @@ pub(super) struct Cut<'a> {
     pub(super) begins_row: bool,
 }
 
-impl Cut<'_> {
+impl CutPage<'_> {
     /// Appends the levels at the start of a version 1 page's body.
     pub(super) fn put_levels(&self, pages: &Pages, out: &mut Vec<u8>) {
         for (levels, most) in [(self.repetition, pages.repetition), (self.definition, pages.definition)] {
@@ -250,7 +255,7 @@ impl Cut<'_> {
     }
 
     /// Returns the width of the indices, and the indices.
-    pub(super) fn indices(&self) -> Parsed<(u8, &[u8])> {
+    pub(super) fn width_and_indices(&self) -> PageResult<(u8, &[u8])> {
         match self.values.split_first() {
             Some((width, indices)) => Ok((*width, indices)),
             None if self.present == 0 => Ok((0, &[])),
@@ -259,7 +264,7 @@ impl Cut<'_> {
     }
 }
 
-fn prefixed(body: &[u8], most: i16, encoding: i64) -> Parsed<(&[u8], &[u8])> {
+fn take_prefixed(body: &[u8], most: i16, encoding: i64) -> PageResult<(&[u8], &[u8])> {
     if most == 0 {
         return Ok((&[], body));
     }
@@ -273,14 +278,14 @@ fn prefixed(body: &[u8], most: i16, encoding: i64) -> Parsed<(&[u8], &[u8])> {
 }
 
 /// Returns the form of the entries of a column's dictionary; booleans have none.
-pub(super) fn form_of(chunk: &ColumnChunkMetaData) -> Option<Form> {
+pub(super) fn form_of(chunk: &ColumnChunkMetaData) -> Option<EntryForm> {
     Some(match chunk.column_type() {
         Physical::BOOLEAN => return None,
-        Physical::INT32 | Physical::FLOAT => Form::Fixed(4),
-        Physical::INT64 | Physical::DOUBLE => Form::Fixed(8),
-        Physical::INT96 => Form::Fixed(12),
-        Physical::BYTE_ARRAY => Form::Text,
-        Physical::FIXED_LEN_BYTE_ARRAY => Form::Fixed(usize::try_from(chunk.column_descr().type_length()).ok()?),
+        Physical::INT32 | Physical::FLOAT => EntryForm::Fixed(4),
+        Physical::INT64 | Physical::DOUBLE => EntryForm::Fixed(8),
+        Physical::INT96 => EntryForm::Fixed(12),
+        Physical::BYTE_ARRAY => EntryForm::Text,
+        Physical::FIXED_LEN_BYTE_ARRAY => EntryForm::Fixed(usize::try_from(chunk.column_descr().type_length()).ok()?),
     })
 }
 
@@ -291,12 +296,12 @@ thread_local! {
 }
 
 /// Decompresses to exactly `length` bytes.
-pub(super) fn inflate<'a>(
+pub(super) fn inflate_page<'a>(
     codec: Compression,
     stored: &'a [u8],
     length: u64,
     buffer: &'a mut Vec<u8>,
-) -> Parsed<&'a [u8]> {
+) -> PageResult<&'a [u8]> {
     if codec == Compression::UNCOMPRESSED {
         return if stored.len() as u64 == length { Ok(stored) } else { Err("expected a page of its size".into()) };
     }

@@ -67,7 +67,7 @@ struct ColumnNote {
 
 impl GroupNote {
     /// Returns the note about a row group that was written, from what is known of its columns.
-    pub(in super::super) fn of(written: &RowGroupMetaData, chunks: Vec<Option<ChunkNote>>) -> Self {
+    pub(in super::super) fn from_written(written: &RowGroupMetaData, chunks: Vec<Option<ChunkNote>>) -> Self {
         let columns = written.columns().iter().zip(chunks);
         let note = |(column, chunk): (&ColumnChunkMetaData, _)| {
             let path = column.column_path().clone();
@@ -77,7 +77,7 @@ impl GroupNote {
     }
 
     /// Returns the end of its last chunk in the file.
-    fn end(&self) -> u64 {
+    fn end_offset(&self) -> u64 {
         self.columns.iter().map(|column| column.place.end).max().unwrap_or(0)
     }
 }
@@ -92,7 +92,7 @@ fn place_of(column: &ColumnChunkMetaData) -> Range<u64> {
 pub(super) struct Sums(u64, u64);
 
 impl Sums {
-    pub(super) fn add(&mut self, indices: &[u32]) {
+    pub(super) fn add_indices(&mut self, indices: &[u32]) {
         let Self(mut sum, mut sums) = *self;
         for index in indices {
             sum = sum.wrapping_add(u64::from(*index) + 1);
@@ -122,15 +122,15 @@ struct Following {
 impl Proving {
     /// Adds the note about the next row group. `follow` opens the file, which is being written; reads wait for its
     /// bytes.
-    pub fn add(&mut self, note: GroupNote, follow: impl FnOnce() -> Option<Box<dyn BufRead + Send>>) {
+    pub fn add_group(&mut self, note: GroupNote, follow: impl FnOnce() -> Option<Box<dyn BufRead + Send>>) {
         let note = Arc::new(note);
-        let was_small = self.notes.last().is_none_or(|last| last.end() < FOLLOWED_BYTES);
+        let was_small = self.notes.last().is_none_or(|last| last.end_offset() < FOLLOWED_BYTES);
         self.notes.push(Arc::clone(&note));
         if let Some(following) = &self.following {
             // The thread ends early if it finds a mistake, which `finish` returns.
             let _ = following.groups.send(note);
-        } else if was_small && note.end() >= FOLLOWED_BYTES {
-            self.following = follow().and_then(|reader| Following::start(reader, &self.notes));
+        } else if was_small && note.end_offset() >= FOLLOWED_BYTES {
+            self.following = follow().and_then(|reader| Following::start_reading(reader, &self.notes));
         }
     }
 
@@ -139,7 +139,7 @@ impl Proving {
     /// # Errors
     /// [`Kind::Integrity`](crate::error::Kind::Integrity) if they differ.
     pub fn finish(self, file: &Source) -> Result<()> {
-        let differs = |message: String| Error::inconsistent_output(message).at(file.name.as_str());
+        let differs = |message: String| Error::inconsistent_output(message).at_location(file.name.as_str());
         let groups = file.metadata.row_groups();
         if groups.len() != self.notes.len() {
             return Err(differs(format!("expected {} row groups, found {}", self.notes.len(), groups.len())));
@@ -148,18 +148,18 @@ impl Proving {
             check_footer(number, group, note).map_err(differs)?;
         }
         let read = match self.following {
-            Some(following) => following.join(),
-            None => check_pages(Reader::of(&file.input)?, self.notes.into_iter()),
+            Some(following) => following.join_thread(),
+            None => check_pages(ProofReader::from_input(&file.input)?, self.notes.into_iter()),
         };
-        read.map_err(|error| if error.place().source.is_some() { error } else { error.at(file.name.as_str()) })
+        read.map_err(|error| if error.place().source.is_some() { error } else { error.at_location(file.name.as_str()) })
     }
 }
 
 impl Following {
     /// Starts to read; `None` if no thread can be started.
-    fn start(reader: Box<dyn BufRead + Send>, notes: &[Arc<GroupNote>]) -> Option<Self> {
+    fn start_reading(reader: Box<dyn BufRead + Send>, notes: &[Arc<GroupNote>]) -> Option<Self> {
         let (groups, following) = unbounded();
-        let check = move || check_pages(Reader::new(reader), Receiver::into_iter(following));
+        let check = move || check_pages(ProofReader::new(reader), Receiver::into_iter(following));
         let thread = std::thread::Builder::new().name("proof".to_owned()).spawn(check).ok()?;
         for note in notes {
             groups.send(Arc::clone(note)).ok()?;
@@ -168,7 +168,7 @@ impl Following {
     }
 
     /// Waits until all row groups are compared.
-    fn join(self) -> Result<()> {
+    fn join_thread(self) -> Result<()> {
         drop(self.groups);
         self.thread.join().unwrap_or_else(|_| Err(Error::internal("the thread that reads a new file back panicked")))
     }
@@ -195,13 +195,13 @@ fn check_footer(number: usize, group: &RowGroupMetaData, note: &GroupNote) -> Re
 }
 
 /// Compares the pages of row groups with their notes.
-fn check_pages(mut reader: Reader, notes: impl Iterator<Item = Arc<GroupNote>>) -> Result<()> {
+fn check_pages(mut reader: ProofReader, notes: impl Iterator<Item = Arc<GroupNote>>) -> Result<()> {
     for (number, note) in notes.enumerate() {
         for ColumnNote { path, place, chunk } in &note.columns {
             let Some(chunk) = chunk else { continue };
             reader.skip_to(place.start)?;
             for page in &chunk.pages {
-                if reader.checksum(page.bytes)? != page.stored {
+                if reader.checksum_next(page.bytes)? != page.stored {
                     let message = "expected the page as it was assembled, found another";
                     return Err(Error::inconsistent_output(format!("row group {number}, column {path}: {message}")));
                 }
@@ -225,13 +225,13 @@ fn check_counts(chunk: &ColumnChunkMetaData, note: &ChunkNote) -> Result<(), Str
 }
 
 /// Reads a file sequentially.
-struct Reader {
+struct ProofReader {
     source: Box<dyn BufRead + Send>,
     at: u64,
 }
 
-impl Reader {
-    fn of(input: &RangedInput) -> Result<Self> {
+impl ProofReader {
+    fn from_input(input: &RangedInput) -> Result<Self> {
         Ok(Self::new(match input {
             RangedInput::Object(object) => object.read_back()?,
             RangedInput::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes.clone())),
@@ -247,24 +247,24 @@ impl Reader {
         if offset < self.at {
             return Err(Error::integrity(format!("expected consecutive column chunks, found one at {offset}")));
         }
-        self.pass(offset - self.at, |_| ())
+        self.pass_next(offset - self.at, |_| ())
     }
 
     /// Returns the checksum of the next bytes; of fewer at the end of the file.
-    fn checksum(&mut self, bytes: u64) -> Result<u64> {
+    fn checksum_next(&mut self, bytes: u64) -> Result<u64> {
         let mut sum = Xxh3::new();
-        self.pass(bytes, |piece| sum.update(piece))?;
+        self.pass_next(bytes, |piece| sum.update(piece))?;
         Ok(sum.digest())
     }
 
     /// Passes the next bytes on as they are in memory; fewer at the end of the file.
-    fn pass(&mut self, bytes: u64, mut look: impl FnMut(&[u8])) -> Result<()> {
+    fn pass_next(&mut self, bytes: u64, mut look: impl FnMut(&[u8])) -> Result<()> {
         let mut left = bytes;
         while left > 0 {
             let piece = self.source.fill_buf().map_err(|error| {
                 Error::storage("reading back what was written failed")
-                    .cause(error)
-                    .hint("nothing of this file was committed; check the disk, then run the command again")
+                    .with_cause(error)
+                    .with_hint("nothing of this file was committed; check the disk, then run the command again")
             })?;
             let length = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             if length == 0 {

@@ -19,11 +19,11 @@ use ::parquet::{
 };
 
 use super::{
-    bounds::{Bounded, Order, statistics_of},
+    bounds::{Bounded, ComparisonOrder, statistics_of},
     facts::{Facts, Indexes},
     hybrid,
-    page::{Pages, Parsed, Refused},
-    union::{Form, Union},
+    page::{PageResult, Pages, Refused},
+    union::{EntryForm, Union},
 };
 
 /// Maximum number of entries of a dictionary of which only some are kept; the header is not trusted with more memory.
@@ -31,37 +31,37 @@ const MAX_ENTRIES: u64 = 16 << 20;
 
 /// Restricts the pages of a chunk, and their facts, to the wanted rows. Returns the entries of the dictionary that the
 /// pages refer to, in the order of first occurrence, and what a footer states of the slice.
-pub(super) fn cut(
+pub(super) fn cut_chunk(
     chunk: &ColumnChunkMetaData,
     rows: &Range<u64>,
     indexes: Indexes<'_>,
     (pages, facts): (&mut Pages, &mut Vec<Facts>),
     buffer: &mut Vec<u8>,
-) -> Parsed<(Vec<u32>, ColumnChunkMetaData)> {
-    let order = Order::of(chunk.column_descr());
+) -> PageResult<(Vec<u32>, ColumnChunkMetaData)> {
+    let order = ComparisonOrder::for_column(chunk.column_descr());
     let indexed = indexes.columns.is_some_and(|index| usize::try_from(index.num_pages()) == Ok(pages.data.len()));
     let wanted = pages_of(facts, rows)?;
     *facts = facts.drain(wanted.clone()).collect();
     pages.data = pages.data.drain(wanted).collect();
     for (page, facts) in pages.data.iter().zip(facts.iter_mut()) {
         if !facts.are_known() {
-            facts.learn_unless_known(pages, &pages.levels(page, buffer)?);
+            facts.learn_unless_known(pages, &pages.cut_levels(page, buffer)?);
         }
         if !indexed {
             // Those of the whole chunk would say something about the other rows.
             facts.bounds = None;
         }
     }
-    let used = used(pages, buffer)?;
-    let stated = stated(chunk, facts, order).map_err(|_| Refused::Unknown)?;
+    let used = used_entries(pages, buffer)?;
+    let stated = slice_metadata(chunk, facts, order).map_err(|_| Refused::Unknown)?;
     Ok((used, stated))
 }
 
 /// Returns the numbers of the used entries of a dictionary in a united one, to which they are added; others have none.
 /// `None` if there is no more room.
-pub(super) fn numbers(
+pub(super) fn numbers_of_used(
     union: &mut Union,
-    form: Form,
+    form: EntryForm,
     (page, places): (&[u8], &[u32]),
     used: &[u32],
 ) -> Option<Vec<u32>> {
@@ -71,7 +71,7 @@ pub(super) fn numbers(
         kept.extend_from_slice(&page[range[0] as usize..range[1] as usize]);
         kept_places.push(u32::try_from(kept.len()).ok()?);
     }
-    let found = union.numbers(form, &kept, &kept_places)?;
+    let found = union.add_entries(form, &kept, &kept_places)?;
     let mut table = vec![0; places.len().saturating_sub(1)];
     for (entry, number) in used.iter().zip(found) {
         table[*entry as usize] = number;
@@ -80,7 +80,7 @@ pub(super) fn numbers(
 }
 
 /// Returns the pages that consist of exactly these rows.
-fn pages_of(facts: &[Facts], rows: &Range<u64>) -> Parsed<Range<usize>> {
+fn pages_of(facts: &[Facts], rows: &Range<u64>) -> PageResult<Range<usize>> {
     let mut ends = Vec::with_capacity(facts.len() + 1);
     let mut row = 0;
     ends.push(row);
@@ -96,7 +96,7 @@ fn pages_of(facts: &[Facts], rows: &Range<u64>) -> Parsed<Range<usize>> {
 }
 
 /// Returns the entries of the dictionary that pages refer to, in the order of first occurrence.
-fn used(pages: &Pages, buffer: &mut Vec<u8>) -> Parsed<Vec<u32>> {
+fn used_entries(pages: &Pages, buffer: &mut Vec<u8>) -> PageResult<Vec<u32>> {
     let entries = pages.dictionary.as_ref().map_or(0, |page| page.header.values);
     if entries > MAX_ENTRIES {
         return Err(Refused::Unknown);
@@ -104,8 +104,8 @@ fn used(pages: &Pages, buffer: &mut Vec<u8>) -> Parsed<Vec<u32>> {
     let mut seen = vec![false; usize::try_from(entries).map_err(|_| Refused::Unknown)?];
     let (mut out, mut beyond) = (Vec::new(), false);
     for page in pages.data.iter().filter(|page| Pages::is_indices(page)) {
-        let cut = pages.cut(page, buffer)?;
-        let (width, indices) = cut.indices()?;
+        let cut = pages.cut_page(page, buffer)?;
+        let (width, indices) = cut.width_and_indices()?;
         let whole = hybrid::read(indices, width, cut.present, |indices| {
             for index in indices {
                 match seen.get_mut(*index as usize) {
@@ -126,7 +126,11 @@ fn used(pages: &Pages, buffer: &mut Vec<u8>) -> Parsed<Vec<u32>> {
 }
 
 /// Returns what a footer would state about some pages of a chunk.
-fn stated(chunk: &ColumnChunkMetaData, facts: &[Facts], order: Order) -> Result<ColumnChunkMetaData, ParquetError> {
+fn slice_metadata(
+    chunk: &ColumnChunkMetaData,
+    facts: &[Facts],
+    order: ComparisonOrder,
+) -> Result<ColumnChunkMetaData, ParquetError> {
     let column = chunk.column_descr();
     let values: u64 = facts.iter().map(|page| page.values).sum();
     let nulls = facts.iter().map(|page| page.nulls).sum::<Option<u64>>();
@@ -145,13 +149,13 @@ fn stated(chunk: &ColumnChunkMetaData, facts: &[Facts], order: Order) -> Result<
         .set_unencoded_byte_array_data_bytes(texts)
         .set_repetition_level_histogram(levels(0))
         .set_definition_level_histogram(levels(1))
-        .set_statistics(statistics_of(column, bounds(column, facts, order), nulls, nans))
+        .set_statistics(statistics_of(column, united_bounds(column, facts, order), nulls, nans))
         .set_bloom_filter_offset(None)
         .build()
 }
 
 /// Returns the bounds of all pages. Those of texts may be prefixes.
-fn bounds(column: &ColumnDescriptor, facts: &[Facts], order: Order) -> Bounded {
+fn united_bounds(column: &ColumnDescriptor, facts: &[Facts], order: ComparisonOrder) -> Bounded {
     if facts.iter().all(Facts::is_null) {
         return Bounded::Empty;
     }
@@ -159,7 +163,7 @@ fn bounds(column: &ColumnDescriptor, facts: &[Facts], order: Order) -> Bounded {
     let mut whole: Option<(Vec<u8>, Vec<u8>)> = None;
     for page in facts.iter().filter(|page| !page.is_null()) {
         let Some((least, greatest)) = &page.bounds else { return Bounded::Unknown };
-        if order == Order::Undefined || order.is_nan(least) || order.is_nan(greatest) {
+        if order == ComparisonOrder::Undefined || order.is_nan(least) || order.is_nan(greatest) {
             return Bounded::Unknown;
         }
         whole = Some(match whole {

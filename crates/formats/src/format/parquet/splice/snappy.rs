@@ -31,7 +31,7 @@ pub(super) struct Element {
 
 impl Element {
     /// Parses the first element of `bytes`; `None` if it is truncated, or is a copy without a distance.
-    pub(super) fn first(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn parse_first(bytes: &[u8]) -> Option<Self> {
         let tag = *bytes.first()?;
         let long = usize::from(tag >> 2);
         let (length, extra) = match tag & 3 {
@@ -52,13 +52,13 @@ impl Element {
     }
 
     /// Returns the number of its stored bytes.
-    pub(super) fn stored(&self) -> usize {
+    pub(super) fn stored_length(&self) -> usize {
         self.header + if self.distance == 0 { self.length } else { 0 }
     }
 }
 
 /// Returns the length of the uncompressed data, and the elements; `None` if there is no length.
-pub(super) fn parts(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(super) fn parse_length(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     for (i, byte) in bytes.iter().enumerate().take(5) {
         value |= u64::from(byte & 0x7f) << (7 * i);
@@ -123,11 +123,11 @@ mod tests {
                 put_literal(&mut packed, &start);
                 put_copy(&mut packed, start.len(), length);
                 assert!(snap::raw::Decoder::new().decompress_vec(&packed).unwrap() == expected, "{before} {length}");
-                let (promised, mut rest) = parts(&packed).unwrap();
+                let (promised, mut rest) = parse_length(&packed).unwrap();
                 let mut made = 0;
-                while let Some(element) = Element::first(rest) {
+                while let Some(element) = Element::parse_first(rest) {
                     made += element.length as u64;
-                    rest = &rest[element.stored()..];
+                    rest = &rest[element.stored_length()..];
                 }
                 assert_eq!((promised, rest.len()), (made, 0));
             }
@@ -139,8 +139,8 @@ mod tests {
         for bytes in
             [&[][..], &[0], &[4, 1], &[60 << 2], &[61 << 2, 9, 0, 1], &[1], &[2, 1], &[3, 1, 0, 0], &[1, 0], &[2, 0, 0]]
         {
-            assert_eq!(Element::first(bytes), None, "{bytes:?}");
+            assert_eq!(Element::parse_first(bytes), None, "{bytes:?}");
         }
-        assert_eq!(parts(&[0x80; 9]), None);
+        assert_eq!(parse_length(&[0x80; 9]), None);
     }
 }

@@ -26,7 +26,7 @@ use super::{
         input::read_footer,
         logical::arrow_metadata,
         pages::{PARQUET, check_brotli},
-        read::{RowGroupSize, decoded, rows_of, size_of},
+        read::{RowGroupSize, decode_footer, rows_of, size_of},
         thrift::check_struct,
     },
     facts::Indexes,
@@ -34,7 +34,7 @@ use super::{
 use crate::{
     codec::Codec,
     error::{Error, Result},
-    format::{guard::guard, ranged::RangedInput},
+    format::{guard::guard_decoding, ranged::RangedInput},
 };
 
 /// Maximum bytes of the page indexes of one column.
@@ -57,9 +57,9 @@ impl Source {
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, or its counts disagree.
     pub fn open(input: RangedInput, name: &str) -> Result<Self> {
-        let footer = read_footer(&input).map_err(|e| e.at(name))?;
-        let metadata = decoded(&footer, name)?;
-        let groups = guard(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
+        let footer = read_footer(&input).map_err(|e| e.at_location(name))?;
+        let metadata = decode_footer(&footer, name)?;
+        let groups = guard_decoding(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
             metadata.row_groups().iter().map(size_of).collect()
         })?;
         let group_rows: Vec<u64> = groups.iter().map(|group| group.rows).collect();
@@ -88,15 +88,15 @@ impl Source {
             let (Some(offset), Some(length)) = (offset, length) else { continue };
             let (Ok(offset), Ok(length)) = (u64::try_from(offset), u64::try_from(length)) else { return Ok(self) };
             let end = offset.saturating_add(length);
-            if length > INDEX_BYTES || end > self.input.bytes() {
+            if length > INDEX_BYTES || end > self.input.byte_count() {
                 return Ok(self);
             }
-            if check_struct(&self.input.range(offset..end)?).is_err() {
+            if check_struct(&self.input.read_range(offset..end)?).is_err() {
                 return Ok(self);
             }
         }
         let metadata = self.metadata.as_ref().clone();
-        let read = guard(PARQUET, &self.name, || {
+        let read = guard_decoding(PARQUET, &self.name, || {
             let mut reader =
                 ParquetMetaDataReader::new_with_metadata(metadata).with_page_index_policy(PageIndexPolicy::Optional);
             reader.read_page_indexes(&self.input)?;
@@ -109,7 +109,7 @@ impl Source {
     }
 
     /// Returns the number of rows.
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.rows
     }
 
@@ -142,7 +142,7 @@ impl Source {
         /// Estimated memory of a column chunk's metadata in bytes.
         const CHUNK_BYTES: u64 = 1536;
         let chunks: usize = self.metadata.row_groups().iter().map(|group| group.num_columns()).sum();
-        let whole = if matches!(self.input, RangedInput::Bytes(_)) { self.input.bytes() } else { 0 };
+        let whole = if matches!(self.input, RangedInput::Bytes(_)) { self.input.byte_count() } else { 0 };
         whole + chunks as u64 * CHUNK_BYTES
     }
 
@@ -158,7 +158,7 @@ impl Source {
         let columns = self.metadata.row_groups().get(group).map_or(&[][..], |group| group.columns());
         for (leaf, chunk) in columns.iter().enumerate() {
             let bytes = u64::try_from(chunk.compressed_size()).unwrap_or(0);
-            let pages = self.indexes(group, leaf).offsets.map_or(&[][..], |index| index.page_locations());
+            let pages = self.page_indexes(group, leaf).offsets.map_or(&[][..], |index| index.page_locations());
             for row in pages.iter().filter_map(|page| u64::try_from(page.first_row_index).ok()) {
                 *starts.entry(row).or_default() += bytes;
             }
@@ -166,13 +166,13 @@ impl Source {
         starts
     }
 
-    pub(super) fn indexes(&self, group: usize, leaf: usize) -> Indexes<'_> {
+    pub(super) fn page_indexes(&self, group: usize, leaf: usize) -> Indexes<'_> {
         let Some(index) = self.metadata.page_index() else { return Indexes { columns: None, offsets: None } };
         Indexes { columns: index.column_index(group, leaf), offsets: index.offset_index(group, leaf) }
     }
 
     /// Returns the schema in Arrow's types.
-    pub(super) fn arrow(&self) -> Result<&ArrowReaderMetadata> {
+    pub(super) fn reader_metadata(&self) -> Result<&ArrowReaderMetadata> {
         if let Some(arrow) = self.arrow.get() {
             return Ok(arrow);
         }
@@ -181,11 +181,11 @@ impl Source {
     }
 
     pub(super) fn schema(&self) -> Result<&SchemaRef> {
-        Ok(self.arrow()?.schema())
+        Ok(self.reader_metadata()?.schema())
     }
 
     /// Returns the index of the Parquet group or column that is the top-level Arrow field `name`, and its leaf columns.
-    pub(super) fn field(&self, name: &str) -> Result<Option<(usize, Range<usize>)>> {
+    pub(super) fn locate_field(&self, name: &str) -> Result<Option<(usize, Range<usize>)>> {
         let fields = self.schema()?.fields();
         let Some(field) = fields.iter().position(|field| field.name() == name) else { return Ok(None) };
         let descriptor = self.metadata.file_metadata().schema_descr();
@@ -200,7 +200,7 @@ impl Source {
         roots.dedup();
         if roots.len() != fields.len() {
             return Err(Error::input(format!("expected {} columns, found {}", fields.len(), roots.len()))
-                .at(self.name.as_str()));
+                .at_location(self.name.as_str()));
         }
         Ok(roots.get(field).map(|root| (*root, ranges.get(*root).cloned().unwrap_or_default())))
     }
@@ -211,21 +211,21 @@ impl Source {
     }
 
     /// Decodes one top-level field of some rows of a row group.
-    pub(super) fn decode(&self, group: usize, rows: Range<u64>, name: &str) -> Result<Vec<RecordBatch>> {
-        let Some((field, _)) = self.field(name)? else {
-            return Err(Error::internal("the column to decode is missing").at(self.name.as_str()));
+    pub(super) fn decode_field(&self, group: usize, rows: Range<u64>, name: &str) -> Result<Vec<RecordBatch>> {
+        let Some((field, _)) = self.locate_field(name)? else {
+            return Err(Error::internal("the column to decode is missing").at_location(self.name.as_str()));
         };
-        let mask = ProjectionMask::roots(self.arrow()?.parquet_schema(), [field]);
-        self.decode_rows(group, rows, mask).map_err(|e| e.column(name))
+        let mask = ProjectionMask::roots(self.reader_metadata()?.parquet_schema(), [field]);
+        self.decode_rows(group, rows, mask).map_err(|e| e.in_column(name))
     }
 
     /// Decodes some rows of a row group, counted from its first one.
     pub(super) fn decode_rows(&self, group: usize, rows: Range<u64>, mask: ProjectionMask) -> Result<Vec<RecordBatch>> {
         const ROWS: usize = 8_192;
-        let arrow = self.arrow()?;
+        let arrow = self.reader_metadata()?;
         let (skip, expected) = (rows.start, rows.end.saturating_sub(rows.start));
         let count = |rows: u64| usize::try_from(rows).unwrap_or(usize::MAX);
-        let batches = guard(PARQUET, &self.name, || -> Result<Vec<RecordBatch>, ParquetError> {
+        let batches = guard_decoding(PARQUET, &self.name, || -> Result<Vec<RecordBatch>, ParquetError> {
             check_brotli(&self.input, self.metadata.row_group(group), |leaf| mask.leaf_included(leaf))?;
             let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), arrow.clone())
                 .with_row_groups(vec![group])
@@ -240,7 +240,7 @@ impl Source {
         let found: u64 = batches.iter().map(|batch| batch.num_rows() as u64).sum();
         if found != expected {
             let message = format!("expected {expected} rows as in the footer, found {found} in the pages");
-            return Err(Error::input(message).at(self.name.as_str()));
+            return Err(Error::input(message).at_location(self.name.as_str()));
         }
         Ok(batches)
     }

@@ -17,7 +17,8 @@ pub(super) fn put_before(codec: Compression, bytes: &[u8], packed: &[u8], length
     match codec {
         Compression::UNCOMPRESSED => out.extend_from_slice(bytes),
         Compression::SNAPPY => {
-            let Some((promised, elements)) = snappy::parts(packed).filter(|(promised, _)| *promised == length) else {
+            let Some((promised, elements)) = snappy::parse_length(packed).filter(|(promised, _)| *promised == length)
+            else {
                 return false;
             };
             snappy::put_length(out, promised + bytes.len() as u64);
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
     use crate::{
         codec::Codec,
-        format::parquet::{chunk::Compressor, splice::page::inflate},
+        format::parquet::{chunk::Compressor, splice::page::inflate_page},
     };
 
     #[test]
@@ -76,11 +77,11 @@ mod tests {
                 let (mut out, mut buffer) = (Vec::new(), Vec::new());
                 assert!(put_before(codec, &front, &packed, behind.len() as u64, &mut out));
                 let whole = (front.len() + behind.len()) as u64;
-                let found = inflate(codec, &out, whole, &mut buffer).unwrap();
+                let found = inflate_page(codec, &out, whole, &mut buffer).unwrap();
                 assert_eq!((&found[..front.len()], &found[front.len()..]), (&front[..], behind.as_bytes()));
                 out.clear();
                 assert!(put_stored(codec, &front, &mut out));
-                assert_eq!(inflate(codec, &out, front.len() as u64, &mut buffer).unwrap(), &front[..]);
+                assert_eq!(inflate_page(codec, &out, front.len() as u64, &mut buffer).unwrap(), &front[..]);
             }
         }
         assert!(!put_before(Compression::SNAPPY, b"x", &[3, 8, b'a', b'b', b'c'], 4, &mut Vec::new()));

@@ -22,19 +22,19 @@ use super::{
         open::{exact_in_floats, open_fields},
     },
     Source,
-    bounds::{Bounded, Order, bounds_of},
+    bounds::{Bounded, ComparisonOrder, bounds_of},
 };
 use crate::{
     codec::Codec,
     error::Result,
     record::widen::try_cast_to,
-    schema::{bound::merges, schema_of, settle, unite_fields, unite_lists},
+    schema::{bound::can_merge, schema_of, settle_fields, unite_fields, unite_lists},
 };
 
 /// Findings so far.
 #[derive(Debug, Default)]
 pub struct Survey {
-    seen: Option<Seen>,
+    seen: Option<SurveyState>,
     decodes: bool,
     /// Types that columns get, where these hold all values.
     types: Fields,
@@ -43,7 +43,7 @@ pub struct Survey {
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SurveyState {
     root: TypePtr,
     /// Whether all files have this root.
     same_root: bool,
@@ -82,10 +82,10 @@ struct Edge {
 }
 
 impl Edge {
-    fn of(group: &RowGroupMetaData, by: &SortingColumn, order: Order) -> Option<Self> {
+    fn from_group(group: &RowGroupMetaData, by: &SortingColumn, order: ComparisonOrder) -> Option<Self> {
         let chunk = group.columns().get(usize::try_from(by.column_idx).ok()?)?;
         let statistics = chunk.statistics()?;
-        let numbers = order != Order::Float || statistics.nan_count_opt() == Some(0);
+        let numbers = order != ComparisonOrder::Float || statistics.nan_count_opt() == Some(0);
         if chunk.column_descr().max_rep_level() > 0 || !numbers {
             return None;
         }
@@ -95,7 +95,7 @@ impl Edge {
 
     /// Returns whether all values of `next` follow these. If some may be equal, the other sort columns would decide,
     /// whose values are not known.
-    fn comes_before(&self, next: &Self, by: &SortingColumn, only: bool, order: Order) -> bool {
+    fn comes_before(&self, next: &Self, by: &SortingColumn, only: bool, order: ComparisonOrder) -> bool {
         let nulls = if by.nulls_first { next.has_nulls } else { self.has_nulls };
         let compared = if by.descending {
             order.compare(&next.greatest, &self.least)
@@ -107,7 +107,7 @@ impl Edge {
 }
 
 impl Sorting {
-    fn add(&mut self, group: &RowGroupMetaData) {
+    fn add_group(&mut self, group: &RowGroupMetaData) {
         if group.num_rows() == 0 || matches!(self, Self::Not) {
             return;
         }
@@ -116,8 +116,9 @@ impl Sorting {
             return;
         };
         let column = usize::try_from(by.column_idx).ok().and_then(|number| group.columns().get(number));
-        let order = column.map_or(Order::Undefined, |chunk| Order::of(chunk.column_descr()));
-        let next = Edge::of(group, by, order);
+        let order =
+            column.map_or(ComparisonOrder::Undefined, |chunk| ComparisonOrder::for_column(chunk.column_descr()));
+        let next = Edge::from_group(group, by, order);
         let follows = match (&*self, &next) {
             (Self::By(before, Some(last)), Some(next)) => {
                 before == found && last.comes_before(next, by, found.len() == 1, order)
@@ -131,13 +132,13 @@ impl Sorting {
 
 /// Returns the names of the columns with values that the types of [`storable_fields`] cannot represent. Only files of
 /// other programs can have such columns.
-fn unstorable(source: &Source) -> Result<BTreeSet<String>> {
+fn unstorable_columns(source: &Source) -> Result<BTreeSet<String>> {
     let fields = source.schema()?.fields();
     let mut names = BTreeSet::new();
     for (field, storable) in fields.iter().zip(&storable_fields(fields)).filter(|(field, storable)| field != storable) {
         let schema = Arc::new(Schema::new(vec![Arc::clone(storable)]));
         for (group, size) in source.row_groups().iter().enumerate() {
-            for batch in source.decode(group, 0..size.rows, field.name())? {
+            for batch in source.decode_field(group, 0..size.rows, field.name())? {
                 if try_cast_to(&batch, &schema)?.is_err() {
                     names.insert(field.name().clone());
                 }
@@ -164,7 +165,7 @@ impl Survey {
     ///
     /// # Errors
     /// When its schema cannot be read.
-    pub fn add(&mut self, source: &Source) -> Result<()> {
+    pub fn add_source(&mut self, source: &Source) -> Result<()> {
         let of_floats = self.types.iter().filter(|field| *field.data_type() == DataType::Float64);
         let inexact = of_floats.filter(|field| !exact_in_floats(&source.metadata, field.name()));
         self.inexact.extend(inexact.map(|field| field.name().clone()));
@@ -190,20 +191,21 @@ impl Survey {
             let fields = source.schema()?.fields().clone();
             let (same_root, same_fields) = (true, true);
             let mut sorting = Sorting::Unknown;
-            source.metadata.row_groups().iter().for_each(|group| sorting.add(group));
-            let (hint, unstorable) = (Some(hint).filter(|_| !has_range), unstorable(source)?);
+            source.metadata.row_groups().iter().for_each(|group| sorting.add_group(group));
+            let (hint, unstorable) = (Some(hint).filter(|_| !has_range), unstorable_columns(source)?);
             let united = open_fields(&fields, &source.metadata);
-            let seen = Seen { root, same_root, fields, same_fields, united, hint, metadata, unstorable, sorting };
+            let seen =
+                SurveyState { root, same_root, fields, same_fields, united, hint, metadata, unstorable, sorting };
             self.seen = Some(seen);
             return Ok(());
         };
-        seen.unstorable.append(&mut unstorable(source)?);
+        seen.unstorable.append(&mut unstorable_columns(source)?);
         let same = root.get_fields() == seen.root.get_fields();
         seen.same_root &= same;
         // The unit of INT96 timestamps follows from their values.
         if !same || seen.hint.as_ref() != Some(&hint) || seen.united != seen.fields || source.has_int96() {
             let fields = source.schema()?.fields();
-            seen.same_fields &= settle(fields) == settle(&seen.fields);
+            seen.same_fields &= settle_fields(fields) == settle_fields(&seen.fields);
             let opened = open_fields(fields, &source.metadata);
             if opened != seen.united {
                 seen.united = unite_lists(&seen.united, &opened);
@@ -213,12 +215,12 @@ impl Survey {
             seen.hint = None;
         }
         seen.metadata.retain(|entry| metadata.contains(entry));
-        source.metadata.row_groups().iter().for_each(|group| seen.sorting.add(group));
+        source.metadata.row_groups().iter().for_each(|group| seen.sorting.add_group(group));
         Ok(())
     }
 
     /// Begins a survey of files whose columns get the types of `types`, where these hold all values.
-    pub fn towards(types: Fields) -> Self {
+    pub fn with_types(types: Fields) -> Self {
         Self { types, ..Self::default() }
     }
 
@@ -226,10 +228,10 @@ impl Survey {
     /// cannot be kept.
     ///
     /// # Errors
-    /// Those of [`Self::encoder`].
+    /// Those of [`Self::into_encoder`].
     pub fn keeping_encoder(self, codec: Codec) -> Result<Option<ParquetEncoder>> {
-        let encoder = self.encoder(codec, |_| Vec::new())?;
-        Ok(encoder.keeps().then_some(encoder))
+        let encoder = self.into_encoder(codec, |_| Vec::new())?;
+        Ok(encoder.keeps_schema().then_some(encoder))
     }
 
     /// Returns the remarks of Spark on which all files agree, such as the calendar of their dates, without its schema.
@@ -250,7 +252,11 @@ impl Survey {
     ///
     /// # Errors
     /// When the schema has no Parquet equivalent.
-    pub fn encoder(self, codec: Codec, more: impl Fn(&SchemaRef) -> Vec<(String, String)>) -> Result<ParquetEncoder> {
+    pub fn into_encoder(
+        self,
+        codec: Codec,
+        more: impl Fn(&SchemaRef) -> Vec<(String, String)>,
+    ) -> Result<ParquetEncoder> {
         let Some(seen) = self.seen else { return ParquetEncoder::new(&schema_of(&Fields::empty()), codec, &[]) };
         let exact = |field: &FieldRef| match field.data_type() {
             DataType::Int64 if !self.inexact.contains(field.name()) => {
@@ -259,7 +265,7 @@ impl Survey {
             _ => Arc::clone(field),
         };
         let of_types = |(field, exact): (&FieldRef, FieldRef)| match self.types.find(field.name()) {
-            Some((_, now)) if merges(&exact, now) => Arc::new(unite_fields(field, now)),
+            Some((_, now)) if can_merge(&exact, now) => Arc::new(unite_fields(field, now)),
             _ => Arc::clone(field),
         };
         let retyped: Fields = seen.united.iter().map(|field| of_types((field, exact(field)))).collect();
@@ -283,7 +289,7 @@ impl Survey {
             let schema = Arc::new(Schema::new(seen.fields.clone()));
             let leaves = SchemaDescriptor::new(Arc::clone(&seen.root));
             if let Some(encoder) =
-                ParquetEncoder::keeping(&schema, &leaves, codec, &metadata, seen.hint.as_ref(), sorting)?
+                ParquetEncoder::for_kept_schema(&schema, &leaves, codec, &metadata, seen.hint.as_ref(), sorting)?
             {
                 return Ok(encoder);
             }

@@ -8,7 +8,7 @@ use ::parquet::{
 use super::{
     super::chunk::name_of,
     GroupPart,
-    column::{Part, Target, merge},
+    column::{Part, Target, merge_chunks},
     out::SplicedChunk,
 };
 use crate::{codec::Codec, error::Result};
@@ -35,9 +35,9 @@ impl TableChunk {
 pub fn splice_table(columns: &[ColumnDescPtr], parts: &[GroupPart]) -> Result<Option<Vec<TableChunk>>> {
     let mut chunks = Vec::with_capacity(columns.len());
     for (number, column) in columns.iter().enumerate() {
-        let theirs: Vec<Part<'_>> = parts.iter().map(|part| part.column(number)).collect();
+        let theirs: Vec<Part<'_>> = parts.iter().map(|part| part.column_part(number)).collect();
         let codec = codec_of(&theirs);
-        let Some((chunk, _)) = merge(&Target { column, codec, name: name_of(codec)? }, &theirs)? else {
+        let Some((chunk, _)) = merge_chunks(&Target { column, codec, name: name_of(codec)? }, &theirs)? else {
             return Ok(None);
         };
         chunks.push(TableChunk(chunk));

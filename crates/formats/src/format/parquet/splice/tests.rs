@@ -27,7 +27,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::{
-    bounds::Order,
+    bounds::ComparisonOrder,
     hybrid,
     page::{Pages, form_of},
     *,
@@ -168,7 +168,7 @@ fn spliced(files: &[Bytes], codec: Codec, at_once: usize) -> Result<(Bytes, Tall
     let (mut survey, mut parts) = (Survey::default(), Vec::new());
     for (i, bytes) in files.iter().enumerate() {
         let source = Arc::new(source(bytes, &format!("{i}.parquet"))?);
-        survey.add(&source)?;
+        survey.add_source(&source)?;
         let groups = (0..source.row_groups().len()).filter(|group| source.row_groups()[*group].rows > 0);
         parts.extend(groups.map(|group| GroupPart::whole(&source, group)));
     }
@@ -177,12 +177,14 @@ fn spliced(files: &[Bytes], codec: Codec, at_once: usize) -> Result<(Bytes, Tall
 
 fn assembled(survey: Survey, parts: &[GroupPart], codec: Codec, at_once: usize) -> Result<(Bytes, Tally)> {
     let mut tally = Tally::default();
-    let encoder = survey.encoder(codec, |_| Vec::new())?;
-    let mut shard = encoder.start(Vec::new())?;
+    let encoder = survey.into_encoder(codec, |_| Vec::new())?;
+    let mut shard = encoder.start_shard(Vec::new())?;
     let mut proving = Proving::default();
     for parts in parts.chunks(at_once) {
-        let Some((group, more)) = splice(&encoder, parts)? else { return Err(Error::usage("left to the decoder")) };
-        proving.add(shard.append(group)?.unwrap(), || None);
+        let Some((group, more)) = splice_groups(&encoder, parts)? else {
+            return Err(Error::usage("left to the decoder"));
+        };
+        proving.add_group(shard.append(group)?.unwrap(), || None);
         tally += more;
     }
     let out: Bytes = shard.finish()?.into();
@@ -193,7 +195,7 @@ fn assembled(survey: Survey, parts: &[GroupPart], codec: Codec, at_once: usize) 
 fn rows(bytes: &Bytes) -> Result<RecordBatch> {
     let file = crate::format::parquet::open(bytes.clone(), "spliced")?;
     let schema = std::sync::Arc::clone(file.schema());
-    let batches = file.batches(1000).collect::<Result<Vec<_>>>()?;
+    let batches = file.into_batches(1000).collect::<Result<Vec<_>>>()?;
     Ok(concat_batches(&schema, &batches)?)
 }
 
@@ -216,7 +218,7 @@ fn check_bounds(table: &RecordBatch, bytes: &Bytes) {
         let reference = alone(first, rows);
         for (leaf, chunk) in group.columns().iter().enumerate() {
             let name = chunk.column_path().string();
-            let order = Order::of(chunk.column_descr());
+            let order = ComparisonOrder::for_column(chunk.column_descr());
             let expected = reference.row_group(0).column(leaf).statistics().unwrap();
             let holds =
                 |least: Option<&[u8]>, greatest: Option<&[u8]>, expected: &::parquet::file::statistics::Statistics| {
@@ -232,7 +234,7 @@ fn check_bounds(table: &RecordBatch, bytes: &Bytes) {
                 assert!(found.null_count_opt().is_none_or(|nulls| Some(nulls) == expected.null_count_opt()), "{name}");
                 // Either of the two zeros may be the bound.
                 let zero = |bound: Option<&[u8]>| {
-                    order == Order::Float && bound.is_some_and(|b| b[..b.len() - 1].iter().all(|b| *b == 0))
+                    order == ComparisonOrder::Float && bound.is_some_and(|b| b[..b.len() - 1].iter().all(|b| *b == 0))
                 };
                 if found.min_is_exact() && !zero(found.min_bytes_opt()) {
                     assert_eq!(found.min_bytes_opt(), expected.min_bytes_opt(), "{name}");
@@ -294,12 +296,12 @@ fn check_dictionaries(bytes: &Bytes) {
     for group in source.metadata.row_groups() {
         for chunk in group.columns() {
             let (start, length) = chunk.byte_range();
-            let pages = Pages::of(bytes.slice(start as usize..(start + length) as usize), chunk).unwrap();
+            let pages = Pages::from_chunk(bytes.slice(start as usize..(start + length) as usize), chunk).unwrap();
             if pages.dictionary.is_none() {
                 continue;
             }
             let mut buffer = Vec::new();
-            let (page, places) = pages.dictionary(form_of(chunk).unwrap(), &mut buffer).unwrap();
+            let (page, places) = pages.inflate_dictionary(form_of(chunk).unwrap(), &mut buffer).unwrap();
             let entries: Vec<&[u8]> =
                 places.windows(2).map(|place| &page[place[0] as usize..place[1] as usize]).collect();
             let different: std::collections::BTreeSet<_> = entries.iter().collect();
@@ -307,8 +309,8 @@ fn check_dictionaries(bytes: &Bytes) {
             let mut used = vec![false; entries.len()];
             for page in pages.data.iter().filter(|page| Pages::is_indices(page)) {
                 let mut buffer = Vec::new();
-                let cut = pages.cut(page, &mut buffer).unwrap();
-                let (width, indices) = cut.indices().unwrap();
+                let cut = pages.cut_page(page, &mut buffer).unwrap();
+                let (width, indices) = cut.width_and_indices().unwrap();
                 hybrid::read(indices, width, cut.present, |some| some.iter().for_each(|i| used[*i as usize] = true));
             }
             assert!(used.iter().all(|used| *used), "{}", chunk.column_path());
@@ -368,7 +370,7 @@ proptest! {
         let (mut survey, mut parts, mut expected) = (Survey::default(), Vec::new(), Vec::new());
         for ((table, made), (one, other, even)) in tables.iter().zip(&files).zip(&places) {
             let source = Arc::new(source(&file(table, made), "x").unwrap());
-            survey.add(&source).unwrap();
+            survey.add_source(&source).unwrap();
             let mut first = 0;
             for (group, size) in source.row_groups().iter().enumerate() {
                 let rows = size.rows as usize;
@@ -434,17 +436,17 @@ fn verification_detects_every_flipped_bit() {
     let bytes = file(&table(&made), &made);
     let source = Arc::new(source(&bytes, "x").unwrap());
     let mut survey = Survey::default();
-    survey.add(&source).unwrap();
-    let encoder = survey.encoder(Codec::Snappy, |_| Vec::new()).unwrap();
+    survey.add_source(&source).unwrap();
+    let encoder = survey.into_encoder(Codec::Snappy, |_| Vec::new()).unwrap();
     let parts: Vec<_> = (0..2).map(|group| GroupPart::whole(&source, group)).collect();
-    let (group, _) = splice(&encoder, &parts).unwrap().unwrap();
-    let mut shard = encoder.start(Vec::new()).unwrap();
+    let (group, _) = splice_groups(&encoder, &parts).unwrap().unwrap();
+    let mut shard = encoder.start_shard(Vec::new()).unwrap();
     let note = shard.append(group).unwrap().unwrap();
     let out = shard.finish().unwrap();
     let proven = |bytes: Vec<u8>| {
         let file = Source::open(RangedInput::Bytes(bytes.into()), "y")?;
         let mut proving = Proving::default();
-        proving.add(note.clone(), || None);
+        proving.add_group(note.clone(), || None);
         proving.finish(&file)
     };
     proven(out.clone()).unwrap();
@@ -467,14 +469,16 @@ fn a_file_that_is_followed_is_compared_like_a_complete_one() {
     let (mut survey, mut parts) = (Survey::default(), Vec::new());
     for input in &inputs {
         let source = Arc::new(source(input, "x").unwrap());
-        survey.add(&source).unwrap();
+        survey.add_source(&source).unwrap();
         parts.push(GroupPart::whole(&source, 0));
     }
-    let encoder = survey.encoder(Codec::None, |_| Vec::new()).unwrap();
-    let mut shard = encoder.start(Vec::new()).unwrap();
+    let encoder = survey.into_encoder(Codec::None, |_| Vec::new()).unwrap();
+    let mut shard = encoder.start_shard(Vec::new()).unwrap();
     let notes: Vec<GroupNote> = parts
         .iter()
-        .map(|part| shard.append(splice(&encoder, std::slice::from_ref(part)).unwrap().unwrap().0).unwrap().unwrap())
+        .map(|part| {
+            shard.append(splice_groups(&encoder, std::slice::from_ref(part)).unwrap().unwrap().0).unwrap().unwrap()
+        })
         .collect();
     let out = shard.finish().unwrap();
     let file = source(&out.clone().into(), "y").unwrap();
@@ -482,7 +486,7 @@ fn a_file_that_is_followed_is_compared_like_a_complete_one() {
         let mut proving = Proving::default();
         for note in notes {
             let read = read.to_vec();
-            proving.add(note.clone(), || {
+            proving.add_group(note.clone(), || {
                 *followed += 1;
                 Some(Box::new(std::io::Cursor::new(read)))
             });
@@ -575,7 +579,7 @@ fn unique_values_become_pages_without_a_dictionary_and_common_ones_share_one() {
         let encodings = |name: &str| {
             let chunk = group.columns().iter().find(|c| c.column_path().string() == name).unwrap();
             let (start, length) = chunk.byte_range();
-            let pages = Pages::of(out.slice(start as usize..(start + length) as usize), chunk).unwrap();
+            let pages = Pages::from_chunk(out.slice(start as usize..(start + length) as usize), chunk).unwrap();
             (pages.dictionary.is_some(), pages.data.iter().map(|page| page.header.encoding).collect::<Vec<_>>())
         };
         for unique in ["id", "maybe"] {
@@ -624,8 +628,8 @@ fn compressed_dictionaries_of_values_that_seldom_repeat_are_expanded() {
         let metadata = footer(bytes);
         let chunk = metadata.row_group(0).column(0);
         let (start, length) = chunk.byte_range();
-        let pages = Pages::of(bytes.slice(start as usize..(start + length) as usize), chunk).unwrap();
-        let elements = pages.stored(pages.dictionary.as_ref().unwrap());
+        let pages = Pages::from_chunk(bytes.slice(start as usize..(start + length) as usize), chunk).unwrap();
+        let elements = pages.stored_body(pages.dictionary.as_ref().unwrap());
         let beginning = &elements[4..400];
         assert!(out.windows(beginning.len()).any(|some| some == beginning));
     }
@@ -711,7 +715,7 @@ fn a_filter_of_a_slice_has_its_values_alone() {
     writer.write(&table).unwrap();
     let source = Arc::new(source(&writer.into_inner().unwrap().into(), "x").unwrap());
     let mut survey = Survey::default();
-    survey.add(&source).unwrap();
+    survey.add_source(&source).unwrap();
     let part = GroupPart::whole(&source, 0).slice(1500..3000);
     let (out, tally) = assembled(survey, &[part], Codec::Zstd(1), 1).unwrap();
     assert_eq!((rows(&out).unwrap().num_rows(), tally.reencoded), (1500, 0));

@@ -10,24 +10,24 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::chunk::ends;
+use super::super::chunk::first_last_words;
 
 /// Bytes of a text's length prefix.
 const LENGTH: usize = 4;
 
 /// Form of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum EntryForm {
     /// Fixed size in bytes.
     Fixed(usize),
     /// Length as a u32, then that many bytes.
     Text,
 }
 
-impl Form {
+impl EntryForm {
     /// Returns the start of each entry of a dictionary page, and the end of the last one; `None` if there are fewer
     /// entries.
-    pub(super) fn places(self, page: &[u8], entries: usize) -> Option<Vec<u32>> {
+    pub(super) fn entry_starts(self, page: &[u8], entries: usize) -> Option<Vec<u32>> {
         u32::try_from(page.len()).ok()?;
         // Each entry has at least one byte, so a wrong number cannot cause a large allocation.
         let shortest = match self {
@@ -57,12 +57,12 @@ impl Form {
     }
 
     /// Returns the hashes of the entries of a dictionary page.
-    pub(super) fn hashes<'a>(self, page: &'a [u8], places: &'a [u32]) -> impl Iterator<Item = u64> + 'a {
+    pub(super) fn entry_hashes<'a>(self, page: &'a [u8], places: &'a [u32]) -> impl Iterator<Item = u64> + 'a {
         places.windows(2).map(move |place| {
             let entry = &page[place[0] as usize..place[1] as usize];
             match self {
-                Self::Fixed(4) => mixed(word::<4>(entry)),
-                Self::Fixed(8) => mixed(word::<8>(entry)),
+                Self::Fixed(4) => mix_word(load_word::<4>(entry)),
+                Self::Fixed(8) => mix_word(load_word::<8>(entry)),
                 Self::Text => hash_text(entry),
                 Self::Fixed(_) => xxh3_64(entry),
             }
@@ -74,69 +74,69 @@ impl Form {
 const BATCH: usize = 64;
 
 /// Entries of one form.
-trait Kind {
+trait EntryOps {
     fn hash(entry: &[u8]) -> u64;
-    fn same(one: &[u8], other: &[u8]) -> bool;
+    fn is_same(one: &[u8], other: &[u8]) -> bool;
     /// Returns the range of an entry; any range if the entry does not exist.
-    fn range(places: &[u32], number: usize) -> (usize, usize);
+    fn entry_range(places: &[u32], number: usize) -> (usize, usize);
 }
 
 /// Numbers of `W` bytes.
-struct Word<const W: usize>;
+struct WordEntry<const W: usize>;
 
-impl<const W: usize> Kind for Word<W> {
+impl<const W: usize> EntryOps for WordEntry<W> {
     #[inline]
     fn hash(entry: &[u8]) -> u64 {
-        mixed(word::<W>(entry))
+        mix_word(load_word::<W>(entry))
     }
 
     #[inline]
-    fn same(one: &[u8], other: &[u8]) -> bool {
-        word::<W>(one) == word::<W>(other)
+    fn is_same(one: &[u8], other: &[u8]) -> bool {
+        load_word::<W>(one) == load_word::<W>(other)
     }
 
     #[inline]
-    fn range(_: &[u32], number: usize) -> (usize, usize) {
+    fn entry_range(_: &[u32], number: usize) -> (usize, usize) {
         (number * W, number * W + W)
     }
 }
 
 /// Texts with a length prefix.
-struct Text;
+struct TextEntry;
 
-impl Kind for Text {
+impl EntryOps for TextEntry {
     #[inline]
     fn hash(entry: &[u8]) -> u64 {
         hash_text(entry)
     }
 
     #[inline]
-    fn same(one: &[u8], other: &[u8]) -> bool {
+    fn is_same(one: &[u8], other: &[u8]) -> bool {
         same_text(one, other)
     }
 
     #[inline]
-    fn range(places: &[u32], number: usize) -> (usize, usize) {
+    fn entry_range(places: &[u32], number: usize) -> (usize, usize) {
         range_of(places, number)
     }
 }
 
 /// Entries of any other size.
-struct Wide;
+struct WideEntry;
 
-impl Kind for Wide {
+impl EntryOps for WideEntry {
     #[inline]
     fn hash(entry: &[u8]) -> u64 {
         xxh3_64(entry)
     }
 
     #[inline]
-    fn same(one: &[u8], other: &[u8]) -> bool {
+    fn is_same(one: &[u8], other: &[u8]) -> bool {
         one == other
     }
 
     #[inline]
-    fn range(places: &[u32], number: usize) -> (usize, usize) {
+    fn entry_range(places: &[u32], number: usize) -> (usize, usize) {
         range_of(places, number)
     }
 }
@@ -165,7 +165,7 @@ impl Union {
     }
 
     /// Returns the number of entries.
-    pub(super) fn entries(&self) -> usize {
+    pub(super) fn entry_count(&self) -> usize {
         self.places.len() - 1
     }
 
@@ -176,18 +176,18 @@ impl Union {
 
     /// Returns the numbers of the entries of a dictionary page, and adds those that are not present yet; `None` if
     /// there is no more room.
-    pub(super) fn numbers(&mut self, form: Form, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
+    pub(super) fn add_entries(&mut self, form: EntryForm, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
         match form {
-            Form::Fixed(4) => self.numbers_of::<Word<4>>(page, places),
-            Form::Fixed(8) => self.numbers_of::<Word<8>>(page, places),
-            Form::Text => self.numbers_of::<Text>(page, places),
-            Form::Fixed(_) => self.numbers_of::<Wide>(page, places),
+            EntryForm::Fixed(4) => self.numbers_of::<WordEntry<4>>(page, places),
+            EntryForm::Fixed(8) => self.numbers_of::<WordEntry<8>>(page, places),
+            EntryForm::Text => self.numbers_of::<TextEntry>(page, places),
+            EntryForm::Fixed(_) => self.numbers_of::<WideEntry>(page, places),
         }
     }
 
     /// Looks up many entries together, step by step: each step waits for memory, and the waits of different entries
     /// overlap.
-    fn numbers_of<K: Kind>(&mut self, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
+    fn numbers_of<K: EntryOps>(&mut self, page: &[u8], places: &[u32]) -> Option<Vec<u32>> {
         let mut numbers = Vec::with_capacity(places.len());
         let (mut hashes, mut slots, mut ranges) = ([0; BATCH], [0; BATCH], [(0, 0); BATCH]);
         let count = places.len().saturating_sub(1);
@@ -201,14 +201,14 @@ impl Union {
             }
             // The range of a free slot is arbitrary, and is not used.
             for (slot, range) in slots.iter().zip(&mut ranges).take(places.len() - 1) {
-                *range = K::range(&self.places, number_of(*slot));
+                *range = K::entry_range(&self.places, number_of(*slot));
             }
             for (entry, ((hash, slot), (start, end))) in entries().zip(hashes.iter().zip(&slots).zip(&ranges)) {
                 let alike = *slot != 0 && slot >> 32 == hash >> 32;
-                if alike && self.page.get(*start..*end).is_some_and(|found| K::same(found, entry)) {
+                if alike && self.page.get(*start..*end).is_some_and(|found| K::is_same(found, entry)) {
                     numbers.push(slot_number(*slot));
                 } else {
-                    numbers.push(self.number::<K>(entry, *hash)?);
+                    numbers.push(self.find_or_add::<K>(entry, *hash)?);
                 }
             }
         }
@@ -216,26 +216,26 @@ impl Union {
     }
 
     /// Returns the number of an entry, which is added if it is not present yet; `None` if there is no more room.
-    pub(super) fn number_of(&mut self, form: Form, entry: &[u8]) -> Option<u32> {
+    pub(super) fn number_of(&mut self, form: EntryForm, entry: &[u8]) -> Option<u32> {
         match form {
-            Form::Fixed(4) => self.number::<Word<4>>(entry, Word::<4>::hash(entry)),
-            Form::Fixed(8) => self.number::<Word<8>>(entry, Word::<8>::hash(entry)),
-            Form::Text => self.number::<Text>(entry, Text::hash(entry)),
-            Form::Fixed(_) => self.number::<Wide>(entry, Wide::hash(entry)),
+            EntryForm::Fixed(4) => self.find_or_add::<WordEntry<4>>(entry, WordEntry::<4>::hash(entry)),
+            EntryForm::Fixed(8) => self.find_or_add::<WordEntry<8>>(entry, WordEntry::<8>::hash(entry)),
+            EntryForm::Text => self.find_or_add::<TextEntry>(entry, TextEntry::hash(entry)),
+            EntryForm::Fixed(_) => self.find_or_add::<WideEntry>(entry, WideEntry::hash(entry)),
         }
     }
 
-    fn number<K: Kind>(&mut self, entry: &[u8], hash: u64) -> Option<u32> {
+    fn find_or_add<K: EntryOps>(&mut self, entry: &[u8], hash: u64) -> Option<u32> {
         let mask = self.slots.len() - 1;
         let mut at = slot_of(hash) & mask;
         loop {
             let slot = self.slots[at];
             if slot == 0 {
-                return self.add(entry, hash, at, K::hash);
+                return self.add_entry(entry, hash, at, K::hash);
             }
             if slot >> 32 == hash >> 32 {
-                let (start, end) = K::range(&self.places, number_of(slot));
-                if K::same(&self.page[start..end], entry) {
+                let (start, end) = K::entry_range(&self.places, number_of(slot));
+                if K::is_same(&self.page[start..end], entry) {
                     return Some(slot_number(slot));
                 }
             }
@@ -243,13 +243,13 @@ impl Union {
         }
     }
 
-    fn add(&mut self, entry: &[u8], hash: u64, free: usize, hash_of: impl Fn(&[u8]) -> u64) -> Option<u32> {
-        let number = u32::try_from(self.entries()).ok()?;
+    fn add_entry(&mut self, entry: &[u8], hash: u64, free: usize, hash_of: impl Fn(&[u8]) -> u64) -> Option<u32> {
+        let number = u32::try_from(self.entry_count()).ok()?;
         let end = u32::try_from(self.page.len() + entry.len()).ok()?;
         self.slots[free] = hash >> 32 << 32 | (u64::from(number) + 1);
         self.page.extend_from_slice(entry);
         self.places.push(end);
-        if self.entries() * 2 > self.slots.len() {
+        if self.entry_count() * 2 > self.slots.len() {
             self.grow(hash_of);
         }
         Some(number)
@@ -278,7 +278,7 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const MAX_SHORT_TEXT: usize = 16;
 
 #[inline]
-fn word<const W: usize>(entry: &[u8]) -> u64 {
+fn load_word<const W: usize>(entry: &[u8]) -> u64 {
     let mut bytes = [0; 8];
     if let Some(entry) = entry.first_chunk::<W>() {
         bytes[..W].copy_from_slice(entry);
@@ -287,7 +287,7 @@ fn word<const W: usize>(entry: &[u8]) -> u64 {
 }
 
 #[inline]
-fn mixed(word: u64) -> u64 {
+fn mix_word(word: u64) -> u64 {
     // In the lower half of the product, each bit depends on lower bits only; in the upper half, on all bits. Many
     // numbers differ only in their upper bits.
     let product = u128::from(word ^ MIX) * u128::from(MIX);
@@ -299,7 +299,7 @@ fn hash_text(entry: &[u8]) -> u64 {
     if entry.len() > LENGTH + MAX_SHORT_TEXT {
         return xxh3_64(entry);
     }
-    let (first, last) = ends(&entry[LENGTH.min(entry.len())..]);
+    let (first, last) = first_last_words(&entry[LENGTH.min(entry.len())..]);
     let product = u128::from(first ^ MIX) * u128::from(last ^ MIX.rotate_left(17) ^ entry.len() as u64);
     low_half(product) ^ low_half(product >> 64)
 }
@@ -313,7 +313,7 @@ fn same_text(one: &[u8], other: &[u8]) -> bool {
         return one == other;
     }
     let from = LENGTH.min(one.len());
-    ends(&one[from..]) == ends(&other[from..])
+    first_last_words(&one[from..]) == first_last_words(&other[from..])
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
@@ -355,16 +355,16 @@ mod tests {
                     page.extend_from_slice(&entry);
                     entries.push(entry);
                 }
-                let places = Form::Text.places(&page, texts.len()).unwrap();
-                all.extend(union.numbers(Form::Text, &page, &places).unwrap().into_iter().zip(entries));
+                let places = EntryForm::Text.entry_starts(&page, texts.len()).unwrap();
+                all.extend(union.add_entries(EntryForm::Text, &page, &places).unwrap().into_iter().zip(entries));
             }
-            let places = Form::Text.places(union.page(), union.entries()).unwrap();
+            let places = EntryForm::Text.entry_starts(union.page(), union.entry_count()).unwrap();
             for (number, entry) in &all {
                 let number = *number as usize;
                 prop_assert_eq!(&union.page()[places[number] as usize..places[number + 1] as usize], &entry[..]);
             }
             let different: std::collections::BTreeSet<_> = texts.iter().collect();
-            prop_assert_eq!(union.entries(), different.len());
+            prop_assert_eq!(union.entry_count(), different.len());
         }
 
         #[test]
@@ -373,15 +373,15 @@ mod tests {
             let page: Vec<u8> = values.iter().flat_map(|v| (v << shift).to_le_bytes()).collect();
             for width in [4, 8, 16] {
                 let count = page.len() / width;
-                let places = Form::Fixed(width).places(&page, count).unwrap();
+                let places = EntryForm::Fixed(width).entry_starts(&page, count).unwrap();
                 let mut union = Union::new();
-                let numbers = union.numbers(Form::Fixed(width), &page, &places).unwrap();
+                let numbers = union.add_entries(EntryForm::Fixed(width), &page, &places).unwrap();
                 let back: Vec<u8> = numbers.iter().flat_map(|n| {
                     union.page()[*n as usize * width..(*n as usize + 1) * width].to_vec()
                 }).collect();
                 prop_assert_eq!(&back[..], &page[..count * width]);
                 let different: std::collections::BTreeSet<_> = page.chunks_exact(width).collect();
-                prop_assert_eq!(union.entries(), different.len());
+                prop_assert_eq!(union.entry_count(), different.len());
             }
         }
 
@@ -389,7 +389,7 @@ mod tests {
         fn numbers_of_every_pattern_find_their_slots(step in 1_u64..1000, shift in 0_u32..54, tenth in any::<bool>()) {
             let count = 2000;
             let value = |i: u64| if tenth { ((i * step) as f64 / 10.0).to_bits() } else { (i * step) << shift };
-            let slots: std::collections::BTreeSet<u64> = (0..count).map(|i| mixed(value(i)) & 0xfff).collect();
+            let slots: std::collections::BTreeSet<u64> = (0..count).map(|i| mix_word(value(i)) & 0xfff).collect();
             let different: std::collections::BTreeSet<u64> = (0..count).map(value).collect();
             // By chance, 2,000 values occupy about 1,580 of 4,096 slots; the worst of all these patterns occupies 870.
             prop_assert!(slots.len() * 5 > different.len() * 2, "{} of {}", slots.len(), different.len());
@@ -398,8 +398,8 @@ mod tests {
         #[test]
         fn pages_with_false_headers_are_refused(page in prop::collection::vec(any::<u8>(), 0..50),
             entries in 0_usize..60) {
-            for form in [Form::Text, Form::Fixed(4), Form::Fixed(0)] {
-                if let Some(places) = form.places(&page, entries) {
+            for form in [EntryForm::Text, EntryForm::Fixed(4), EntryForm::Fixed(0)] {
+                if let Some(places) = form.entry_starts(&page, entries) {
                     prop_assert!(places.len() == entries + 1 && *places.last().unwrap() as usize <= page.len());
                 }
             }

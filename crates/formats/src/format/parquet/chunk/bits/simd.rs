@@ -69,7 +69,7 @@ mod avx2 {
     const HALF: usize = 16;
 
     /// Returns for each value the indices, within its half, of the four bytes that contain it.
-    const fn places<const W: usize>() -> [u8; 2 * HALF] {
+    const fn byte_places<const W: usize>() -> [u8; 2 * HALF] {
         let mut places = [0; 2 * HALF];
         let mut at = 0;
         while at < places.len() {
@@ -85,7 +85,7 @@ mod avx2 {
     }
 
     /// Returns for each value the number of bits that precede it in its first byte.
-    const fn shifts<const W: usize>() -> [u32; GROUP] {
+    const fn bit_shifts<const W: usize>() -> [u32; GROUP] {
         let mut shifts = [0; GROUP];
         let mut value = 0;
         while value < GROUP {
@@ -105,8 +105,8 @@ mod avx2 {
         let reach = W / 2 + HALF;
         let within = bytes.len().checked_sub(reach).map_or(0, |more| more / W + 1);
         let whole = groups.len().min(within);
-        let places = const { places::<W>() };
-        let shifts = const { shifts::<W>() };
+        let places = const { byte_places::<W>() };
+        let shifts = const { bit_shifts::<W>() };
         // SAFETY: both arrays are as long as a vector.
         let (places, shifts) = unsafe {
             (
@@ -154,8 +154,8 @@ mod avx2 {
                 }
             } else {
                 let four = |pairs: [u64; 2]| u128::from(pairs[0]) | u128::from(pairs[1]) << (2 * W);
-                let first = four(words(_mm256_castsi256_si128(pairs)));
-                let second = four(words(_mm256_extracti128_si256::<1>(pairs)));
+                let first = four(half_words(_mm256_castsi256_si128(pairs)));
+                let second = four(half_words(_mm256_extracti128_si256::<1>(pairs)));
                 let (low, high) = match W {
                     32 => (first, second),
                     _ => (first | second << (4 * W), second >> (128 - 4 * W)),
@@ -177,7 +177,7 @@ mod avx2 {
     }
 
     #[target_feature(enable = "avx2")]
-    fn words(half: __m128i) -> [u64; 2] {
+    fn half_words(half: __m128i) -> [u64; 2] {
         use std::arch::x86_64::_mm_extract_epi64;
         [low_word(half), _mm_extract_epi64::<1>(half).cast_unsigned()]
     }

@@ -9,10 +9,10 @@
 
 use arrow::{array::BooleanBufferBuilder, buffer::BooleanBuffer};
 
-use super::{Joined, Loaded, Merging, Step, Stop, expected, hybrid, index_bytes, level_width};
+use super::{Joined, Loaded, MergeResult, Merging, Stop, estimate_distinct, hybrid, index_bytes, level_width};
 use crate::format::parquet::splice::{
-    page::{PLAIN, Page, Pages, Parsed, Refused},
-    union::{Form, Union},
+    page::{PLAIN, Page, PageResult, Pages, Refused},
+    union::{EntryForm, Union},
 };
 
 /// Maximum size of the pages of indices and the dictionary relative to the values.
@@ -24,10 +24,10 @@ const MAX_PREDICTED_ENTRIES: f64 = 16e3;
 const MAX_DICTIONARY_BYTES: usize = 1 << 20;
 
 /// Values with a new dictionary.
-pub(super) struct Keyed {
-    form: Form,
+pub(super) struct KeyedColumn {
+    form: EntryForm,
     union: Union,
-    seen: Seen,
+    seen: RecentValues,
     /// The index of each value.
     numbers: Vec<u32>,
     /// Which rows have a value.
@@ -38,19 +38,25 @@ pub(super) struct Keyed {
 
 impl Merging<'_> {
     /// Looks up all values, if that is worthwhile; `None` if it is not, or some page has another encoding.
-    pub(super) fn keyed(&mut self, parts: &[Loaded<'_>], form: Option<Form>) -> Step<Option<Keyed>> {
+    pub(super) fn build_keyed(
+        &mut self,
+        parts: &[Loaded<'_>],
+        form: Option<EntryForm>,
+    ) -> MergeResult<Option<KeyedColumn>> {
         let pages = || parts.iter().flat_map(|part| part.pages.data.iter().map(move |page| (&part.pages, page)));
         let plain = |(pages, page): (&Pages, &Page)| {
             pages.repetition == 0 && pages.definition <= 1 && page.header.encoding == PLAIN
         };
-        let Some(form) = form.filter(|form| matches!(form, Form::Text | Form::Fixed(4 | 8))) else { return Ok(None) };
-        if parts.len() < 2 || !pages().all(plain) || !self.repeat(parts, form)? {
+        let Some(form) = form.filter(|form| matches!(form, EntryForm::Text | EntryForm::Fixed(4 | 8))) else {
+            return Ok(None);
+        };
+        if parts.len() < 2 || !pages().all(plain) || !self.values_repeat(parts, form)? {
             return Ok(None);
         }
-        let mut keyed = Keyed {
+        let mut keyed = KeyedColumn {
             form,
             union: Union::new(),
-            seen: Seen::new(),
+            seen: RecentValues::new(),
             numbers: Vec::new(),
             present: BooleanBuffer::new_unset(0),
             pages: Vec::new(),
@@ -58,7 +64,7 @@ impl Merging<'_> {
         let mut present = BooleanBufferBuilder::new(0);
         for (at, part) in parts.iter().enumerate() {
             for page in &part.pages.data {
-                let added = keyed.add(&part.pages, page, &mut self.buffers.page, &mut present);
+                let added = keyed.add_page(&part.pages, page, &mut self.buffers.page, &mut present);
                 if !added.map_err(|refused| (Some(at), Stop::Refused(refused)))? {
                     return Ok(None);
                 }
@@ -69,19 +75,19 @@ impl Merging<'_> {
     }
 
     /// Predicts from two pages whether there are few distinct values.
-    fn repeat(&mut self, parts: &[Loaded<'_>], form: Form) -> Step<bool> {
+    fn values_repeat(&mut self, parts: &[Loaded<'_>], form: EntryForm) -> MergeResult<bool> {
         let total: u64 = parts.iter().flat_map(|part| &part.pages.data).map(|page| page.header.values).sum();
         let (mut union, mut seen, mut bytes, mut stored) = (Union::new(), 0, 0, 0);
         for at in [0, parts.len() / 2] {
             let Some((part, page)) = parts.get(at).and_then(|part| Some((part, part.pages.data.first()?))) else {
                 continue;
             };
-            let mut looked = || -> Parsed<Option<usize>> {
-                let cut = part.pages.cut(page, &mut self.buffers.page)?;
-                let places = form.places(cut.values, cut.present).ok_or(Refused::from(TRUNCATED))?;
+            let mut looked = || -> PageResult<Option<usize>> {
+                let cut = part.pages.cut_page(page, &mut self.buffers.page)?;
+                let places = form.entry_starts(cut.values, cut.present).ok_or(Refused::from(TRUNCATED))?;
                 bytes += cut.values.len();
                 stored += page.body.len();
-                Ok(union.numbers(form, cut.values, &places).map(|numbers| numbers.len()))
+                Ok(union.add_entries(form, cut.values, &places).map(|numbers| numbers.len()))
             };
             match looked().map_err(|refused| (Some(at), Stop::Refused(refused)))? {
                 Some(count) => seen += count as u64,
@@ -91,8 +97,8 @@ impl Merging<'_> {
         if seen == 0 {
             return Ok(false);
         }
-        let entries = expected(seen, union.entries(), total);
-        let dictionary = entries * union.page().len() as f64 / union.entries() as f64;
+        let entries = estimate_distinct(seen, union.entry_count(), total);
+        let dictionary = entries * union.page().len() as f64 / union.entry_count() as f64;
         let ratio = stored as f64 / bytes.max(1) as f64;
         let plain = bytes as f64 / seen as f64 * total as f64 * ratio;
         let indices = index_bytes(entries, usize::try_from(total).unwrap_or(usize::MAX));
@@ -100,7 +106,7 @@ impl Merging<'_> {
     }
 
     /// Writes the dictionary and the pages of indices.
-    pub(super) fn write_keyed(&mut self, parts: Vec<Loaded<'_>>, keyed: &Keyed) -> Step<()> {
+    pub(super) fn write_keyed(&mut self, parts: Vec<Loaded<'_>>, keyed: &KeyedColumn) -> MergeResult<()> {
         self.put_dictionary(&keyed.union)?;
         let (mut row, mut value) = (0, 0);
         let mut counts = keyed.pages.iter();
@@ -111,7 +117,7 @@ impl Merging<'_> {
                 let Some((rows, values)) = counts.next() else { break };
                 self.tally.reencoded += page.whole.len() as u64;
                 if !facts.are_known() {
-                    let levels = part.pages.levels(page, &mut self.buffers.page).map_err(|e| stopped(e.into()))?;
+                    let levels = part.pages.cut_levels(page, &mut self.buffers.page).map_err(|e| stopped(e.into()))?;
                     facts.learn_unless_known(&part.pages, &levels);
                 }
                 joined.indices.extend_from_slice(&keyed.numbers[value..value + values]);
@@ -120,7 +126,7 @@ impl Merging<'_> {
                     row += rows;
                 }
                 value += values;
-                self.joined(page, facts, &mut joined).map_err(stopped)?;
+                self.add_joined_facts(page, facts, &mut joined).map_err(stopped)?;
             }
         }
         self.flush(&mut joined).map_err(|stop| (None, stop))
@@ -130,16 +136,16 @@ impl Merging<'_> {
 /// Error message about a page that ends too early.
 const TRUNCATED: &str = "expected more values, found the end of the page";
 
-impl Keyed {
+impl KeyedColumn {
     /// Looks up the values of a page; returns false if there are too many distinct ones.
-    fn add(
+    fn add_page(
         &mut self,
         pages: &Pages,
         page: &Page,
         room: &mut Vec<u8>,
         present: &mut BooleanBufferBuilder,
-    ) -> Parsed<bool> {
-        let cut = pages.cut(page, room)?;
+    ) -> PageResult<bool> {
+        let cut = pages.cut_page(page, room)?;
         let rows = usize::try_from(page.header.values).map_err(|_| Refused::Unknown)?;
         if pages.definition > 0 {
             debug_assert_eq!(level_width(pages.definition), 1);
@@ -150,9 +156,9 @@ impl Keyed {
         self.pages.push((rows, cut.present));
         let (seen, union, numbers) = (&mut self.seen, &mut self.union, &mut self.numbers);
         let found = match self.form {
-            Form::Fixed(4) => seen.words::<4>(cut.values, cut.present, union, numbers),
-            Form::Fixed(8) => seen.words::<8>(cut.values, cut.present, union, numbers),
-            _ => seen.texts(cut.values, cut.present, union, numbers),
+            EntryForm::Fixed(4) => seen.look_up_words::<4>(cut.values, cut.present, union, numbers),
+            EntryForm::Fixed(8) => seen.look_up_words::<8>(cut.values, cut.present, union, numbers),
+            _ => seen.look_up_texts(cut.values, cut.present, union, numbers),
         };
         found.ok_or(Refused::from(TRUNCATED))?;
         Ok(self.union.page().len() <= MAX_DICTIONARY_BYTES)
@@ -160,7 +166,7 @@ impl Keyed {
 }
 
 /// Cache of short values that were looked up before, at the slots of their hashes; each slot has the latest value.
-struct Seen(Vec<(Short, u32)>);
+struct RecentValues(Vec<(Short, u32)>);
 
 /// A value in the lower bytes, and its length; `NONE` has a length that no value has.
 type Short = (u128, u32);
@@ -183,14 +189,14 @@ const MASKS: [u128; SHORT + 1] = {
     masks
 };
 
-impl Seen {
+impl RecentValues {
     fn new() -> Self {
         Self(vec![(NONE, 0); CACHE_SLOTS])
     }
 
     /// Appends the indices of `count` texts of a page; `None` if the page has fewer, or there are too many for a
     /// dictionary.
-    fn texts(&mut self, mut page: &[u8], count: usize, union: &mut Union, out: &mut Vec<u32>) -> Option<()> {
+    fn look_up_texts(&mut self, mut page: &[u8], count: usize, union: &mut Union, out: &mut Vec<u32>) -> Option<()> {
         out.reserve(count);
         for _ in 0..count {
             let (length, rest) = page.split_first_chunk()?;
@@ -199,9 +205,9 @@ impl Seen {
             let number = match (MASKS.get(length), rest.first_chunk()) {
                 (Some(mask), Some(bytes)) => {
                     let text = (u128::from_le_bytes(*bytes) & mask, short);
-                    self.number(text, || union.number_of(Form::Text, page.get(..LENGTH + length)?))?
+                    self.cached_number(text, || union.number_of(EntryForm::Text, page.get(..LENGTH + length)?))?
                 }
-                _ => union.number_of(Form::Text, page.get(..LENGTH + length)?)?,
+                _ => union.number_of(EntryForm::Text, page.get(..LENGTH + length)?)?,
             };
             out.push(number);
             page = rest.get(length..)?;
@@ -210,7 +216,7 @@ impl Seen {
     }
 
     /// Like `texts`, for values of `W` bytes.
-    fn words<const W: usize>(
+    fn look_up_words<const W: usize>(
         &mut self,
         page: &[u8],
         count: usize,
@@ -223,13 +229,13 @@ impl Seen {
             let mut bytes = [0; SHORT];
             bytes[..W].copy_from_slice(word);
             let word = (u128::from_le_bytes(bytes), 0);
-            out.push(self.number(word, || union.number_of(Form::Fixed(W), &bytes[..W]))?);
+            out.push(self.cached_number(word, || union.number_of(EntryForm::Fixed(W), &bytes[..W]))?);
         }
         Some(())
     }
 
     #[inline(always)]
-    fn number(&mut self, value: Short, find: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    fn cached_number(&mut self, value: Short, find: impl FnOnce() -> Option<u32>) -> Option<u32> {
         let slot = &mut self.0[slot_of(value)];
         if slot.0 != value {
             *slot = (value, find()?);
@@ -265,26 +271,27 @@ mod tests {
                 page.extend_from_slice(&u32::try_from(text.len()).unwrap().to_le_bytes());
                 page.extend_from_slice(text.as_bytes());
             }
-            let (mut seen, mut union, mut numbers) = (Seen::new(), Union::new(), Vec::new());
-            seen.texts(&page, texts.len(), &mut union, &mut numbers).unwrap();
-            let places = Form::Text.places(union.page(), union.entries()).unwrap();
+            let (mut seen, mut union, mut numbers) = (RecentValues::new(), Union::new(), Vec::new());
+            seen.look_up_texts(&page, texts.len(), &mut union, &mut numbers).unwrap();
+            let places = EntryForm::Text.entry_starts(union.page(), union.entry_count()).unwrap();
             for (text, number) in texts.iter().zip(&numbers) {
                 let number = *number as usize;
                 let entry = &union.page()[places[number] as usize..places[number + 1] as usize];
                 prop_assert_eq!(&entry[LENGTH..], text.as_bytes());
             }
             let different: std::collections::BTreeSet<_> = texts.iter().collect();
-            prop_assert_eq!(union.entries(), different.len());
+            prop_assert_eq!(union.entry_count(), different.len());
             let words: Vec<u8> = texts.iter().flat_map(|text| (text.len() as u64).to_le_bytes()).collect();
-            let (mut seen, mut lengths, mut found) = (Seen::new(), Union::new(), Vec::new());
-            seen.words::<8>(&words, texts.len(), &mut lengths, &mut found).unwrap();
-            prop_assert!(seen.words::<8>(&words, texts.len() + 1, &mut lengths, &mut Vec::new()).is_none());
+            let (mut seen, mut lengths, mut found) = (RecentValues::new(), Union::new(), Vec::new());
+            seen.look_up_words::<8>(&words, texts.len(), &mut lengths, &mut found).unwrap();
+            prop_assert!(seen.look_up_words::<8>(&words, texts.len() + 1, &mut lengths, &mut Vec::new()).is_none());
             for (text, number) in texts.iter().zip(found) {
                 let at = number as usize * 8;
                 prop_assert_eq!(&lengths.page()[at..at + 8], &(text.len() as u64).to_le_bytes());
             }
             let short = &page[..page.len().saturating_sub(cut + 1)];
-            prop_assert!(texts.is_empty() || seen.texts(short, texts.len(), &mut union, &mut numbers).is_none());
+            let found = seen.look_up_texts(short, texts.len(), &mut union, &mut numbers);
+            prop_assert!(texts.is_empty() || found.is_none());
         }
     }
 }
