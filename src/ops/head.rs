@@ -183,7 +183,8 @@ pub(super) fn first_records(
     files: Vec<SourceFile>,
     hidden: &Hidden,
     from: Option<InputFormat>,
-    (records, part_bytes): (u64, u64),
+    records: u64,
+    part_bytes: u64,
     emit: &mut Emit<'_>,
 ) -> Result<(u64, u64)> {
     let options = HeadOptions { source: String::new(), records, at: None, from };
@@ -304,7 +305,7 @@ impl Reading<'_> {
     fn read_source(&mut self, source: &RecordSource, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
         let mut before = 0;
         each_block(self.context, source, SPLIT_BYTES, &mut |block| {
-            self.emit_block(block, (name, before), hidden, emit)?;
+            self.emit_block(block, name, before, hidden, emit)?;
             before += block.records_in();
             Ok(!self.is_done())
         })
@@ -314,7 +315,8 @@ impl Reading<'_> {
     fn emit_block(
         &mut self,
         block: &RecordBlock,
-        (name, before): (&str, u64),
+        name: &str,
+        before: u64,
         hidden: &Hidden,
         emit: &mut Emit<'_>,
     ) -> Result<()> {

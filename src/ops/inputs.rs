@@ -78,7 +78,8 @@ pub fn partition_sources(
     context: &Context<'_>,
     found: Vec<SourceFile>,
     snapshot: Option<&Snapshot>,
-    (identity, on_changed): (Identity, OnChanged),
+    identity: Identity,
+    on_changed: OnChanged,
 ) -> Result<Partition> {
     let Some(snapshot) = snapshot else {
         return Ok(Partition { fresh: found, ..Partition::default() });
@@ -111,7 +112,7 @@ pub fn partition_sources(
         propagate_state(&found, &known, &mut states, SourceState::Changed);
     }
     partition.replaced =
-        with_orphans(context, snapshot, pseudonymizer.as_ref(), (&found, &known), &mut states, on_changed)?;
+        with_orphans(context, snapshot, pseudonymizer.as_ref(), &found, &known, &mut states, on_changed)?;
     tell_orphaned(context, &found, &states);
     for ((file, state), known) in found.into_iter().zip(states).zip(known) {
         match (state, on_changed) {
@@ -318,7 +319,7 @@ fn find_moved(
         *state = SourceState::Moved;
         tell(file, place);
     }
-    for (parts, place) in moved_samples(found, states, (&samples, &part_sizes), pseudonymizer)? {
+    for (parts, place) in moved_samples(found, states, &samples, &part_sizes, pseudonymizer)? {
         parts.iter().for_each(|at| states[*at] = SourceState::Moved);
         tell(&found[parts[0]], place);
     }
@@ -356,7 +357,8 @@ impl SampleContent {
 fn moved_samples<'a>(
     found: &[SourceFile],
     states: &[SourceState],
-    (samples, sizes): (&'a BTreeMap<(Version, u64), SampleContent>, &HashSet<u64>),
+    samples: &'a BTreeMap<(Version, u64), SampleContent>,
+    sizes: &HashSet<u64>,
     pseudonymizer: Option<&Pseudonymizer>,
 ) -> Result<Vec<(Vec<usize>, &'a Place)>> {
     if samples.is_empty() {
@@ -417,7 +419,8 @@ fn with_orphans(
     context: &Context<'_>,
     snapshot: &Snapshot,
     pseudonymizer: Option<&Pseudonymizer>,
-    (found, known): (&[SourceFile], &[(KnownFile, bool)]),
+    found: &[SourceFile],
+    known: &[(KnownFile, bool)],
     states: &mut [SourceState],
     on_changed: OnChanged,
 ) -> Result<HashSet<String>> {

@@ -422,7 +422,7 @@ pub fn find_wanted(
             has_visited = true;
             visit(hit)
         };
-        let result = find_from(context, (newest, at), wanted, &mut visit);
+        let result = find_from(context, newest, at, wanted, &mut visit);
         // A search can only start again if nobody has seen a record of it.
         if has_visited { or_overtaken(Some(newest), result) } else { result }
     })
@@ -430,7 +430,8 @@ pub fn find_wanted(
 
 fn find_from(
     context: &Context<'_>,
-    (newest, at): (&Snapshot, Option<&str>),
+    newest: &Snapshot,
+    at: Option<&str>,
     wanted: &LookupIds,
     visit: &mut dyn FnMut(HitReport) -> Result<()>,
 ) -> Result<SearchReport> {

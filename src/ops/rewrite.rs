@@ -50,7 +50,8 @@ pub(super) fn name_shards(affected_shards: &mut [AffectedShard], id: &Transactio
 /// When a shard is damaged, the store fails, or the run is cancelled.
 pub(super) fn write(
     context: &Context<'_>,
-    (dataset, settings): (&Dataset, &Settings),
+    dataset: &Dataset,
+    settings: &Settings,
     eraser: &Eraser<'_>,
     affected_shards: &[AffectedShard],
 ) -> Result<Vec<RewrittenShard>> {
@@ -214,7 +215,7 @@ pub(super) fn rewrite_and_publish(
     };
     let total = affected_shards.iter().map(|affected| affected.shard.bytes).sum();
     context.observer.event(Event::Phase { name: "rewriting", bytes: Some(total) });
-    let rewritten = write(context, (dataset, settings), &eraser, &affected_shards)?;
+    let rewritten = write(context, dataset, settings, &eraser, &affected_shards)?;
     let mut staged: Vec<Staged> =
         describe_folders(store, &affected_shards, &rewritten)?.into_values().flatten().collect();
     let mut out = Rewritten::default();

@@ -226,8 +226,8 @@ impl Sorting<'_> {
             }
         }
         report.bytes_reencoded = groups.iter().map(|g| g.bytes).sum();
-        let planned = (groups.iter().map(|g| g.records).sum(), report.bytes_reencoded);
-        report.counts = replacement_counts(planned, &adds, &removes)?;
+        let records = groups.iter().map(|g| g.records).sum();
+        report.counts = replacement_counts(records, report.bytes_reencoded, &adds, &removes)?;
         self.context.cancel.check()?;
         publication.publish_shards(adds.iter_mut(), staged)?;
         let mut arguments = BTreeMap::new();

@@ -252,7 +252,8 @@ pub(super) fn has_plans(dataset: &Dataset) -> Result<bool> {
 pub(super) fn store_plan(
     dataset: &Dataset,
     snapshot: Option<&Snapshot>,
-    (operation, work): (Operation, Value),
+    operation: Operation,
+    work: Value,
     tasks: Vec<PlanTask>,
     rows: Vec<PlannedSource>,
 ) -> Result<PlanRecord> {

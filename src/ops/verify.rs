@@ -42,7 +42,7 @@ use crate::{
     id::{Version, run_of_folder, run_of_name},
     indexes::version,
     record::{BATCH_ROWS, hash::row_hashes, id_column, parts::KEY_COLUMN},
-    storage::{Listed, Location, SYSTEM_FOLDER, run_waiting},
+    storage::{Listed, Location, RequestMemory, SYSTEM_FOLDER, run_waiting},
 };
 
 /// Memory that the verification of a shard takes, and that of each of its records.
@@ -222,7 +222,8 @@ impl Verification<'_> {
         self.context.observer.event(Event::Phase { name: "verifying", bytes: work });
         let check = |(number, shard): (usize, &ShardMeta)| self.verify_shard(number, shard, &index);
         let rows = shards.iter().map(|shard| shard.records).max().unwrap_or(0);
-        let memory = (LEAST_MEMORY + rows * ROW_MEMORY, self.context.memory.0 / 2);
+        let object_bytes = LEAST_MEMORY + rows * ROW_MEMORY;
+        let memory = RequestMemory { object_bytes, total_bytes: self.context.memory.0 / 2 };
         let found: Vec<Vec<Problem>> = run_waiting(self.dataset.store().as_ref(), memory, || {
             shards.par_iter().enumerate().map(check).collect::<Result<_>>()
         })?;

@@ -4,6 +4,7 @@
 
 mod face;
 mod tree;
+mod walls;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

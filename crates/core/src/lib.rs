@@ -1,4 +1,6 @@
 //! What every layer of shardify stands on: errors, ids, schemas, codecs, records, arrays and stores.
+//!
+#![doc = include_str!("../README.md")]
 
 pub mod array;
 pub mod codec;

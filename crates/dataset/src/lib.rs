@@ -1,4 +1,6 @@
 //! Datasets: the log of versions, the id index, sidecars, lookup, erasure and retention.
+//!
+#![doc = include_str!("../README.md")]
 
 pub mod dataset;
 

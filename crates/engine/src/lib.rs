@@ -1,4 +1,6 @@
 //! What runs between a source and a dataset: scanning, planning, execution, Delta tables and training indexes.
+//!
+#![doc = include_str!("../README.md")]
 
 pub mod delta;
 pub mod exec;

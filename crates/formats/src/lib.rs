@@ -1,4 +1,6 @@
 //! The formats of inputs and shards: readers that give blocks of records, encoders that take them.
+//!
+#![doc = include_str!("../README.md")]
 
 pub mod format;
 

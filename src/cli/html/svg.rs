@@ -135,13 +135,13 @@ pub(super) fn draw_graph(sources: &[Node], versions: &[Node], edges: &[Edge], la
     }
     for (nodes, x, class) in [(sources, 0.0, "source"), (versions, GRAPH - BOX, "version")] {
         for (at, node) in nodes.iter().enumerate() {
-            draw_node(&mut out, node, (x, top(nodes.len(), at)), class);
+            draw_node(&mut out, node, x, top(nodes.len(), at), class);
         }
     }
     out + "</svg>"
 }
 
-fn draw_node(out: &mut String, node: &Node, (x, y): (f64, f64), class: &str) {
+fn draw_node(out: &mut String, node: &Node, x: f64, y: f64, class: &str) {
     let (title, note) = (escape_html(&node.title), escape_html(&fit_end(&node.note, NOTE)));
     let short_title = escape_html(&fit_end(&node.title, TITLE));
     let _ = write!(

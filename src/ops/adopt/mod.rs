@@ -138,7 +138,7 @@ pub fn adopt_shards(context: &Context<'_>, options: &AdoptOptions) -> Result<Ado
     let dataset = context.open_dataset(&location)?;
     let snapshot = dataset.newest_snapshot()?;
     super::erase::finish_cut_short(context, snapshot.as_ref())?;
-    let mut adoption = Adoption::new(context, options, (&location, &dataset), snapshot.as_ref());
+    let mut adoption = Adoption::new(context, options, &location, &dataset, snapshot.as_ref());
     let adopted = adoption.run();
     super::or_overtaken_since(&dataset, snapshot.as_ref(), adopted)?;
     let mut report = adoption.report;
@@ -185,7 +185,8 @@ impl<'a> Adoption<'a> {
     fn new(
         context: &'a Context<'a>,
         options: &'a AdoptOptions,
-        (location, dataset): (&Location, &'a Dataset),
+        location: &Location,
+        dataset: &'a Dataset,
         snapshot: Option<&'a Snapshot>,
     ) -> Self {
         let report = AdoptReport {
@@ -211,7 +212,7 @@ impl<'a> Adoption<'a> {
     /// Lists the files to be adopted, and detects their formats; none if all were adopted already.
     fn new_files(&mut self) -> Result<Vec<(SourceFile, Detected)>> {
         let files = self.find_files()?;
-        let sorted = inputs::partition_sources(self.context, files, self.snapshot, (Identity::Path, OnChanged::Fail))?;
+        let sorted = inputs::partition_sources(self.context, files, self.snapshot, Identity::Path, OnChanged::Fail)?;
         self.report.files_unchanged = sorted.unchanged;
         let detected = self.detect_formats(sorted.fresh)?;
         if self.report.files_unchanged > 0 {
@@ -604,7 +605,7 @@ impl<'a> Adoption<'a> {
         let pseudonymizer = Pseudonymizer::from_settings(&settings, self.context.id_key.as_ref())?;
         let writer = publication.run_id().clone().into();
         let AdoptCommitParts { staged, mut adds, segments, sources, counts } =
-            self.assemble_commit(adopted, &writer, (&settings, pseudonymizer.as_ref()))?;
+            self.assemble_commit(adopted, &writer, &settings, pseudonymizer.as_ref())?;
         self.context.cancel.check()?;
         publication.publish_shards(adds.iter_mut(), staged)?;
         let indexes = version::PreparedIndexes::new(self.dataset, self.snapshot, &adds, &settings.indexes)?;
@@ -628,7 +629,8 @@ impl<'a> Adoption<'a> {
         &mut self,
         adopted: Vec<(SourceFile, Adopted)>,
         writer: &Writer,
-        (settings, pseudonymizer): (&Settings, Option<&Pseudonymizer>),
+        settings: &Settings,
+        pseudonymizer: Option<&Pseudonymizer>,
     ) -> Result<AdoptCommitParts> {
         let plan = HashPlan::new(settings.hashes);
         let ids = |kind| SegmentWriter::new(Arc::clone(self.dataset.store()), kind, &plan, writer.clone());

@@ -81,7 +81,7 @@ pub fn plan_adoption(context: &Context<'_>, options: &AdoptOptions, task_size: O
     let dataset = context.open_dataset(&location)?;
     let snapshot = dataset.newest_snapshot()?;
     crate::ops::erase::finish_cut_short(context, snapshot.as_ref())?;
-    let mut adoption = Adoption::new(context, options, (&location, &dataset), snapshot.as_ref());
+    let mut adoption = Adoption::new(context, options, &location, &dataset, snapshot.as_ref());
     let stored = find_or_store(&mut adoption, task_size.unwrap_or(plan::tasks::DEFAULT_TASK_SIZE));
     let mut report = crate::ops::or_overtaken_since(&dataset, snapshot.as_ref(), stored)?;
     report.seconds = started.elapsed().as_secs_f64();
@@ -113,8 +113,7 @@ fn find_or_store(adoption: &mut Adoption<'_>, task_size: Size) -> Result<PlanRep
     };
     (report.sources, report.shards) = (rows.len() as u64, rows.len() as u64);
     report.bytes = rows.iter().map(|row| row.bytes).sum();
-    let operation = (Operation::Adopt, work.to_value()?);
-    let record = tasks::store_plan(dataset, snapshot, operation, planned, rows)?;
+    let record = tasks::store_plan(dataset, snapshot, Operation::Adopt, work.to_value()?, planned, rows)?;
     report.set_plan(dataset, &record)?;
     Ok(report)
 }
@@ -153,8 +152,8 @@ impl TaskRunner for AdoptRunner<'_> {
     fn prepare_write(&self, task: usize) -> Result<planned::TaskWrite<'_>> {
         let Tasks { context, dataset, record } = self.tasks;
         let files = tasks::reopen_files(context, record.sources_of(dataset.store(), task)?, false)?;
-        let destination = (dataset.store().location(), dataset);
-        let mut adoption = Adoption::new(context, &self.options, destination, self.newest.as_ref());
+        let location = dataset.store().location();
+        let mut adoption = Adoption::new(context, &self.options, location, dataset, self.newest.as_ref());
         let detected = adoption.detect_formats(files)?;
         Ok(Box::new(move |writer: &Writer| self.write(task, adoption, detected, writer)))
     }
@@ -175,7 +174,7 @@ impl AdoptRunner<'_> {
             common_absent_columns(adopted.iter().map(|(_, one)| (one.shard.meta.records, one.absent.as_slice())));
         let pseudonymizer = Pseudonymizer::from_settings(&work.settings, context.id_key.as_ref())?;
         let AdoptCommitParts { mut staged, adds, segments, sources, counts } =
-            adoption.assemble_commit(adopted, writer, (&work.settings, pseudonymizer.as_ref()))?;
+            adoption.assemble_commit(adopted, writer, &work.settings, pseudonymizer.as_ref())?;
         let (table, list) = stage_sources(dataset.store().as_ref(), writer, sources.into_iter())?.unzip();
         staged.extend(table);
         let report = &adoption.report;
@@ -242,7 +241,7 @@ fn commit_outcomes(
     let newest = dataset.newest_snapshot()?;
     let options = work.adopt_options(dataset);
     let location = dataset.store().location();
-    let mut report = Adoption::new(context, &options, (location, dataset), newest.as_ref()).report;
+    let mut report = Adoption::new(context, &options, location, dataset, newest.as_ref()).report;
     let damaged = outcomes.iter().flat_map(|outcome| &outcome.damaged);
     report.skipped = work.skipped.clone();
     report.skipped.extend(damaged.map(to_skipped_file));

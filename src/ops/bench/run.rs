@@ -80,7 +80,7 @@ pub(super) fn measure_feed(context: &Context<'_>, feed: &Feed, setup: Setup) -> 
             let sender = sender.clone();
             let (next, opened, failure) = (&next, &opened, &failure);
             scope.spawn(move || {
-                if let Err(error) = read(context, feed, setup, (next, opened), &sender) {
+                if let Err(error) = read(context, feed, setup, next, opened, &sender) {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 }
             });
@@ -138,7 +138,8 @@ fn read(
     context: &Context<'_>,
     feed: &Feed,
     setup: Setup,
-    (next, opened): (&AtomicUsize, &AtomicU64),
+    next: &AtomicUsize,
+    opened: &AtomicU64,
     sender: &Sender<BatchCounts>,
 ) -> Result<()> {
     let items = setup.again.unwrap_or(feed.len()).min(feed.len());

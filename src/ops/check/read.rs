@@ -220,8 +220,8 @@ impl<'a> Scan<'a> {
         let part_bytes = if needs_values { u64::MAX } else { 0 };
         // Nothing of what is read is shown unless it may be.
         let hidden = Hidden::default();
-        let no_limit = (u64::MAX, part_bytes);
-        first_records(self.context, vec![file], &hidden, None, no_limit, &mut |record| reader.add_record(record))?;
+        let mut add = |record: HeadRecord<'_>| reader.add_record(record);
+        first_records(self.context, vec![file], &hidden, None, u64::MAX, part_bytes, &mut add)?;
         reader.flush()?;
         self.merge_tallies(reader.tallies, &reader.fields, shard.bytes);
         Ok(())

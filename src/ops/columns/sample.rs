@@ -224,7 +224,7 @@ impl<'a> ColumnSample<'a> {
     pub(in crate::ops) fn read<T: Default + Send>(
         &self,
         roots: Roots,
-        add: &(dyn Fn(&RecordBatch, &mut T) -> Result<()> + Sync),
+        add: impl Fn(&RecordBatch, &mut T) -> Result<()> + Sync,
         merge: &mut dyn FnMut(T),
     ) -> Result<()> {
         let wanted = |column: &&StatedColumn| match roots {

@@ -165,7 +165,7 @@ impl CompactCommit<'_> {
         // A merge fails unless it has all records of its inputs.
         let records = adds.iter().map(|shard| shard.meta.records).sum();
         let bytes = groups_of(all).into_iter().map(|group| self.groups[group].bytes).sum();
-        report.counts = replacement_counts((records, bytes), &adds, &removes)?;
+        report.counts = replacement_counts(records, bytes, &adds, &removes)?;
         Ok(self.new_compaction(report.counts, adds, removes))
     }
 

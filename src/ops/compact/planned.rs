@@ -112,8 +112,8 @@ fn find_or_store(context: &Context<'_>, snapshot: &Snapshot, options: &Options, 
         no_check: options.no_check,
         compare: options.proof == ProofLevel::Full,
     };
-    let operation = (Operation::Compact, work.to_value()?);
-    let record = tasks::store_plan(dataset, Some(snapshot), operation, planned, planned_rows(shards, &groups))?;
+    let rows = planned_rows(shards, &groups);
+    let record = tasks::store_plan(dataset, Some(snapshot), Operation::Compact, work.to_value()?, planned, rows)?;
     report.set_plan(dataset, &record)?;
     report.sources = inputs as u64;
     report.bytes = groups.iter().map(|group| group.bytes).sum();

@@ -178,7 +178,8 @@ pub(in crate::ops) fn replaced_shards(snapshot: &Snapshot) -> Result<BTreeSet<us
 
 /// Returns the counts of a run that replaces shards with `records` records and `bytes` bytes.
 pub(in crate::ops) fn replacement_counts(
-    (records, bytes): (u64, u64),
+    records: u64,
+    bytes: u64,
     adds: &[NewShard],
     removes: &[String],
 ) -> Result<Counts> {

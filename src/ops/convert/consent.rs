@@ -62,8 +62,8 @@ impl ConvertJob<'_> {
             };
         }
         if !inputs.give_samples() {
-            self.check_columns((shards, format), &known, fields)?;
-            self.check_types(types, (&known, fields))?;
+            self.check_columns(shards, format, &known, fields)?;
+            self.check_types(types, &known, fields)?;
         }
         Ok(())
     }
@@ -96,12 +96,7 @@ impl ConvertJob<'_> {
     }
 
     /// Returns an error unless the rows share a column with the last shard, or with a shard of another recent commit.
-    fn check_columns(
-        &self,
-        (shards, format): (&[ShardMeta], OutputFormat),
-        known: &Fields,
-        found: &Fields,
-    ) -> Result<()> {
+    fn check_columns(&self, shards: &[ShardMeta], format: OutputFormat, known: &Fields, found: &Fields) -> Result<()> {
         let names = |fields: &Fields| -> Vec<String> { fields.iter().map(|field| field.name().clone()).collect() };
         let (before, now) = (names(known), names(found));
         let share = |known: &Fields| now.iter().any(|name| known.find(name).is_some());
@@ -124,7 +119,7 @@ impl ConvertJob<'_> {
     }
 
     /// Returns an error for other columns than the dataset's if the schema may not change, and reports which types do.
-    fn check_types(&self, types: &Fields, (known, found): (&Fields, &Fields)) -> Result<()> {
+    fn check_types(&self, types: &Fields, known: &Fields, found: &Fields) -> Result<()> {
         if self.options.on_schema == OnSchema::Fail && !found.is_empty() {
             let names = |fields: &Fields| fields.iter().map(|f| f.name().clone()).collect::<Vec<_>>();
             let (mut before, mut now) = (names(known), names(found));

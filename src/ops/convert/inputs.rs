@@ -77,7 +77,7 @@ impl Inputs {
     /// [`Kind::Usage`](crate::error::Kind::Usage) with the limit that is enough.
     pub(super) fn check_list(&self, job: &ConvertJob<'_>) -> Result<()> {
         let Self::Samples { files, .. } = self else { return Ok(()) };
-        check_memory_share(job, files.iter(), (UNCUT_SHARE, "a quarter"))
+        check_memory_share(job, files.iter(), UNCUT_SHARE, "a quarter")
     }
 
     /// Returns the constants of all records: those of arrays, or those of the datasets among the sources.
@@ -113,11 +113,12 @@ const UNCUT_SHARE: u64 = 4;
 /// much.
 const OPENED_SHARE: u64 = 8;
 
-/// Fails if a list of files needs more than its share of the memory limit.
+/// Fails if a list of files needs more than its share of the memory limit: the part with this divisor and name.
 fn check_memory_share<'a>(
     job: &ConvertJob<'_>,
     files: impl ExactSizeIterator<Item = &'a SourceFile>,
-    (share, name): (u64, &str),
+    share: u64,
+    name: &str,
 ) -> Result<()> {
     let (count, bytes) = (files.len(), files.map(SourceFile::memory_bytes).sum::<u64>());
     let needed = Size(share.saturating_mul(bytes).next_multiple_of(1 << 20));
@@ -133,21 +134,22 @@ fn check_memory_share<'a>(
     .with_hint(format!("raise the limit: --memory {}MiB", needed.0 >> 20)))
 }
 
-/// Detects the formats of files by their content, given the number of sources of the whole conversion.
+/// Detects the formats of files by their content, given the total number of sources of the conversion.
 ///
 /// # Errors
 /// When a file cannot be read, or the files have no common reading.
 pub(super) fn detect_formats(
     job: &ConvertJob<'_>,
-    (files, of): (Vec<SourceFile>, usize),
+    files: Vec<SourceFile>,
+    total: usize,
     given: &GivenTypes,
     format: OutputFormat,
 ) -> Result<Input> {
-    let options = sniff_options(job, of, given, format);
+    let options = sniff_options(job, total, given, format);
     let remote = files.iter().any(SourceFile::is_remote);
     let input = with_io_threads(files.len(), remote, || classify_inputs(files, &options))??;
     if let Input::Records(sources) = &input {
-        check_memory_share(job, sources.iter().map(|source| &source.file), (OPENED_SHARE, "an eighth"))?;
+        check_memory_share(job, sources.iter().map(|source| &source.file), OPENED_SHARE, "an eighth")?;
     }
     Ok(input)
 }

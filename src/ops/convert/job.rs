@@ -40,7 +40,8 @@ impl<'a> ConvertJob<'a> {
     /// When they contradict the dataset or each other.
     pub(super) fn new(
         context: &'a Context<'a>,
-        (dataset, snapshot): (&'a Dataset, Option<&'a Snapshot>),
+        dataset: &'a Dataset,
+        snapshot: Option<&'a Snapshot>,
         options: &'a ConvertOptions,
         suppress: Option<SuppressList>,
     ) -> Result<(Self, Settings)> {

@@ -97,7 +97,8 @@ impl Labels {
     /// When a table cannot be read, two rows name one sample, or a value does not fit the type that the dataset has.
     pub(super) fn read(
         context: &Context<'_>,
-        (options, known): (&ConvertOptions, &Fields),
+        options: &ConvertOptions,
+        known: &Fields,
         files: &mut Vec<SourceFile>,
         ignored: &mut u64,
     ) -> Result<Option<Self>> {

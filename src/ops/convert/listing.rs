@@ -62,12 +62,13 @@ impl Listing {
     /// must not.
     pub(super) fn new(
         context: &Context<'_>,
-        (out, snapshot): (&Location, Option<&Snapshot>),
+        out: &Location,
+        snapshot: Option<&Snapshot>,
         options: &ConvertOptions,
     ) -> Result<(Self, Option<SuppressList>)> {
         let keys = options.key.as_ref().or_else(|| snapshot.map(|s| &s.entry().settings.keys));
         let types = snapshot.and_then(|s| s.entry().settings.label_types.clone()).unwrap_or_default();
-        let ListedInputs { mut found, live, tables, labels } = find_inputs(context, (out, keys, &types), options)?;
+        let ListedInputs { mut found, live, tables, labels } = find_inputs(context, out, keys, &types, options)?;
         if found.folder_links > 0 {
             let count = found.folder_links;
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
@@ -88,7 +89,7 @@ impl Listing {
         let may_come = |file: &SourceFile| suppress.as_ref().is_none_or(|list| !list.has_source(&file.uri()));
         found.files.retain(may_come);
         let mut erased = (files - found.files.len()) as u64;
-        let known = inputs::partition_sources(context, found.files, snapshot, (options.identity, options.on_changed))?;
+        let known = inputs::partition_sources(context, found.files, snapshot, options.identity, options.on_changed)?;
         let inputs::Partition { mut fresh, mut unchanged, mut changed, moved, mut replaced } = known;
         for table in tables {
             let known = table.partition_files(context, snapshot, options.on_changed)?;
@@ -135,7 +136,9 @@ fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u
 /// Finds the inputs, including standard input, given the rule for keys and the types of labels that the dataset has.
 fn find_inputs(
     context: &Context<'_>,
-    (out, keys, types): (&Location, Option<&KeyRule>, &Fields),
+    out: &Location,
+    keys: Option<&KeyRule>,
+    types: &Fields,
     options: &ConvertOptions,
 ) -> Result<ListedInputs> {
     let scan_options = ScanOptions {
@@ -180,7 +183,7 @@ fn find_inputs(
     if let Some(rule) = keys {
         found.files.iter_mut().for_each(|file| file.key_by(rule));
     }
-    let labels = Labels::read(context, (options, types), &mut found.files, &mut found.ignored)?;
+    let labels = Labels::read(context, options, types, &mut found.files, &mut found.ignored)?;
     if options.from != Some(InputFormat::FILES) {
         found.ignored += leave_out_companions(context, &mut found.files);
     }

@@ -87,7 +87,7 @@ pub fn convert_sources(context: &Context<'_>, out: &Location, options: &ConvertO
     let started = Instant::now();
     let dataset = context.open_dataset(out)?;
     let snapshot = dataset.newest_snapshot()?;
-    let result = convert_onto(context, (out, &dataset, snapshot.as_ref()), options);
+    let result = convert_onto(context, out, &dataset, snapshot.as_ref(), options);
     let mut report = super::or_overtaken_since(&dataset, snapshot.as_ref(), result)?;
     report.seconds = started.elapsed().as_secs_f64();
     Ok(report)
@@ -96,14 +96,16 @@ pub fn convert_sources(context: &Context<'_>, out: &Location, options: &ConvertO
 /// Converts sources into a dataset, given its newest snapshot.
 fn convert_onto(
     context: &Context<'_>,
-    (out, dataset, snapshot): (&Location, &Dataset, Option<&Snapshot>),
+    out: &Location,
+    dataset: &Dataset,
+    snapshot: Option<&Snapshot>,
     options: &ConvertOptions,
 ) -> Result<ConvertReport> {
     if !options.dry_run {
         super::erase::finish_cut_short(context, snapshot)?;
     }
-    let (listing, suppress) = Listing::new(context, (out, snapshot), options)?;
-    let (job, settings) = ConvertJob::new(context, (dataset, snapshot), options, suppress)?;
+    let (listing, suppress) = Listing::new(context, out, snapshot, options)?;
+    let (job, settings) = ConvertJob::new(context, dataset, snapshot, options, suppress)?;
     advice::tell_of_settings(&job, &settings);
     match decide_plan(&job, settings, listing)? {
         Decision::Nothing { settings, skipped, faults } => end_idle(&job, &settings, skipped, faults),

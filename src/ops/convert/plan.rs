@@ -140,7 +140,7 @@ pub(super) fn decide_plan(job: &ConvertJob<'_>, settings: Settings, listing: Lis
     let split = split::inherit_sides(job, &settings, &live)?;
     let label_types = labels.as_ref().map(|labels| labels.types.clone()).or(settings.label_types);
     let settings = Settings { labels: label_hash.or(settings.labels), label_types, split, ..settings };
-    let opened = OpenedSources::new(job, settings, (fresh, of), (labels.as_ref(), &live))?;
+    let opened = OpenedSources::new(job, settings, fresh, of, labels.as_ref(), &live)?;
     opened.check_dataset(job)?;
     let skipped = SkippedCounts { erased: skipped.erased + opened.erased, ..skipped };
     if opened.inputs.source_files().next().is_none() {
@@ -177,8 +177,10 @@ impl OpenedSources {
     fn new(
         job: &ConvertJob<'_>,
         mut settings: Settings,
-        (fresh, of): (Vec<SourceFile>, usize),
-        (labels, live): (Option<&Labels>, &[LiveDataset]),
+        fresh: Vec<SourceFile>,
+        total: usize,
+        labels: Option<&Labels>,
+        live: &[LiveDataset],
     ) -> Result<Self> {
         if let Some(old) = job.snapshot {
             job.check_settings(&old.entry().settings, &settings)?;
@@ -190,7 +192,7 @@ impl OpenedSources {
         let subjects = subjects::subject_resolver(job, &settings)?;
         let given = GivenTypes::read(job, &settings)?;
         let (inputs, fields, skipped_erased) =
-            match inputs::detect_formats(job, (fresh, of), &given, settings.shard_format)? {
+            match inputs::detect_formats(job, fresh, total, &given, settings.shard_format)? {
                 Input::Records(_) if labels.is_some() => return Err(labels::records_refusal("--labels")),
                 Input::Records(_) if job.options.key.is_some() => return Err(keys::records_refusal()),
                 Input::Records(_) if job.options.label_from_folder => {
@@ -208,7 +210,7 @@ impl OpenedSources {
                 }
                 Input::Files(files) => {
                     let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
-                    let samples = with_labels(job, &mut settings, (labels, subjects.as_ref()), &files)?;
+                    let samples = with_labels(job, &mut settings, labels, subjects.as_ref(), &files)?;
                     let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                     let fields = samples.column_names(&files).into_iter().map(part).collect();
                     (Inputs::Samples { samples, files }, fields, skipped_erased)
@@ -430,7 +432,8 @@ impl ConvertPlan {
 fn with_labels(
     job: &ConvertJob<'_>,
     settings: &mut Settings,
-    (labels, subjects): (Option<&Labels>, Option<&SubjectResolver>),
+    labels: Option<&Labels>,
+    subjects: Option<&SubjectResolver>,
     files: &[SourceFile],
 ) -> Result<files::Samples> {
     let samples = files::group_samples(files);
@@ -457,7 +460,7 @@ fn columns_of(
     let all: Vec<Fields> = sources.iter().map(|source| source.fields.clone()).collect();
     let names = columns::names_of(sources, &all);
     columns::check_named_columns(job.options, settings, sources, &names)?;
-    let all = with_named_columns(job, (settings, given), sources, (all, &names))?;
+    let all = with_named_columns(job, settings, given, sources, all, &names)?;
     let fields: Vec<Fields> = all.iter().map(|fields| given.selection.read(fields)).collect();
     columns::check_same_columns(job.options, sources, &fields)?;
     columns::refuse_conflicts(sources, &fields, &job.options.types)?;
@@ -482,9 +485,11 @@ fn columns_of(
 /// records lack one of them are read in full, if their columns are only known then.
 fn with_named_columns(
     job: &ConvertJob<'_>,
-    (settings, given): (&Settings, &GivenTypes),
+    settings: &Settings,
+    given: &GivenTypes,
     sources: &[RecordSource],
-    (all, names): (Vec<Fields>, &[String]),
+    all: Vec<Fields>,
+    names: &[String],
 ) -> Result<Vec<Fields>> {
     let prescribed: Option<Vec<String>> =
         given.prescribed.as_ref().map(|fields| fields.iter().map(|field| field.name().clone()).collect());

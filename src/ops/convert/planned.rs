@@ -36,8 +36,8 @@ pub fn plan_conversion(context: &Context<'_>, out: &Location, options: &ConvertO
     let dataset = context.open_dataset(out)?;
     let snapshot = dataset.newest_snapshot()?;
     crate::ops::erase::finish_cut_short(context, snapshot.as_ref())?;
-    let (listing, suppress) = Listing::new(context, (out, snapshot.as_ref()), options)?;
-    let (job, settings) = ConvertJob::new(context, (&dataset, snapshot.as_ref()), options, suppress)?;
+    let (listing, suppress) = Listing::new(context, out, snapshot.as_ref(), options)?;
+    let (job, settings) = ConvertJob::new(context, &dataset, snapshot.as_ref(), options, suppress)?;
     let mut report = PlanReport::without_tasks(&dataset, Operation::Convert, listing.skipped.unchanged);
     if let Decision::Convert(plan) = decide_plan(&job, settings, listing)? {
         if let Some(why) = task_obstacle(&job, &plan) {
@@ -66,7 +66,7 @@ impl Planned for ConvertWork {
     }
 
     fn commit_outcomes(&self, tasks: Tasks<'_>, outcomes: Vec<Outcome>) -> Result<Committed<ConvertReport>> {
-        stack::commit_outcomes(tasks, (self, RanBy::Workers), outcomes)
+        stack::commit_outcomes(tasks, self, RanBy::Workers, outcomes)
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) fn execute_tasks(
             true => stack::plan_wider(job, &record, plan)?,
             false => {
                 let (tasks, work) = (job.plan_tasks(&record), ConvertWork::read(&record)?);
-                tasks.commit_by(|outcomes| stack::commit_outcomes(tasks, (&work, RanBy::ThisRun), outcomes))?
+                tasks.commit_by(|outcomes| stack::commit_outcomes(tasks, &work, RanBy::ThisRun, outcomes))?
             }
         };
         match committed {

@@ -47,7 +47,8 @@ pub(super) enum RanBy {
 /// When shards are gone or ids are not those of their indexes; as a commit.
 pub(super) fn commit_outcomes(
     Tasks { context, dataset, record }: Tasks<'_>,
-    (work, ran_by): (&ConvertWork, RanBy),
+    work: &ConvertWork,
+    ran_by: RanBy,
     outcomes: Vec<Outcome>,
 ) -> Result<Committed<ConvertReport>> {
     let started = Instant::now();

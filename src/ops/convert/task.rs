@@ -110,7 +110,7 @@ impl<'a> ConvertRunner<'a> {
     fn write(&self, task: usize, job: &ConvertJob<'_>, plan: &ConvertPlan, writer: &Writer) -> Result<Written> {
         let naming = ShardNaming::for_dataset(&plan.settings, writer.shard_folder());
         match run_once(job, plan, &naming, writer).map_err(|error| plan.given.explain_mismatch(error))? {
-            RunAttempt::Made(made) => self.collect_written(job, (task, plan), *made, writer),
+            RunAttempt::Made(made) => self.collect_written(job, task, plan, *made, writer),
             RunAttempt::Mismatch { source, mismatch, error } => {
                 let mismatch = Some(self.describe_mismatch(job, plan, source, &mismatch, error)?);
                 let outcome = Outcome { mismatch, ..tasks::empty_outcome(self.tasks.record, task, writer) };
@@ -162,7 +162,8 @@ impl<'a> ConvertRunner<'a> {
     fn collect_written(
         &self,
         job: &ConvertJob<'_>,
-        (task, plan): (usize, &ConvertPlan),
+        task: usize,
+        plan: &ConvertPlan,
         made: RunOutput,
         writer: &Writer,
     ) -> Result<Written> {
@@ -282,9 +283,9 @@ impl<'a> ConvertRunner<'a> {
             };
             return Ok(Inputs::Records(files.iter().map(open).collect::<Result<_>>()?));
         }
-        let of = usize::try_from(self.work.sources).unwrap_or(usize::MAX);
+        let total = usize::try_from(self.work.sources).unwrap_or(usize::MAX);
         let names: Vec<String> = files.iter().map(|file| file.name().to_owned()).collect();
-        let opened = inputs::detect_formats(job, (files, of), given, self.work.settings.shard_format)?;
+        let opened = inputs::detect_formats(job, files, total, given, self.work.settings.shard_format)?;
         let Input::Records(sources) = opened else {
             return Err(Error::input("expected records in the sources of this task, found only files")
                 .with_hint("a source has changed since the plan was made: plan again"));

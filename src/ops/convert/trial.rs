@@ -59,20 +59,21 @@ pub(in crate::ops) struct Trial {
     pub(in crate::ops) memory: u64,
 }
 
-/// Converts a sample of a source that has `of` files.
+/// Converts a sample of a source that has `total` files.
 ///
 /// # Errors
 /// As `convert`; if the sample has no records, or is too large to be held in memory.
 pub(in crate::ops) fn run_trial(
     context: &Context<'_>,
-    (sample, of): (&[FileStart], usize),
+    sample: &[FileStart],
+    total: usize,
     options: &ConvertOptions,
 ) -> Result<Trial> {
     let started = Instant::now();
     let dataset = Dataset::new(Arc::new(RemoteStore::in_memory()?));
-    let (job, settings) = ConvertJob::new(context, (&dataset, None), options, None)?;
+    let (job, settings) = ConvertJob::new(context, &dataset, None, options, None)?;
     let files = sample.iter().map(|start| start.file.clone()).collect();
-    let Decision::Convert(mut plan) = decide_plan(&job, settings, fresh_listing(files, of))? else {
+    let Decision::Convert(mut plan) = decide_plan(&job, settings, fresh_listing(files, total))? else {
         return Err(Error::input("expected files in the sample, found none"));
     };
     plan.bytes = limit_sources(&mut plan.inputs, sample)?;
@@ -109,7 +110,7 @@ pub(in crate::ops) fn refusal_of_small(
 ) -> Option<Error> {
     let attempt = || -> Result<()> {
         let dataset = Dataset::new(Arc::new(RemoteStore::in_memory()?));
-        let (job, settings) = ConvertJob::new(context, (&dataset, None), options, None)?;
+        let (job, settings) = ConvertJob::new(context, &dataset, None, options, None)?;
         match decide_plan(&job, settings, fresh_listing(files.to_vec(), files.len()))? {
             Decision::Convert(plan) if is_small(&job, &plan) => convert_in_memory(job, *plan).map(drop),
             _ => Ok(()),

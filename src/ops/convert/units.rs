@@ -31,7 +31,7 @@ impl ConvertJob<'_> {
                     Entry::Occupied(had) if had.get() == unit => {}
                     Entry::Occupied(had) => {
                         let whose = stated_by.get(column.as_str()).copied().unwrap_or("this dataset");
-                        self.check_unit(source, column, (had.get(), unit), whose)?;
+                        self.check_unit(source, column, had.get(), unit, whose)?;
                     }
                 }
             }
@@ -39,13 +39,7 @@ impl ConvertJob<'_> {
         Ok(units)
     }
 
-    fn check_unit(
-        &self,
-        source: &RecordSource,
-        column: &str,
-        (expected, found): (&str, &str),
-        whose: &str,
-    ) -> Result<()> {
+    fn check_unit(&self, source: &RecordSource, column: &str, expected: &str, found: &str, whose: &str) -> Result<()> {
         if self.options.accept.contains(&Accept::Units) {
             return Ok(());
         }

@@ -261,8 +261,8 @@ impl Comparison<'_> {
         if self.older.entry().settings.shard_format == OutputFormat::Parquet {
             let facts = Facts::read(self.context, &tables)?;
             let sample = ColumnSample::new(self.context, &tables, &facts);
-            sample.read(Roots::Small, &add, &mut merge)?;
-            sample.read(Roots::Large, &add, &mut merge)?;
+            sample.read(Roots::Small, add, &mut merge)?;
+            sample.read(Roots::Large, add, &mut merge)?;
             return Ok((all, sample.rows_to_read(false)));
         }
         let live: Vec<Vec<Range<u64>>> =

@@ -472,7 +472,7 @@ impl<'a> ErasureAttempt<'a> {
         };
         let total = fresh.iter().map(|affected| affected.shard.bytes).sum();
         self.context.observer.event(Event::Phase { name: "erasing", bytes: Some(total) });
-        let rewritten = rewrite::write(self.context, (self.dataset, settings), &eraser, &fresh)?;
+        let rewritten = rewrite::write(self.context, self.dataset, settings, &eraser, &fresh)?;
         work.publish_shards(&fresh, rewritten)?;
         work.verify_rewritten(&eraser)?;
         let (mut rewrites, mut places) = (Vec::new(), Vec::new());
@@ -615,14 +615,14 @@ impl<'a> ErasureAttempt<'a> {
             |segment| segment.path.as_str(),
             |segment, number| {
                 let hashes = if segment.kind == IdKind::Record { &records } else { &subjects };
-                rewrite_segment(self.dataset, segment, &erased, hashes, (&transaction, number))
+                rewrite_segment(self.dataset, segment, &erased, hashes, &transaction, number)
             },
         )?;
         if !gone.is_empty() {
             out.extend(work.reindex_objects(
                 &self.sources,
                 |list| list.path.as_str(),
-                |list, number| rewrite_source_list(self.dataset, list, gone, (&transaction, number)),
+                |list, number| rewrite_source_list(self.dataset, list, gone, &transaction, number),
             )?);
         }
         Ok(out)

@@ -14,11 +14,11 @@ use crate::{
     error::{Effect, Error, Kind, Result},
     exec::erase::{AffectedShard, Eraser, ExpectedShard, RewrittenShard},
     id::{TransactionId, Version},
-    storage::{Staged, for_each_waiting},
+    storage::{RequestMemory, Staged, for_each_waiting},
 };
 
 /// Memory of a segment or list that is examined, and of all that are examined at a time.
-const EXAMINED: (u64, u64) = (8 << 20, 256 << 20);
+const EXAMINED: RequestMemory = RequestMemory { object_bytes: 8 << 20, total_bytes: 256 << 20 };
 
 /// Upper bound on the number of commit attempts of one plan.
 const MAX_COMMITS: usize = 1000;

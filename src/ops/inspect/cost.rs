@@ -302,7 +302,7 @@ impl Forecast {
                 cancel: cancel.clone(),
                 ..*context
             };
-            run_trial(&context, (&sample, of), options)
+            run_trial(&context, &sample, of, options)
         })?;
         Ok(MeasuredTrial { files: sample.len() as u64, trial })
     }
@@ -577,13 +577,13 @@ mod tests {
         let options = ConvertOptions { sources: vec!["one.csv".to_owned()], ..ConvertOptions::default() };
         let files = found(folder.path());
         let whole = vec![FileStart { file: files[0].clone(), most: u64::MAX }];
-        let whole = run_trial(&context, (&whole, 1), &options).unwrap();
+        let whole = run_trial(&context, &whole, 1, &options).unwrap();
         assert_eq!(whole.read, files[0].bytes());
         let forecast = Forecast::new(&context, &files, Duration::ZERO).unwrap();
         // Without a limit, because tests run on busy machines.
         let measured = [1 << 20, 6 << 20].map(|wanted| {
             let sample = forecast.draws.sample_up_to(wanted);
-            MeasuredTrial { files: sample.len() as u64, trial: run_trial(&context, (&sample, 1), &options).unwrap() }
+            MeasuredTrial { files: sample.len() as u64, trial: run_trial(&context, &sample, 1, &options).unwrap() }
         });
         assert!(measured.iter().all(|m| m.files == 1 && m.trial.read < whole.read / 2));
         let line = measured.map(|m| (m.weight(), m.trial.written as f64));
@@ -595,7 +595,7 @@ mod tests {
         std::fs::write(folder.path().join("two.csv.gz"), packed.finish().unwrap()).unwrap();
         let file = found(folder.path()).pop().unwrap();
         let part =
-            run_trial(&context, (&[FileStart { most: file.bytes() / 4, file: file.clone() }], 1), &options).unwrap();
+            run_trial(&context, &[FileStart { most: file.bytes() / 4, file: file.clone() }], 1, &options).unwrap();
         let ratio = part.written as f64 / part.read as f64 * file.bytes() as f64 / whole.written as f64;
         assert!((0.8..1.25).contains(&ratio) && part.read < file.bytes() / 2, "{ratio} {part:?}");
     }

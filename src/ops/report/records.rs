@@ -209,8 +209,9 @@ impl Collector {
         hidden: &Hidden,
         from: Option<InputFormat>,
     ) -> Result<()> {
-        let limits = (self.pick.records, self.pick.part_bytes);
-        let read = first_records(context, files, hidden, from, limits, &mut |record| self.add_record(&record));
+        let (records, part_bytes) = (self.pick.records, self.pick.part_bytes);
+        let mut add = |record: HeadRecord<'_>| self.add_record(&record);
+        let read = first_records(context, files, hidden, from, records, part_bytes, &mut add);
         let (records, rejected) = read?;
         self.records += records;
         self.rejected += rejected;

@@ -80,7 +80,7 @@ fn read(facts: &Facts, sample: &ColumnSample<'_>, large: bool) -> Result<Profile
         Ok(())
     };
     let mut all = Profiles::default();
-    sample.read(roots, &add, &mut |(profiles, sizes): Profiles| {
+    sample.read(roots, add, &mut |(profiles, sizes): Profiles| {
         all.1.merge(&sizes);
         for (name, profile) in profiles {
             match all.0.get_mut(&name) {

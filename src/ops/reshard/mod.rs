@@ -161,7 +161,7 @@ impl Run<'_> {
         let settings = self.child_settings();
         let shards: Vec<&ShardMeta> = chosen.stocks.iter().map(|stock| &stock.shard).collect();
         let types = TypeKinds::of_shards(snapshot, &shards)?;
-        let groups = group_shards((store, &types), &id, &chosen.stocks, self.options.shuffle.is_some())?;
+        let groups = group_shards(store, &types, &id, &chosen.stocks, self.options.shuffle.is_some())?;
         if let Some(Cut::Even(_)) = self.options.cut {
             refuse_kinds(&groups, &chosen.stocks)?;
         }
@@ -188,10 +188,10 @@ impl Run<'_> {
         context.observer.event(Event::Phase { name: "writing shards", bytes: Some(total) });
         let written = match self.options.shuffle {
             None => self.write(&resharder, &cuts)?,
-            Some(seed) => self.write_shuffled(&resharder, (&groups, &chosen.stocks), seed, &id)?,
+            Some(seed) => self.write_shuffled(&resharder, &groups, &chosen.stocks, seed, &id)?,
         };
         let made = self.describe_folders(&groups, written, &mut report)?;
-        self.commit_child((&parent, settings), &chosen, made, (&mut publication, &mut report))?;
+        self.commit_child(&parent, settings, &chosen, made, &mut publication, &mut report)?;
         Ok(report)
     }
 
@@ -268,7 +268,8 @@ impl Run<'_> {
     fn write_shuffled(
         &self,
         resharder: &Resharder<'_>,
-        (groups, stocks): (&[ShardGroup], &[Stock]),
+        groups: &[ShardGroup],
+        stocks: &[Stock],
         seed: u64,
         id: &TransactionId,
     ) -> Result<Vec<CutShard>> {
@@ -330,16 +331,19 @@ impl Run<'_> {
 
     fn commit_child(
         &self,
-        (parent, settings): (&Parent, Settings),
+        parent: &Parent,
+        settings: Settings,
         chosen: &Chosen,
         mut made: NewShards,
-        (publication, report): (&mut Publication<'_>, &mut ReshardReport),
+        publication: &mut Publication<'_>,
+        report: &mut ReshardReport,
     ) -> Result<()> {
         let (snapshot, child) = (self.snapshot, self.child);
-        let stores = (snapshot.dataset().store(), child.store().as_ref());
+        let (from, to) = (snapshot.dataset().store(), child.store().as_ref());
         self.context.observer.event(Event::Phase { name: "writing the id index", bytes: None });
         let segments = &snapshot.entry().segments;
-        let index = renumber_segments(stores, segments, &chosen.numbering, publication.run_id(), &self.context.cancel)?;
+        let (numbering, cancel) = (&chosen.numbering, &self.context.cancel);
+        let index = renumber_segments(from, to, segments, numbering, publication.run_id(), cancel)?;
         made.staged.extend(index.staged);
         let sources = KeptSources::from_snapshot(snapshot, chosen, &self.context.cancel)?;
         self.context.cancel.check()?;
@@ -363,7 +367,7 @@ impl Run<'_> {
             numbers: Numbers::Fresh(chosen.numbering.record_count()),
             ..Transaction::new(publication.run_id().clone(), Operation::Reshard, settings)
         };
-        let committed = publication.attempt_commit(|| commit_reshard(child, (snapshot, parent), &transaction))?;
+        let committed = publication.attempt_commit(|| commit_reshard(child, snapshot, parent, &transaction))?;
         report.version = Some(committed.version());
         refresh_indexes(&committed, PreparedIndexes::default(), self.context.observer)
     }
@@ -466,7 +470,8 @@ fn resharded_shard(path: &str, records: u64, bytes: u64) -> ReshardedShard {
 
 /// Returns the groups of shards that may be mixed, in the order of their first records.
 fn group_shards(
-    (store, types): (&dyn Store, &TypeKinds),
+    store: &dyn Store,
+    types: &TypeKinds,
     id: &TransactionId,
     stocks: &[Stock],
     is_shuffled: bool,

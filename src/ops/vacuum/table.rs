@@ -197,7 +197,7 @@ fn carry_out(
     let bytes = files.iter().map(|file| file.bytes).sum();
     let count = files.len();
     context.cancel.check()?;
-    let mut vacuuming = Vacuuming::start(live, terms, (count as u64, bytes), now())?;
+    let mut vacuuming = Vacuuming::start(live, terms, count as u64, bytes, now())?;
     context.observer.event(Event::Phase { name: "deleting", bytes: Some(bytes) });
     let done = AtomicU64::new(0);
     let deleted = delete_files(context, live, &mut vacuuming, files, &done);

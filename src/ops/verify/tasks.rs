@@ -26,7 +26,7 @@ pub(in crate::ops) fn check_index(store: &Arc<dyn Store>, settings: &Settings, o
     for shard in &shards {
         let side = side_of_path(&shard.meta.path).filter(|_| has_sides).unwrap_or_default();
         let runs = shard.runs.iter().map(|(first, records, _)| (*first, *records));
-        add_sidecar(store, settings, (&shard.meta, runs), side, &mut of_sidecars)?;
+        add_sidecar(store, settings, &shard.meta, runs, side, &mut of_sidecars)?;
     }
     let mut of_index = Sum::default();
     for segment in &outcome.segments {
@@ -61,11 +61,12 @@ pub(in crate::ops) fn check_merge(
     let (mut before, mut after) = (Sum::default(), Sum::default());
     for shard in old {
         let runs = snapshot.run_table()?.of_shard(&shard.path, snapshot.version());
-        add_sidecar(store, settings, (shard, runs.iter().map(|run| (run.first, run.records))), "", &mut before)?;
+        let runs = runs.iter().map(|run| (run.first, run.records));
+        add_sidecar(store, settings, shard, runs, "", &mut before)?;
     }
     for shard in new {
         let runs = shard.runs.iter().map(|(first, records, _)| (*first, *records));
-        add_sidecar(store, settings, (&shard.meta, runs), "", &mut after)?;
+        add_sidecar(store, settings, &shard.meta, runs, "", &mut after)?;
     }
     match before == after {
         true => Ok(()),
@@ -79,7 +80,8 @@ pub(in crate::ops) fn check_merge(
 fn add_sidecar(
     store: &Arc<dyn Store>,
     settings: &Settings,
-    (shard, runs): (&ShardMeta, impl Iterator<Item = (u64, u64)>),
+    shard: &ShardMeta,
+    runs: impl Iterator<Item = (u64, u64)>,
     side: &str,
     sum: &mut Sum,
 ) -> Result<()> {

@@ -53,7 +53,7 @@ pub struct Cells {
 ///
 /// # Errors
 /// As [`read_rows`](super::rows::read_rows).
-pub fn read_cells(source: &dyn Arrays, plan: &Plan, (first, count): (u64, u64), hashed: bool) -> Result<Cells> {
+pub fn read_cells(source: &dyn Arrays, plan: &Plan, first: u64, count: u64, hashed: bool) -> Result<Cells> {
     let per_record = plan.rows_per_record().max(1);
     if !first.is_multiple_of(per_record) || !count.is_multiple_of(per_record) {
         return Err(Error::internal("rows of cells are cut between records"));

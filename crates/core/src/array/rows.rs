@@ -57,7 +57,7 @@ pub(super) fn missing_coordinates(plan: &Plan) -> Vec<&String> {
 /// When the source cannot be read, or a value does not fit into its column; the error names the variable.
 pub fn read_rows(source: &dyn Arrays, plan: &Plan, first: u64, count: u64) -> Result<RecordBatch> {
     if plan.cells.is_some() {
-        return plain_batch(&read_cells(source, plan, (first, count), false)?.batch);
+        return plain_batch(&read_cells(source, plan, first, count, false)?.batch);
     }
     read(source, plan, first, count, false)
 }

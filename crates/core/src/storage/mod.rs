@@ -74,7 +74,7 @@ pub use store::{
     Existing, Listed, Local, Lock, ObjectFacts, PutOutcome, Reading, SYSTEM_FOLDER, Sink, Staged, Store, Visit,
     checked_path, is_missing,
 };
-pub use waiting::{REMOTE_REQUESTS, SMALL, for_each_waiting, run_waiting, with_io_threads};
+pub use waiting::{REMOTE_REQUESTS, RequestMemory, SMALL, for_each_waiting, run_waiting, with_io_threads};
 pub use watch::{Watch, capture_fault, watch_store};
 
 use crate::error::{Error, Result};

@@ -11,22 +11,38 @@ use crate::error::{Error, Result};
 /// Requests in flight to a remote store.
 pub const REMOTE_REQUESTS: usize = 64;
 
-/// Memory of an entry, a list or another small object, and of all that are asked for at a time.
-pub const SMALL: (u64, u64) = (1 << 20, 64 << 20);
+/// Memory that bounds how many objects are asked for at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestMemory {
+    /// Bytes of one object.
+    pub object_bytes: u64,
+    /// Bytes of all objects that are asked for at a time.
+    pub total_bytes: u64,
+}
 
-/// Runs parallel work that asks for many objects: of a remote store on threads of its own, as many as objects of
-/// `bytes` each fit into `memory`.
-pub fn run_waiting<T: Send>(store: &dyn Store, memory: (u64, u64), work: impl FnOnce() -> T + Send) -> T {
+impl RequestMemory {
+    /// Returns the bound that lets at most `most` objects be asked for at a time, however large they are.
+    pub const fn for_count(most: u64) -> Self {
+        Self { object_bytes: 1, total_bytes: most }
+    }
+}
+
+/// Memory of entries, lists and other small objects.
+pub const SMALL: RequestMemory = RequestMemory { object_bytes: 1 << 20, total_bytes: 64 << 20 };
+
+/// Runs parallel work that asks for many objects: of a remote store on threads of its own, as many as objects fit
+/// into `memory`.
+pub fn run_waiting<T: Send>(store: &dyn Store, memory: RequestMemory, work: impl FnOnce() -> T + Send) -> T {
     waiting_for(REMOTE_REQUESTS, store, memory, work)
 }
 
 fn waiting_for<T: Send>(
     requests: usize,
     store: &dyn Store,
-    (bytes, memory): (u64, u64),
+    memory: RequestMemory,
     work: impl FnOnce() -> T + Send,
 ) -> T {
-    let fit = usize::try_from(memory / bytes.max(1)).unwrap_or(usize::MAX).min(requests);
+    let fit = usize::try_from(memory.total_bytes / memory.object_bytes.max(1)).unwrap_or(usize::MAX).min(requests);
     if store.location().local_path().is_some() || fit <= rayon::current_num_threads() {
         return work();
     }
@@ -43,7 +59,7 @@ fn waiting_for<T: Send>(
 /// The first error of one of them.
 pub fn for_each_waiting<T: Sync, R: Send>(
     store: &dyn Store,
-    memory: (u64, u64),
+    memory: RequestMemory,
     all: &[T],
     run: impl Fn(&T) -> Result<R> + Sync + Send,
 ) -> Result<Vec<R>> {

@@ -302,7 +302,7 @@ impl<'a> Vacuuming<'a> {
     /// # Errors
     /// [`Kind::Conflict`](crate::error::Kind::Conflict) if the schema, properties or protocol have changed; when the
     /// log is damaged, or the store fails.
-    pub fn start(table: &'a LiveTable, terms: Terms, (files, bytes): (u64, u64), now: i64) -> Result<Self> {
+    pub fn start(table: &'a LiveTable, terms: Terms, files: u64, bytes: u64, now: i64) -> Result<Self> {
         let head =
             TableHead::new(table, "files that were deleted are needed by no retained version; run the command again");
         let mut out = Self { head, id: run_uuid(), added: BTreeSet::new() };
@@ -506,7 +506,7 @@ mod tests {
         let (live, _) = removals(&store).unwrap();
         let terms = Terms { retain: Duration::ZERO, stated: DEFAULT_RETENTION, is_checked: false };
         put(&store, 2, "{\"add\":{\"path\":\"a%20b\",\"size\":1,\"dataChange\":true}}\n");
-        let mut vacuuming = Vacuuming::start(&live, terms, (3, 30), 1000).unwrap();
+        let mut vacuuming = Vacuuming::start(&live, terms, 3, 30, 1000).unwrap();
         assert_eq!(vacuuming.read_added_files().unwrap().iter().collect::<Vec<_>>(), ["a b", "a%20b"]);
         put(&store, 4, "{\"add\":{\"path\":\"later\",\"size\":1,\"dataChange\":true}}\n");
         let (version, added) = vacuuming.end(3, true, 2000).unwrap();
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(info(5)["operationParameters"]["status"], "COMPLETED");
         // Another schema ends it.
         put(&store, 6, FIRST.lines().nth(1).unwrap());
-        let error = Vacuuming::start(&live, terms, (3, 30), 1000).err().unwrap();
+        let error = Vacuuming::start(&live, terms, 3, 30, 1000).err().unwrap();
         assert_eq!(error.kind(), Kind::Conflict);
     }
 

@@ -150,7 +150,7 @@ impl<'a> ArrangeLayout<'a> {
         Ok((batch, places.map(|places| Arc::new(places) as ArrayRef)))
     }
 
-    fn with_row_numbers(&self, (batch, places): &(RecordBatch, Option<ArrayRef>), first: u64) -> Result<RecordBatch> {
+    fn with_row_numbers(&self, batch: &RecordBatch, places: Option<&ArrayRef>, first: u64) -> Result<RecordBatch> {
         let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(first..first + batch.num_rows() as u64));
         let columns = batch.columns().iter().chain(places).cloned().chain([numbers]).collect();
         Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
@@ -286,7 +286,8 @@ impl FileMerger<'_> {
             };
             let mut first = 0;
             let batches = run_ordered(scope, splits, by.jobs, by.jobs + 1, self.cancel, decode).map(move |batch| {
-                let batch = layout.with_row_numbers(&batch?, first)?;
+                let (batch, places) = batch?;
+                let batch = layout.with_row_numbers(&batch, places.as_ref(), first)?;
                 first += batch.num_rows() as u64;
                 Ok(batch)
             });

@@ -33,7 +33,7 @@ use crate::{
         Framing, OutputFormat,
         tfrecord::{RecordSum, check_record},
     },
-    storage::for_each_waiting,
+    storage::{RequestMemory, for_each_waiting},
 };
 
 /// Bytes to read at a time if they are not copied.
@@ -63,7 +63,7 @@ impl Merger<'_> {
                 self.check_seam(input, last.as_deref(), &first)?;
                 last = Some(end);
             }
-            let base = self.copy_body(input, (&rows, body), &mut out)?;
+            let base = self.copy_body(input, &rows, body, &mut out)?;
             out.end_bytes(raw_body(input), input.body_crc32, &frames);
             rows.iter().try_for_each(|batch| out.append_sidecar(batch, i128::from(base)))?;
             self.rewriter.observer.event(Event::Read { bytes: input.bytes, records: input.records });
@@ -75,7 +75,7 @@ impl Merger<'_> {
     fn open_all<T: Sync>(&self, batch: &[(ShardMeta, T)]) -> Result<Vec<OpenedInput>> {
         let store = self.rewriter.store();
         let is_remote = store.location().local_path().is_none();
-        for_each_waiting(store, (1, BATCH_FILES as u64), batch, |(input, _)| {
+        for_each_waiting(store, RequestMemory::for_count(BATCH_FILES as u64), batch, |(input, _)| {
             self.rewriter.cancel.check()?;
             let mut body = None;
             if is_remote && input.bytes <= WHOLE_BYTES {
@@ -110,7 +110,8 @@ impl Merger<'_> {
     fn copy_body(
         &self,
         input: &ShardMeta,
-        (rows, body): (&[RecordBatch], Option<Vec<u8>>),
+        rows: &[RecordBatch],
+        body: Option<Vec<u8>>,
         out: &mut StreamShardWriter,
     ) -> Result<u64> {
         let mut source: Box<dyn Read + Send> = match body {

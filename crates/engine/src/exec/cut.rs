@@ -128,7 +128,7 @@ impl<'a> Encoding<'a> {
     {
         let cut = |side| {
             let cutting =
-                Cutting::for_output(self.encoder.output(), &self.memory, self.size, (self.is_framed, self.input));
+                Cutting::for_output(self.encoder.output(), &self.memory, self.size, self.is_framed, self.input);
             let input = match self.size.ends {
                 Some(ShardEnds::Even(_)) => self.counts.get(usize::from(side)).copied().unwrap_or(0),
                 _ => self.input.bytes,
@@ -194,12 +194,7 @@ pub struct ShardSize {
 impl Cutting {
     /// Returns the rule for shards of an output; `is_framed` tells that records are framed already. `input` is the size
     /// of the input.
-    fn for_output(
-        output: &Output,
-        memory: &MemoryPlan,
-        size: ShardSize,
-        (is_framed, input): (bool, InputSize),
-    ) -> Self {
+    fn for_output(output: &Output, memory: &MemoryPlan, size: ShardSize, is_framed: bool, input: InputSize) -> Self {
         match output {
             Output::Stream(framing) => {
                 Self::Even { bytes: memory.unit_bytes, member: (!is_framed).then(|| framing.member_bytes()) }

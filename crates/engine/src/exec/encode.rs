@@ -450,7 +450,7 @@ impl Encoder {
     fn encode_stream(&self, framing: &dyn Framing, unit: &EncodeUnit, names: &Names) -> Result<Streamed> {
         let mut ends: Option<(String, String)> = None;
         let members = self.notes_members.then(MemberPlaces::default);
-        let (framed, hashes) = self.frame_unit(framing, (unit, names), members, &mut |keys| {
+        let (framed, hashes) = self.frame_unit(framing, unit, names, members, &mut |keys| {
             let (Some(one), Some(other)) = (keys.first(), keys.last()) else { return Ok(()) };
             if let Some((_, last)) = &ends {
                 check_neighbours(last, one)?;
@@ -467,7 +467,8 @@ impl Encoder {
     fn frame_unit(
         &self,
         framing: &dyn Framing,
-        (unit, names): (&EncodeUnit, &Names),
+        unit: &EncodeUnit,
+        names: &Names,
         members: Option<MemberPlaces>,
         visit: &mut dyn FnMut(&[String]) -> Result<()>,
     ) -> Result<(Framed, Vec<u64>)> {

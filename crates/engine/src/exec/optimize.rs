@@ -34,7 +34,7 @@ use crate::{
         ranged::RangedInput,
     },
     id::run_uuid,
-    storage::{Object, Sink, Staged, Store, for_each_waiting},
+    storage::{Object, RequestMemory, Sink, Staged, Store, for_each_waiting},
 };
 
 /// Merges files of one table.
@@ -241,7 +241,7 @@ impl FileMerger<'_> {
         let mut splicing = Splicing::new(encoder, writer, self.row_group, self.cancel);
         let mut stats: Option<Stats> = None;
         for batch in file_batches(files) {
-            let all = (1, BATCH_FILES as u64);
+            let all = RequestMemory::for_count(BATCH_FILES as u64);
             let loaded = for_each_waiting(self.table.store().as_ref(), all, batch, |file| self.load_file(file))?;
             for (file, input) in batch.iter().zip(loaded) {
                 self.cancel.check()?;

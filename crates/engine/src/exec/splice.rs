@@ -30,7 +30,7 @@ use crate::{
         },
         ranged::RangedInput,
     },
-    storage::{Object, Staged, Store, for_each_waiting},
+    storage::{Object, RequestMemory, Staged, Store, for_each_waiting},
 };
 
 /// Maximum bytes of files that are read whole; from larger ones, column chunks are read when needed.
@@ -40,7 +40,7 @@ pub(super) const WHOLE_BYTES: u64 = 32 << 20;
 pub(super) const BATCH_BYTES: u64 = 16 << 20;
 
 /// Bytes of a footer, and of all that are read at a time.
-pub(super) const FOOTERS: (u64, u64) = (256 << 10, BATCH_BYTES);
+pub(super) const FOOTERS: RequestMemory = RequestMemory { object_bytes: 256 << 10, total_bytes: BATCH_BYTES };
 
 /// Maximum number of files that are read at once.
 pub(super) const BATCH_FILES: usize = 32;
@@ -127,7 +127,8 @@ impl Merger<'_> {
 
     /// Reads a batch of inputs with their sidecars.
     fn load_all<T: Sync>(&self, batch: &[(ShardMeta, T)]) -> Result<Vec<Loaded>> {
-        for_each_waiting(self.rewriter.store(), (1, batch.len() as u64), batch, |(input, _)| self.load_input(input))
+        let memory = RequestMemory::for_count(batch.len() as u64);
+        for_each_waiting(self.rewriter.store(), memory, batch, |(input, _)| self.load_input(input))
     }
 
     fn load_input(&self, input: &ShardMeta) -> Result<Loaded> {

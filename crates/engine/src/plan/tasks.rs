@@ -20,14 +20,14 @@ pub const SHORT_TASK_SIZE: Size = Size::from_mib(2 << 10);
 /// Bytes that a source counts for besides its content: opening a file costs as much as reading some kilobytes.
 const SOURCE_BYTES: u64 = 4 << 10;
 
-fn unit_weight((bytes, sources): (u64, u64)) -> u64 {
+fn unit_weight(bytes: u64, sources: u64) -> u64 {
     bytes.saturating_add(sources.saturating_mul(SOURCE_BYTES)).max(1)
 }
 
 /// Returns the number of tasks that come closest to the wanted size; at least 1. Units that are larger than a task may
 /// leave fewer.
 pub fn task_count(units: impl Iterator<Item = (u64, u64)>, task_size: Size) -> u64 {
-    let total: u128 = units.map(|unit| u128::from(unit_weight(unit))).sum();
+    let total: u128 = units.map(|(bytes, sources)| u128::from(unit_weight(bytes, sources))).sum();
     let count = (total + u128::from(task_size.0 / 2)) / u128::from(task_size.0.max(1));
     u64::try_from(count).unwrap_or(u64::MAX).max(1)
 }
@@ -35,11 +35,11 @@ pub fn task_count(units: impl Iterator<Item = (u64, u64)>, task_size: Size) -> u
 /// Returns the units of each task, given the bytes and the number of sources of each unit. A unit is never divided.
 /// All tasks but those of large units have about the same size, so there is no small one at the end.
 pub fn cut_tasks(units: &[(u64, u64)], task_size: Size) -> Vec<Range<usize>> {
-    let total: u128 = units.iter().map(|unit| u128::from(unit_weight(*unit))).sum();
+    let total: u128 = units.iter().map(|(bytes, sources)| u128::from(unit_weight(*bytes, *sources))).sum();
     let count = u128::from(task_count(units.iter().copied(), task_size)).min(units.len().max(1) as u128);
     let (mut tasks, mut start, mut sum, mut part) = (Vec::new(), 0, 0_u128, 0);
-    for (i, unit) in units.iter().enumerate() {
-        let weight = u128::from(unit_weight(*unit));
+    for (i, (bytes, sources)) in units.iter().enumerate() {
+        let weight = u128::from(unit_weight(*bytes, *sources));
         // A unit belongs to the part in which its middle lies.
         let own = (2 * sum + weight) * count / (2 * total);
         sum += weight;

@@ -84,7 +84,7 @@ pub fn classify_inputs(found: Vec<SourceFile>, options: &SniffOptions) -> Result
             let mut tables = read.iter().filter(|(_, s)| s.as_ref().is_some_and(is_table)).map(|(file, _)| file);
             let of_bids = read.iter().any(|(file, _)| file.name().rsplit('/').next() == Some(BIDS));
             let table = tables.next().filter(|_| tables.next().is_none());
-            Err(records_beside_files((records, other), table, of_bids))
+            Err(records_beside_files(records, other, table, of_bids))
         }
         _ => as_files(read.into_iter().map(|(file, _)| file).collect(), options),
     }
@@ -104,11 +104,7 @@ pub const BIDS: &str = "dataset_description.json";
 pub const BIDS_OPTIONS: &str = "--from files --include 'sub-*/**' --subject-from-path 'sub-{subject}/**'";
 
 /// Returns the error for files with records beside others, of which only `table` is a table, if there is one.
-fn records_beside_files(
-    (records, other): (&SourceFile, &SourceFile),
-    table: Option<&SourceFile>,
-    of_bids: bool,
-) -> Error {
+fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<&SourceFile>, of_bids: bool) -> Error {
     let bids = format!(
         "for the recordings of a dataset in BIDS: {BIDS_OPTIONS}; its tables are datasets of their own: --include \
          participants.tsv"

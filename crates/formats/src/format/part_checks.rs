@@ -39,8 +39,13 @@ fn counted(reader: &dyn RecordReader, split: &Split) -> (u64, u64) {
 
 /// Checks that the parts of a stream have the splits of the whole, and the right numbers of records and lines before
 /// them. Returns the parts.
-pub(crate) fn check_parts(reader: &dyn RecordReader, bytes: &[u8], sizes: (usize, usize, u64)) -> Vec<SourcePart> {
-    let (split_bytes, max_record_bytes, part_bytes) = sizes;
+pub(crate) fn check_parts(
+    reader: &dyn RecordReader,
+    bytes: &[u8],
+    split_bytes: usize,
+    max_record_bytes: usize,
+    part_bytes: u64,
+) -> Vec<SourcePart> {
     let source_bytes = bytes.len() as u64;
     let sizes = PartSizes { source_bytes, part_bytes, split_bytes, max_record_bytes };
     let whole: Vec<_> = reader.splits(Box::new(Cursor::new(bytes)), split_bytes, max_record_bytes).collect();

@@ -201,15 +201,15 @@ impl Binder<'_> {
             }
             (Operand::Literal(_), Operand::Column(_)) => self.bind_comparison(right, op.flipped(), left, wide),
             (Operand::Column(left), Operand::Column(right)) => {
-                let (left, right) = (self.find_column(left)?, self.find_column(right)?);
-                if left.1 == Class::Nothing || right.1 == Class::Nothing {
+                let ((left, left_class), (right, right_class)) = (self.find_column(left)?, self.find_column(right)?);
+                if left_class == Class::Nothing || right_class == Class::Nothing {
                     return Ok(Test::Known(None));
                 }
                 match Pair::new(&left, op, &right, wide) {
                     Some(pair) => Ok(Test::Pair(pair)),
                     None => Err(incomparable_error(
-                        &left.0,
-                        &format!("column `{}` of {}", right.0.path, column_type_name(&right.0)),
+                        &left,
+                        &format!("column `{}` of {}", right.path, column_type_name(&right)),
                     )),
                 }
             }

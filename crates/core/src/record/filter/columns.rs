@@ -39,9 +39,9 @@ enum How {
 
 impl Pair {
     /// Returns the comparison; `None` if the columns do not compare.
-    pub(super) fn new(left: &(FilterColumn, Class), op: Op, right: &(FilterColumn, Class), wide: bool) -> Option<Self> {
+    pub(super) fn new(left: &FilterColumn, op: Op, right: &FilterColumn, wide: bool) -> Option<Self> {
         let how =
-            match (left.1, right.1) {
+            match (Class::from_data_type(&left.data_type), Class::from_data_type(&right.data_type)) {
                 (Class::Exact(_), Class::Exact(_)) if wide => How::Double,
                 (Class::Exact(a), Class::Exact(b)) => How::Exact(a.max(b)),
                 (Class::Float(single), Class::Exact(_)) | (Class::Exact(_), Class::Float(single)) => {
@@ -57,10 +57,10 @@ impl Pair {
                 (Class::Time(a), Class::Time(b)) => How::Time(a, b),
                 (Class::Text, Class::Text) => How::Text,
                 (Class::Boolean, Class::Boolean) => How::Same,
-                (Class::Own, Class::Own) if left.0.data_type == right.0.data_type => How::Same,
+                (Class::Own, Class::Own) if left.data_type == right.data_type => How::Same,
                 _ => return None,
             };
-        Some(Self { left: left.0.clone(), op, right: right.0.clone(), how })
+        Some(Self { left: left.clone(), op, right: right.clone(), how })
     }
 
     /// Compares values of both columns row by row; null where one of them is null.

@@ -45,7 +45,7 @@ pub fn change_blocked(
     let id = TransactionId::fresh();
     let newest = dataset.open_newest()?.version();
     let fresh = Salt::fresh();
-    until_created(dataset, (&id, newest), "changed", |attempt| {
+    until_created(dataset, &id, newest, "changed", |attempt| {
         let parent = dataset.open_newest()?;
         let old = parent.entry().erasures.clone();
         let salt = old.as_ref().map_or(Ok(fresh), Erasures::parse_salt)?;

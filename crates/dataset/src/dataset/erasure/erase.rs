@@ -276,7 +276,7 @@ pub struct Erasure {
 pub fn commit_erasure(dataset: &Dataset, erasure: &Erasure, planned_on: Version) -> Result<Snapshot> {
     erasure.counts.reconcile()?;
     dataset.test_store()?;
-    created_within(ATTEMPTS, dataset, (&erasure.id, erasure.begun_on), "erased", |attempt| {
+    created_within(ATTEMPTS, dataset, &erasure.id, erasure.begun_on, "erased", |attempt| {
         let parent = dataset.open_newest()?;
         erasure.check_conflicts(&parent, planned_on)?;
         let transaction = erasure.to_transaction(&parent);

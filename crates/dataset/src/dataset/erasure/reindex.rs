@@ -70,7 +70,8 @@ pub fn rewrite_segment(
     segment: &SegmentRef,
     erased: &HashSet<u64>,
     hashes: &[IdHash],
-    (transaction, number): (&TransactionId, usize),
+    transaction: &TransactionId,
+    number: usize,
 ) -> Result<Option<Reindexed>> {
     let store = dataset.store();
     let folder = segment_path(&format!("{}/{transaction}-{number}", segment.kind.name()));
@@ -132,7 +133,7 @@ fn rewrite_bucket(
     let made = SegmentRef { path: folder.to_owned(), ..segment.clone() };
     if segment.ordered {
         let kept = |record: u64| (!erased.contains(&record)).then(|| record.saturating_sub(segment.record_base));
-        let written = index::rewrite_ordered((store, store.as_ref()), segment, &made, &kept)?;
+        let written = index::rewrite_ordered(store, store.as_ref(), segment, &made, &kept)?;
         let removed = segment.pairs.saturating_sub(written.pairs);
         return Ok((removed > 0).then_some((written, removed)));
     }
@@ -174,7 +175,8 @@ pub fn rewrite_source_list(
     dataset: &Dataset,
     list: &ListRef,
     gone: &HashSet<String>,
-    (transaction, number): (&TransactionId, usize),
+    transaction: &TransactionId,
+    number: usize,
 ) -> Result<Option<Reindexed>> {
     let store = dataset.store();
     let path = table_path(&format!("lists/{transaction}-e-sources-{number}"));

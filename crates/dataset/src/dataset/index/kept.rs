@@ -135,7 +135,7 @@ impl PendingIds {
 
     /// Whether a part, whose first record has this number, is to be kept apart from those before: a segment has whole
     /// parts.
-    pub(super) fn is_full(&self, ids: &Ascending, (first, pairs, most): (u64, usize, usize)) -> bool {
+    pub(super) fn is_full(&self, ids: &Ascending, first: u64, pairs: usize, most: usize) -> bool {
         let Self::Ascend(kept) = self else { return false };
         let is_far = kept.rows > 0 && first + ids.len() as u64 - kept.first_record > u64::from(u32::MAX);
         pairs + ids.len() > most || kept.bytes + ids.memory_bytes() > MOST_ORDERED_BYTES || is_far

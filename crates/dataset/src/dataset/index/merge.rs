@@ -257,10 +257,10 @@ impl Input {
         Ok(true)
     }
 
-    /// Moves all pairs in memory up to `limit` to `out`.
-    fn drain_until(&mut self, limit: (u64, u64), out: &mut Vec<(u64, u64)>) {
+    /// Moves all pairs in memory up to that of `hash` and `record` to `out`.
+    fn drain_until(&mut self, hash: u64, record: u64, out: &mut Vec<(u64, u64)>) {
         let left = &self.pairs[self.at..];
-        let count = left.partition_point(|pair| *pair <= limit);
+        let count = left.partition_point(|pair| *pair <= (hash, record));
         out.extend_from_slice(&left[..count]);
         self.at += count;
     }
@@ -394,11 +394,11 @@ impl Merge<'_> {
             }
             inputs = left;
             // An input may continue with pairs after its last one in memory, but with none before it.
-            let Some(limit) = inputs.iter().filter_map(|input| input.pairs.last().copied()).min() else {
+            let Some((hash, record)) = inputs.iter().filter_map(|input| input.pairs.last().copied()).min() else {
                 return Ok(());
             };
             complete.clear();
-            inputs.iter_mut().for_each(|input| input.drain_until(limit, &mut complete));
+            inputs.iter_mut().for_each(|input| input.drain_until(hash, record, &mut complete));
             // The pairs consist of sorted runs, which this sort merges efficiently.
             complete.sort();
             visit(&complete)?;

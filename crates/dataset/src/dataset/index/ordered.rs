@@ -328,7 +328,8 @@ pub(super) fn each_pair(
 /// # Errors
 /// If the segment is missing or damaged, or a store fails.
 pub(in crate::dataset) fn rewrite_ordered(
-    (from, to): (&Arc<dyn Store>, &dyn Store),
+    from: &Arc<dyn Store>,
+    to: &dyn Store,
     segment: &SegmentRef,
     made: &SegmentRef,
     number: &dyn Fn(u64) -> Option<u64>,
@@ -590,9 +591,9 @@ mod tests {
         let mut kept = NumberSet::default();
         (0..40_000).filter(|record| record % 7 == 3).for_each(|record| kept.insert_range(record, 1));
         let numbering = Renumbering::from_kept(kept);
-        let stores = (&from, to.as_ref());
         let made =
-            renumber_segments(stores, &segments, &numbering, &TransactionId::fresh(), &Cancel::default()).unwrap();
+            renumber_segments(&from, to.as_ref(), &segments, &numbering, &TransactionId::fresh(), &Cancel::default())
+                .unwrap();
         to.publish_staged(made.staged).unwrap();
         let [segment] = made.refs.try_into().unwrap();
         assert!(segment.ordered && segment.pairs == 5_714);

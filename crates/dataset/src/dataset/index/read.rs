@@ -117,7 +117,7 @@ fn in_bucket(
             parts.fetch_ranges(&groups.iter().map(|group| group_range(&footer, *group)).collect::<Vec<_>>())?;
             let reader = parts.clone().into_reader(metadata.clone()).with_row_groups(groups.to_vec());
             for batch in reader.with_batch_size(ROW_GROUP_ROWS).build().map_err(table::parquet_error)? {
-                in_batch(&batch?, (segment.hashes, hashes), &mut |hash, record| {
+                in_batch(&batch?, segment.hashes, hashes, &mut |hash, record| {
                     visit(hash, segment.record_base + record)
                 })?;
             }
@@ -161,7 +161,8 @@ pub(in crate::dataset) fn bucket_pairs(width: HashWidth, batch: &RecordBatch) ->
 /// Passes the pairs of a batch that have one of some ascending hashes to `visit`.
 fn in_batch(
     batch: &RecordBatch,
-    (width, hashes): (HashWidth, &[IdHash]),
+    width: HashWidth,
+    hashes: &[IdHash],
     visit: &mut dyn FnMut(IdHash, u64),
 ) -> Result<()> {
     let (known, records) = batch_columns(width, batch)?;

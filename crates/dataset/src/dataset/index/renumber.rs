@@ -37,7 +37,8 @@ use crate::{
 /// # Errors
 /// When a bucket is missing or damaged, a store fails, or the run is cancelled.
 pub fn renumber_segments(
-    (from, to): (&Arc<dyn Store>, &dyn Store),
+    from: &Arc<dyn Store>,
+    to: &dyn Store,
     segments: &[SegmentRef],
     numbering: &Renumbering,
     transaction: &TransactionId,
@@ -50,7 +51,7 @@ pub fn renumber_segments(
         if numbering.is_identity() {
             for bucket in 0..segment.buckets {
                 cancel.check()?;
-                out.staged.push(copy_bucket((from, to), &segment.sealed_bucket(bucket)?, &made.bucket_path(bucket))?);
+                out.staged.push(copy_bucket(from, to, &segment.sealed_bucket(bucket)?, &made.bucket_path(bucket))?);
             }
             out.refs.push(made);
             continue;
@@ -60,8 +61,8 @@ pub fn renumber_segments(
         let write = |bucket: u64| {
             cancel.check()?;
             match segment.ordered {
-                true => ordered::rewrite_ordered((from, to), segment, &made, &|record| numbering.new_number(record)),
-                false => write((from, to), segment, bucket * merged..(bucket + 1) * merged, &made, (bucket, numbering)),
+                true => ordered::rewrite_ordered(from, to, segment, &made, &|record| numbering.new_number(record)),
+                false => write(from, to, segment, bucket * merged..(bucket + 1) * merged, &made, bucket, numbering),
             }
         };
         let buckets = (0..made.buckets).into_par_iter().map(write).collect::<Result<Vec<WrittenBucket>>>()?;
@@ -89,11 +90,13 @@ fn bucket_count(segment: &SegmentRef, numbering: &Renumbering) -> u64 {
 
 /// Writes a bucket of the kept pairs of consecutive old buckets.
 fn write(
-    (from, to): (&Arc<dyn Store>, &dyn Store),
+    from: &Arc<dyn Store>,
+    to: &dyn Store,
     segment: &SegmentRef,
     old: Range<u64>,
     made: &SegmentRef,
-    (bucket, numbering): (u64, &Renumbering),
+    bucket: u64,
+    numbering: &Renumbering,
 ) -> Result<WrittenBucket> {
     let mut written = BucketWriter::create(to, made, bucket)?;
     let number = |record: u64| numbering.new_number(segment.record_base.saturating_add(record));
@@ -108,7 +111,7 @@ fn write(
 }
 
 /// Copies a bucket into another store; its seal is unchanged.
-fn copy_bucket((from, to): (&Arc<dyn Store>, &dyn Store), bucket: &Sealed, path: &str) -> Result<Staged> {
+fn copy_bucket(from: &Arc<dyn Store>, to: &dyn Store, bucket: &Sealed, path: &str) -> Result<Staged> {
     let mut sink = to.create_sink(path)?;
     sealed::copy_sealed(from, bucket, &mut |bytes| Ok(sink.write_all(bytes)?))?;
     Ok(sink.finish()?.with_seal(Some(bucket.seal)))
@@ -141,8 +144,7 @@ mod tests {
         let mut kept = NumberSet::default();
         (0..3_000_000).filter(|record| record % 7 == 3).for_each(|record| kept.insert_range(record, 1));
         let (numbering, run, cancel) = (Renumbering::from_kept(kept), TransactionId::fresh(), Cancel::default());
-        let stores = (&from, to.as_ref());
-        let made = renumber_segments(stores, &refs, &numbering, &run, &cancel).unwrap();
+        let made = renumber_segments(&from, to.as_ref(), &refs, &numbering, &run, &cancel).unwrap();
         to.publish_staged(made.staged).unwrap();
         let [segment] = made.refs.as_slice() else { panic!("expected one segment") };
         assert_eq!((segment.buckets, segment.pairs), (1, 428_571));
@@ -153,9 +155,8 @@ mod tests {
         };
         assert_eq!(find(10), [1]);
         assert!(find(11).is_empty());
-        let whole =
-            renumber_segments(stores, &refs, &Renumbering::identity(3_000_000), &TransactionId::fresh(), &cancel)
-                .unwrap();
+        let (identity, run) = (Renumbering::identity(3_000_000), TransactionId::fresh());
+        let whole = renumber_segments(&from, to.as_ref(), &refs, &identity, &run, &cancel).unwrap();
         to.publish_staged(whole.staged).unwrap();
         let [copied] = whole.refs.as_slice() else { panic!("expected one segment") };
         assert_eq!(read_segment(&to, copied).unwrap(), read_segment(&from, &refs[0]).unwrap());

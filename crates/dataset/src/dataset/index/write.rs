@@ -183,7 +183,7 @@ impl SegmentWriter {
     /// not ascend themselves.
     fn take_order(&mut self, ids: Option<&Ascending>, first: u64) -> Result<bool> {
         let Some(ids) = ids else { return Ok(false) };
-        if self.order.is_full(ids, (first, self.pending_pairs(), self.most_pairs)) {
+        if self.order.is_full(ids, first, self.pending_pairs(), self.most_pairs) {
             self.flush()?;
         }
         let is_first = self.pending_pairs() == 0;

@@ -50,7 +50,7 @@ use crate::{
 pub fn commit_transaction(dataset: &Dataset, transaction: &Transaction<'_>, planned_on: Version) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     dataset.test_store()?;
-    let committed = until_created(dataset, (&transaction.id, planned_on), "committed", |attempt| {
+    let committed = until_created(dataset, &transaction.id, planned_on, "committed", |attempt| {
         let parent = dataset.newest_snapshot()?;
         if let Some(parent) = &parent {
             check_conflicts(parent, transaction, planned_on)?;
@@ -112,19 +112,20 @@ impl Attempt {
 }
 
 /// Prepares entries, each on top of the newest version, until one is created or there is nothing to create. `run` is
-/// the run's id and the version that it was based on before it wrote anything. `done` completes the error message if
-/// other runs are faster each time.
+/// the run's id, and `planned_on` the version that it was based on before it wrote anything. `done` completes the error
+/// message if other runs are faster each time.
 ///
 /// No attempt is made on top of an entry that declares the run abandoned: its objects may be deleted by now. Attempts
 /// are delayed for an erasure that asks for it.
 pub(in crate::dataset) fn until_created(
     dataset: &Dataset,
-    run: (&TransactionId, Version),
+    run: &TransactionId,
+    planned_on: Version,
     done: &str,
     mut make: impl FnMut(&Attempt) -> Result<Next>,
 ) -> Result<Snapshot> {
-    let mut delay = CommitDelay::new(dataset, run.0);
-    created_within(attempts::MOST, dataset, run, done, |attempt| {
+    let mut delay = CommitDelay::new(dataset, run);
+    created_within(attempts::MOST, dataset, run, planned_on, done, |attempt| {
         delay.wait_for_erasures()?;
         make(attempt)
     })
@@ -134,11 +135,12 @@ pub(in crate::dataset) fn until_created(
 pub(in crate::dataset) fn created_within(
     most: usize,
     dataset: &Dataset,
-    (run, mut seen): (&TransactionId, Version),
+    run: &TransactionId,
+    planned_on: Version,
     done: &str,
     mut make: impl FnMut(&Attempt) -> Result<Next>,
 ) -> Result<Snapshot> {
-    let (mut failed_on, mut made) = (None, 0);
+    let (mut seen, mut failed_on, mut made) = (planned_on, None, 0);
     for attempt in Attempts::at_most(most) {
         made += 1;
         let attempt = Attempt { number: attempt, published: RefCell::default() };
@@ -663,7 +665,7 @@ mod tests {
             Ok(Next::Entry(Box::new(entry)))
         };
         let mut names = ["one", "two"].into_iter();
-        let committed = until_created(&dataset, (&own.id, Version(0)), "committed", |number| {
+        let committed = until_created(&dataset, &own.id, Version(0), "committed", |number| {
             let entry = attempt(number)?;
             assert!(!listed().is_empty());
             names.next().map(|name| commit(&dataset, &other(name), Version(0))).transpose()?;
@@ -676,7 +678,7 @@ mod tests {
             named.map(|list| list.path.clone()).filter(|p| p.contains(own.id.short_tag())).collect();
         named.sort();
         assert!(named.len() == 2 && listed() == named, "{named:?} {:?}", listed());
-        let failed = until_created(&dataset, (&own.id, Version(3)), "committed", |number| {
+        let failed = until_created(&dataset, &own.id, Version(3), "committed", |number| {
             attempt(number)?;
             Err(Error::conflict("somebody was faster"))
         });

@@ -214,7 +214,7 @@ pub fn commit_copy(copy: &Dataset, new: &NewCopy<'_>) -> Result<Snapshot> {
         ..Transaction::new(TransactionId::fresh(), Operation::Pull, new.of.entry().settings.clone())
     };
     transaction.counts.reconcile()?;
-    until_created(copy, (&transaction.id, new.planned_on), "committed", |attempt| {
+    until_created(copy, &transaction.id, new.planned_on, "committed", |attempt| {
         let parent = copy.newest_snapshot()?;
         if parent.as_ref().map_or(Version(0), Snapshot::version) != new.planned_on {
             return Err(Error::conflict("another command changed the copy during the pull")

@@ -114,12 +114,13 @@ fn erasure_count(entry: &Entry) -> u64 {
 /// from the parent, since the run began; when a store fails.
 pub fn commit_reshard(
     child: &Dataset,
-    (snapshot, parent): (&Snapshot, &Parent),
+    snapshot: &Snapshot,
+    parent: &Parent,
     transaction: &Transaction<'_>,
 ) -> Result<Snapshot> {
     transaction.counts.reconcile()?;
     child.test_store()?;
-    until_created(child, (&transaction.id, Version(0)), "committed", |attempt| {
+    until_created(child, &transaction.id, Version(0), "committed", |attempt| {
         if child.newest_snapshot()?.is_some() {
             return Err(Error::conflict("another command has made the dataset meanwhile")
                 .at_location(child.store().location().to_string())

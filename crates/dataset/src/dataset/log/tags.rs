@@ -88,7 +88,7 @@ fn commit_tags(
     let arguments: BTreeMap<String, String> =
         arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     let newest = dataset.open_newest()?.version();
-    until_created(dataset, (&transaction, newest), "committed", |_| {
+    until_created(dataset, &transaction, newest, "committed", |_| {
         let parent = dataset.open_newest()?;
         let Some(tags) = change(&parent)? else { return Ok(Next::Nothing(Box::new(parent))) };
         Ok(Next::Entry(Box::new(Entry { tags, ..entry_after(&parent, &transaction, operation, arguments.clone())? })))

@@ -40,7 +40,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{IdHash, Version},
-    storage::{Store, for_each_waiting},
+    storage::{RequestMemory, Store, for_each_waiting},
 };
 
 /// A record that has the id.
@@ -220,7 +220,7 @@ pub(in crate::dataset) fn origin_candidates(snapshot: &Snapshot, ids: &[IdQuery<
 type Candidate = (usize, u64, IdKind);
 
 /// Memory of a lookup of many ids in a segment, and of all that are made at a time.
-const LOOKUPS: (u64, u64) = (8 << 20, 256 << 20);
+const LOOKUPS: RequestMemory = RequestMemory { object_bytes: 8 << 20, total_bytes: 256 << 20 };
 
 /// Returns what segments have for the hashes of the ids.
 pub(in crate::dataset) fn index_candidates(

@@ -441,16 +441,18 @@ impl References {
 
     /// Adds the replacements of those that were rewritten.
     fn with_replacements(self, replacements: &Replacements) -> Self {
-        let found = replacements.needed_for(|path| self.objects.contains(path) || self.shards.contains_key(path));
-        self.with_objects(found)
+        let needed = |path: &str| self.objects.contains(path) || self.shards.contains_key(path);
+        let (shards, others) = replacements.needed_for(needed);
+        self.with_objects(shards, others)
     }
 
     /// Adds all objects that erasures wrote as replacements.
     fn with_all_replacements(self, replacements: &Replacements) -> Self {
-        self.with_objects(replacements.needed_for(|_| true))
+        let (shards, others) = replacements.needed_for(|_| true);
+        self.with_objects(shards, others)
     }
 
-    fn with_objects(mut self, (shards, others): (Vec<&ShardMeta>, Vec<String>)) -> Self {
+    fn with_objects(mut self, shards: Vec<&ShardMeta>, others: Vec<String>) -> Self {
         shards.into_iter().for_each(|shard| self.add_shard(shard, IndexKind::ALL));
         self.objects.extend(others);
         self
@@ -535,7 +537,7 @@ pub fn expire_versions(
     let planned_on = found.version;
     let readable_from = if found.versions_expired > 0 { found.oldest_retained } else { Version(0) };
     let mut seen = planned_on;
-    until_created(dataset, (&transaction, planned_on), "deleted", |attempt| {
+    until_created(dataset, &transaction, planned_on, "deleted", |attempt| {
         let parent = dataset.open_newest()?;
         for entry in dataset.entries_between(seen.next(), parent.version())? {
             found.abandoned.remove(entry.transaction.short_tag());

@@ -120,8 +120,8 @@ pub fn numbered_rows<'a>(
         && let Some(scattered) = &run.scattered
     {
         let (from, records, new) = (run.from, run.records, NewRecords::from_run(run, scattered));
-        let known = move |row| {
-            let (record, first_version) = new.resolve_row(row);
+        let known = move |(record, version)| {
+            let (record, first_version) = new.resolve_row(record, version);
             Some(Numbered { record, first_version, from })
         };
         let rows = stream_rows(store, &run.numbers_table()?)?.map(move |row| row.map(known));
@@ -158,7 +158,7 @@ impl NewRecords {
     }
 
     /// Returns the record number and first version of a row of the table.
-    fn resolve_row(self, (record, version): (u64, Version)) -> (u64, Version) {
+    fn resolve_row(self, record: u64, version: Version) -> (u64, Version) {
         match self.known {
             None => (record, version),
             Some((base, version)) => (record.saturating_add(base), version),
@@ -244,7 +244,7 @@ pub(in crate::dataset) fn read_rows(
         None => rows,
         Some(scattered) => {
             let new = NewRecords::from_run(run, scattered);
-            rows.into_iter().map(|row| new.resolve_row(row)).collect()
+            rows.into_iter().map(|(record, version)| new.resolve_row(record, version)).collect()
         }
     })
 }

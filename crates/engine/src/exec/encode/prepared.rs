@@ -271,7 +271,7 @@ impl Encoder {
         names: &Names,
     ) -> Result<(RecordBatch, Numbers)> {
         let mut keys: Vec<String> = Vec::new();
-        let (framed, hashes) = self.frame_unit(framing, (unit, names), None, &mut |of_piece| {
+        let (framed, hashes) = self.frame_unit(framing, unit, names, None, &mut |of_piece| {
             if framing.has_keys() {
                 keys.extend_from_slice(of_piece);
             }

@@ -43,7 +43,7 @@ impl Resharder<'_> {
             for group in 0..source.row_groups().len() {
                 let range = first..first + source.row_groups()[group].rows;
                 first = range.end;
-                if !take_rows(&mut splicing, &parquet, &source, (group, &range), &rows)? {
+                if !take_rows(&mut splicing, &parquet, &source, group, &range, &rows)? {
                     return Ok(None);
                 }
             }
@@ -104,7 +104,8 @@ fn take_rows(
     splicing: &mut Splicing<'_>,
     parquet: &ParquetEncoder,
     source: &Arc<Source>,
-    (group, range): (usize, &Range<u64>),
+    group: usize,
+    range: &Range<u64>,
     rows: &[Range<u64>],
 ) -> Result<bool> {
     let wanted: Vec<Range<u64>> = ranges_within(rows, range).collect();

@@ -110,7 +110,7 @@ impl Resharder<'_> {
                 cancel: self.rewriter.cancel,
             };
             let encoded = encoding.encode_units(scope, shuffled, &feedback);
-            let mut appender = self.create_appender(mixed, order, &encoder, (input, shuffler.fan_in()));
+            let mut appender = self.create_appender(mixed, order, &encoder, input, shuffler.fan_in());
             for unit in encoded {
                 appender.append_unit(unit?)?;
             }
@@ -124,7 +124,8 @@ impl Resharder<'_> {
         mixed: &Mixed<'_>,
         order: &Order<'_>,
         encoder: &'s Encoder,
-        (input, fan_in): (InputSize, usize),
+        input: InputSize,
+        fan_in: usize,
     ) -> Appender<'s> {
         let (store, naming) = (self.child.store(), mixed.naming.clone());
         let set = format!("{}-0", naming.tag.replace('/', "-"));

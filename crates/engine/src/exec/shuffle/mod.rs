@@ -175,7 +175,8 @@ impl<'a> Shuffler<'a> {
         let runs = self.reduce_runs(scope, runs, &totals)?;
         let intervals = totals.cells.to_intervals(totals.records_of(self.memory.interval_bytes));
         let batch_rows = batch_rows(totals.records.iter().sum(), input.bytes);
-        let merged = self.merge_intervals(scope, runs, intervals, (batch_rows as u64, self.layout.key_columns().len()));
+        let dropped = self.layout.key_columns().len();
+        let merged = self.merge_intervals(scope, runs, intervals, batch_rows as u64, dropped);
         let sides = totals.records.iter().map(|records| (*records, 0)).collect();
         let open = OpenBatch { batches: Vec::new(), rows: 0, limit: batch_rows };
         let (layout, observer, memory) = (&self.layout, setup.observer, setup.memory.bytes);
@@ -212,7 +213,7 @@ impl<'a> Shuffler<'a> {
             let limit = u128::from(limit) * u128::from(records) / u128::from(of_some.max(1));
             let intervals = totals.cells.to_intervals(u64::try_from(limit).unwrap_or(u64::MAX));
             let mut writer = ShuffleRunWriter::create(self.setup.store.location(), self.layout.schema())?;
-            for merged in self.merge_intervals(scope, some, intervals, (block, 0)) {
+            for merged in self.merge_intervals(scope, some, intervals, block, 0) {
                 merged?.batches.iter().try_for_each(|batch| writer.push_block(&self.layout, batch))?;
             }
             writer.finish()
@@ -228,7 +229,8 @@ impl<'a> Shuffler<'a> {
         scope: &'scope Scope<'scope, '_>,
         runs: Vec<ShuffleRun>,
         intervals: Vec<Interval>,
-        (batch_rows, dropped): (u64, usize),
+        batch_rows: u64,
+        dropped: usize,
     ) -> Ordered<MergedInterval> {
         let setup = &self.setup;
         let runs: Arc<[ShuffleRun]> = runs.into();

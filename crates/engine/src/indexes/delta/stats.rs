@@ -42,9 +42,9 @@ impl Footer {
             }
             let is_id = settings.id.iter().chain(&settings.subject).any(|column| column == name);
             let Some(field) = self.fields.find(name).map(|(_, field)| field).filter(|_| !is_id) else { continue };
-            let printed = |bound: &Bound, is_greatest| print_bound(field.data_type(), *bound, is_greatest);
-            let bounds = values.bounds.as_ref();
-            if let Some((low, high)) = bounds.and_then(|(a, b)| Some((printed(a, false)?, printed(b, true)?))) {
+            let printed = |bound: Bound, is_greatest| print_bound(field.data_type(), bound, is_greatest);
+            let bounds = values.bounds.and_then(|of| Some((printed(of.least, false)?, printed(of.greatest, true)?)));
+            if let Some((low, high)) = bounds {
                 least.insert(name.clone(), low);
                 greatest.insert(name.clone(), high);
             }

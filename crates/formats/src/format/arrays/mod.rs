@@ -382,7 +382,7 @@ impl RecordReader for ArrayReader {
         let _done = opened.source.begin_reading(read.clone());
         let _prefetched = self.prefetch_rows(&opened, &read).map_err(|e| self.with_source_name(e))?;
         if self.outline.cells {
-            return self.parse_cells(&opened, split, schema, (count, bytes)).map_err(|e| self.with_source_name(e));
+            return self.parse_cells(&opened, split, schema, count, bytes).map_err(|e| self.with_source_name(e));
         }
         let values = if opened.plan.coded && self.matches_schema(schema) { coded_rows } else { read_rows };
         let batch = values(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.with_source_name(e))?;
@@ -436,9 +436,10 @@ impl ArrayReader {
         opened: &Opened,
         split: &Split,
         schema: &SchemaRef,
-        (count, bytes): (u64, u64),
+        count: u64,
+        bytes: u64,
     ) -> Result<Parsed> {
-        let cells = read_cells(&opened.source, &opened.plan, (split.offset, count), split.hashed)?;
+        let cells = read_cells(&opened.source, &opened.plan, split.offset, count, split.hashed)?;
         let sharing = usize::try_from(self.outline.rows_per_record).unwrap_or(0);
         if !self.matches_schema(schema) {
             let hashes = Numbers::shared_by(cells.hashes, sharing).iter().collect();

@@ -233,8 +233,8 @@ impl Stripe {
             // A window is within one block, so that it can be made again while the block exists.
             let start = block * self.records_per_block();
             let pieces = |until: u64| until.min(start + self.records_per_block()) - start;
-            for number in pieces(first.max(start)) / self.sizes.piece..pieces(end).div_ceil(self.sizes.piece) {
-                let window = self.load_window(source, variable, (block, number))?;
+            for piece in pieces(first.max(start)) / self.sizes.piece..pieces(end).div_ceil(self.sizes.piece) {
+                let window = self.load_window(source, variable, block, piece)?;
                 if let Some(shared) = wanted.intersect_box(&window.area.start, &window.area.count) {
                     let from = BufferExtent { start: &window.area.start, shape: &window.area.count };
                     copy_box(&shared, self.width, from, &window.bytes, to, &mut out);
@@ -245,7 +245,8 @@ impl Stripe {
         Ok(if turned { permute_axes(&out, self.width, &wanted.count, &self.back) } else { out })
     }
 
-    fn load_window(&self, source: &Striped, variable: usize, number: (u64, u64)) -> Result<Arc<Window>> {
+    fn load_window(&self, source: &Striped, variable: usize, block: u64, piece: u64) -> Result<Arc<Window>> {
+        let number = (block, piece);
         let slot = {
             let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
             let slot = Arc::clone(windows.entry(number).or_default());
@@ -255,7 +256,6 @@ impl Stripe {
             slot
         };
         get_or_make(&slot, || {
-            let (block, piece) = number;
             let first = piece * self.sizes.piece;
             let area = self.slab_of_records(
                 block * self.records_per_block() + first,

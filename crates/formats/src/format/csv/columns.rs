@@ -312,11 +312,13 @@ where
     /// Appends the values of at most a group of rows with `quick`.
     fn append_quickly(
         &mut self,
-        (quick, Parsing { group, numbers }): (Quick<T::Native>, &mut Parsing<T::Native>),
+        quick: Quick<T::Native>,
+        parsing: &mut Parsing<T::Native>,
         cells: Cells<'_>,
         rows: Range<usize>,
         faults: &mut Faults<'_>,
     ) {
+        let Parsing { group, numbers } = parsing;
         let (there, mut valid) = quick.parse_rows(cells, rows.clone(), faults.column, group, numbers);
         let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
         while others != 0 {
@@ -371,7 +373,7 @@ where
         for first in (0..rows).step_by(GROUP) {
             let group = first..rows.min(first + GROUP);
             if let Some((quick, parsing)) = &mut quick {
-                self.append_quickly((*quick, parsing), cells, group, faults);
+                self.append_quickly(*quick, parsing, cells, group, faults);
                 continue;
             }
             let mut valid = 0;

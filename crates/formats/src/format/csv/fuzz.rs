@@ -2,6 +2,8 @@
 //!
 //! `SHARDIFY_FUZZ_CASES` is the number of cases; the default is small and only shows that the test works.
 
+use std::ops::Range;
+
 use arrow::{
     array::{Array, AsArray},
     datatypes::{DataType, Field},
@@ -80,15 +82,17 @@ impl Random {
     }
 }
 
-type Indexer = fn(&[u8], (usize, usize), u8, &mut ScanState, &mut FieldIndex);
-type Terminator = fn(&[u8], (usize, bool), u8, &mut SplitSearch) -> Option<usize>;
+type Indexer = fn(&[u8], Range<usize>, u8, &mut ScanState, &mut FieldIndex);
+type Terminator = fn(&[u8], usize, bool, u8, &mut SplitSearch) -> Option<usize>;
 
 /// Returns the kernels that this processor supports.
 fn kernels() -> Vec<(&'static str, Indexer, Terminator)> {
     let portable: (_, Indexer, Terminator) = (
         "portable",
         |bytes, range, delimiter, state, index| index_with(Portable, bytes, range, delimiter, state, index),
-        |bytes, target, delimiter, search| terminator_with(Portable, bytes, target, delimiter, search),
+        |bytes, target, complete, delimiter, search| {
+            terminator_with(Portable, bytes, target, complete, delimiter, search)
+        },
     );
     let mut kernels = vec![portable, ("chosen", simd::index, simd::find_terminator)];
     kernels.extend(simd::avx2());
@@ -133,7 +137,7 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
         let shown = || format!("{name}: {:?}", String::from_utf8_lossy(bytes));
         let (mut index, mut state) = (FieldIndex::default(), ScanState::at_record());
         for from in (0..bytes.len()).step_by(step) {
-            index_by(bytes, (from, bytes.len().min(from + step)), b',', &mut state, &mut index);
+            index_by(bytes, from..bytes.len().min(from + step), b',', &mut state, &mut index);
         }
         assert_eq!(index.ends[..index.fields], wanted.ends, "{}", shown());
         assert_eq!(index.marks[..index.records], wanted.marks, "{}", shown());
@@ -141,8 +145,8 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
         assert_eq!(index.high != 0, !bytes.is_ascii(), "{}", shown());
         // The bytes are searched in two steps, as when they arrive one after the other.
         let mut search = SplitSearch::new();
-        let early = terminator_by(&bytes[..read], (target, false), b',', &mut search);
-        let found = early.or_else(|| terminator_by(bytes, (target, true), b',', &mut search));
+        let early = terminator_by(&bytes[..read], target, false, b',', &mut search);
+        let found = early.or_else(|| terminator_by(bytes, target, true, b',', &mut search));
         assert_eq!(found, end, "{} from {target}", shown());
         let passed = wanted.marks.iter().filter(|&&m| (wanted.ends[m as usize - 1] as usize) < search.passed).count();
         assert_eq!(search.records, passed, "{}", shown());
@@ -158,7 +162,7 @@ impl Sink for Ends {
         self.0.push(end);
     }
 
-    fn end_record(&mut self, record: std::ops::Range<usize>, next: usize) -> bool {
+    fn end_record(&mut self, record: Range<usize>, next: usize) -> bool {
         self.1.push((record.start, record.end, next));
         true
     }

@@ -360,20 +360,19 @@ impl Batch<'_> {
     }
 }
 
-/// Adds to `index` the fields and records between `from` and `to`; `to` is the end of `bytes` or a whole number of
-/// blocks after `from`.
+/// Adds to `index` the fields and records of a range, which ends with `bytes` or is a whole number of blocks.
 #[inline(always)]
 pub(super) fn index_with<K: Kernel>(
     kernel: K,
     bytes: &[u8],
-    (from, to): (usize, usize),
+    range: Range<usize>,
     delimiter: u8,
     state: &mut ScanState,
     index: &mut FieldIndex,
 ) {
-    let (blocks, tail) = bytes[from..to].as_chunks::<BLOCK>();
+    let (blocks, tail) = bytes[range.clone()].as_chunks::<BLOCK>();
     let mut at = *state;
-    let mut base = to_u32(from);
+    let mut base = to_u32(range.start);
     for blocks in blocks.chunks(BATCH) {
         let mut batch = index.start_batch();
         for block in blocks {
@@ -488,7 +487,8 @@ impl SplitSearch {
 pub(super) fn terminator_with<K: Kernel>(
     kernel: K,
     bytes: &[u8],
-    (target, complete): (usize, bool),
+    target: usize,
+    complete: bool,
     delimiter: u8,
     search: &mut SplitSearch,
 ) -> Option<usize> {

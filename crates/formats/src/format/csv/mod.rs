@@ -151,7 +151,7 @@ impl CsvSource {
     fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
         let fields = ByName::new(schema.fields());
         let is_open = |column: usize| self.is_open(column, &fields);
-        let screened = screen_split(self, (split.content_bytes(), split.offset), &is_open);
+        let screened = screen_split(self, split.content_bytes(), split.offset, &is_open);
         if let Some((line, byte)) = screened.suspect.filter(|_| self.quoting.is_open()) {
             let expected = TypeMismatch::QUOTES.to_owned();
             return Ok(Parsed::Mismatch(TypeMismatch {
@@ -278,7 +278,7 @@ impl RecordReader for CsvSource {
             if self.is_unusual(split.content_bytes()) { None } else { self.guess(split.content_bytes(), false) };
         let found = plain.or_else(|| {
             let is_open = |column: usize| !self.is_pinned(&self.column_names()[column]) && !self.is_text(column);
-            self.guess(&screen_split(self, (split.content_bytes(), split.offset), &is_open).text, true)
+            self.guess(&screen_split(self, split.content_bytes(), split.offset, &is_open).text, true)
         });
         let found = found.unwrap_or_default();
         let field = |(name, guess): (&String, &Guess)| Arc::new(Field::new(name, guess.data_type(), true));

@@ -68,7 +68,7 @@ impl CsvSource {
         let lines = counts.map_or_else(|| count_lines(bytes), |counts| counts.lines);
         (
             self.count_tokens(bytes)
-                .unwrap_or_else(|| screen_split(self, (bytes, split.offset), &|_| false).record_count()),
+                .unwrap_or_else(|| screen_split(self, bytes, split.offset, &|_| false).record_count()),
             lines,
         )
     }
@@ -144,7 +144,7 @@ mod tests {
         ) {
             let options = CsvOptions { has_header: header, delimiter: Some(b','), ..CsvOptions::default() };
             if let Some(source) = sniff(&bytes, true, &options) {
-                check_parts(&source, &bytes, (split, max, part));
+                check_parts(&source, &bytes, split, max, part);
             }
         }
 
@@ -166,7 +166,7 @@ mod tests {
             ];
             let bytes = table(&choices, dialects[dialect], ending);
             let source = sniff(&bytes, true, &CsvOptions::default()).unwrap();
-            check_parts(&source, &bytes, (split, 1 << 20, part));
+            check_parts(&source, &bytes, split, 1 << 20, part);
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn values_and_terminators_are_never_cut() {
         let text = "\u{feff}a,b\r\n1,\"x\r\ny\r\n\"\r\n2,\"\"\"\n\"\r\n\r\n3,z";
         let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
-        let parts = check_parts(&source, text.as_bytes(), (1, 100, 1));
+        let parts = check_parts(&source, text.as_bytes(), 1, 100, 1);
         let facts: Vec<_> =
             parts.iter().map(|part| (part.byte_range().unwrap().start, part.first_row, part.first_line)).collect();
         assert_eq!(facts, [(0, 0, 0), (20, 1, 4), (29, 2, 6), (31, 2, 7)]);
@@ -196,7 +196,7 @@ mod tests {
         let good = "1,2\n".repeat(1000);
         let text = format!("a,b\n{good}3,\"{}", good.repeat(3));
         let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
-        let parts = check_parts(&source, text.as_bytes(), (64, 500, 500));
+        let parts = check_parts(&source, text.as_bytes(), 64, 500, 500);
         assert_eq!(parts.len(), 8, "of 32 that there would be");
         assert!(parts[7].byte_range().unwrap().start < 4004);
     }

@@ -71,7 +71,7 @@ impl Screened {
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
 /// Rewrites a split.
-pub(super) fn screen_split(source: &CsvSource, (bytes, offset): (&[u8], u64), is_open: IsOpen<'_>) -> Screened {
+pub(super) fn screen_split(source: &CsvSource, bytes: &[u8], offset: u64, is_open: IsOpen<'_>) -> Screened {
     let profile = source.profile.without_columns(|column| source.is_set(column));
     let expected = RepairTarget { delimiter: source.delimiter, width: source.column_names().len(), profile: &profile };
     let mut screen = Screen {

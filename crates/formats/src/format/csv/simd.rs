@@ -10,13 +10,15 @@
 //! `unsafe` code here depends on this. Tests show that every kernel agrees with [`Portable`].
 #![expect(unsafe_code, reason = "vector instructions, behind detection at run time")]
 
+use std::ops::Range;
+
 use super::{
     index::{FieldIndex, Portable, ScanState, SplitSearch, UNQUOTED, Unquoted, index_with, terminator_with},
     numbers::{GROUP, Moments, TextGroup, floats_with, integers_with, timestamps_with},
 };
 
 /// Calls [`index_with`] with the fastest available kernel.
-pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &mut ScanState, index: &mut FieldIndex) {
+pub(super) fn index(bytes: &[u8], range: Range<usize>, delimiter: u8, state: &mut ScanState, index: &mut FieldIndex) {
     if delimiter & UNQUOTED != 0 {
         return index_with(Unquoted, bytes, range, delimiter, state, index);
     }
@@ -34,22 +36,23 @@ pub(super) fn index(bytes: &[u8], range: (usize, usize), delimiter: u8, state: &
 /// Calls [`terminator_with`] with the fastest available kernel.
 pub(super) fn find_terminator(
     bytes: &[u8],
-    target: (usize, bool),
+    target: usize,
+    complete: bool,
     delimiter: u8,
     search: &mut SplitSearch,
 ) -> Option<usize> {
     if delimiter & UNQUOTED != 0 {
-        return terminator_with(Unquoted, bytes, target, delimiter, search);
+        return terminator_with(Unquoted, bytes, target, complete, delimiter, search);
     }
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = x86::Avx512::detect() {
         // SAFETY: the processor has the instructions, as the value proves.
-        return unsafe { x86::terminator_avx512(kernel, bytes, target, delimiter, search) };
+        return unsafe { x86::terminator_avx512(kernel, bytes, target, complete, delimiter, search) };
     } else if let Some(kernel) = x86::Avx2::detect() {
         // SAFETY: the processor has the instructions, as the value proves.
-        return unsafe { x86::terminator_avx2(kernel, bytes, target, delimiter, search) };
+        return unsafe { x86::terminator_avx2(kernel, bytes, target, complete, delimiter, search) };
     }
-    terminator_with(Portable, bytes, target, delimiter, search)
+    terminator_with(Portable, bytes, target, complete, delimiter, search)
 }
 
 /// Calls [`integers_with`] with the widest available vectors.
@@ -96,8 +99,8 @@ pub(super) fn parse_timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> 
 #[expect(clippy::type_complexity, reason = "only the tests see it")]
 pub(super) fn avx2() -> Option<(
     &'static str,
-    fn(&[u8], (usize, usize), u8, &mut ScanState, &mut FieldIndex),
-    fn(&[u8], (usize, bool), u8, &mut SplitSearch) -> Option<usize>,
+    fn(&[u8], Range<usize>, u8, &mut ScanState, &mut FieldIndex),
+    fn(&[u8], usize, bool, u8, &mut SplitSearch) -> Option<usize>,
 )> {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx2::detect().is_some() {
@@ -109,9 +112,10 @@ pub(super) fn avx2() -> Option<(
                     unsafe { x86::index_avx2(kernel, bytes, range, delimiter, state, index) }
                 }
             },
-            |bytes, target, delimiter, search| {
+            |bytes, target, complete, delimiter, search| {
                 // SAFETY: the processor has the instructions, as the value proves.
-                x86::Avx2::detect().and_then(|k| unsafe { x86::terminator_avx2(k, bytes, target, delimiter, search) })
+                x86::Avx2::detect()
+                    .and_then(|k| unsafe { x86::terminator_avx2(k, bytes, target, complete, delimiter, search) })
             },
         ));
     }
@@ -120,7 +124,7 @@ pub(super) fn avx2() -> Option<(
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::*;
+    use std::{arch::x86_64::*, ops::Range};
 
     use super::super::{
         index::{
@@ -282,7 +286,7 @@ mod x86 {
     pub(super) fn index_avx512(
         kernel: Avx512,
         bytes: &[u8],
-        range: (usize, usize),
+        range: Range<usize>,
         delimiter: u8,
         state: &mut ScanState,
         index: &mut FieldIndex,
@@ -296,18 +300,19 @@ mod x86 {
     pub(super) fn terminator_avx512(
         kernel: Avx512,
         bytes: &[u8],
-        target: (usize, bool),
+        target: usize,
+        complete: bool,
         delimiter: u8,
         search: &mut SplitSearch,
     ) -> Option<usize> {
-        terminator_with(kernel, bytes, target, delimiter, search)
+        terminator_with(kernel, bytes, target, complete, delimiter, search)
     }
 
     #[target_feature(enable = "avx2,pclmulqdq,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn index_avx2(
         kernel: Avx2,
         bytes: &[u8],
-        range: (usize, usize),
+        range: Range<usize>,
         delimiter: u8,
         state: &mut ScanState,
         index: &mut FieldIndex,
@@ -319,11 +324,12 @@ mod x86 {
     pub(super) fn terminator_avx2(
         kernel: Avx2,
         bytes: &[u8],
-        target: (usize, bool),
+        target: usize,
+        complete: bool,
         delimiter: u8,
         search: &mut SplitSearch,
     ) -> Option<usize> {
-        terminator_with(kernel, bytes, target, delimiter, search)
+        terminator_with(kernel, bytes, target, complete, delimiter, search)
     }
 
     #[target_feature(

@@ -180,8 +180,8 @@ impl<R: Read> CsvSplits<R> {
     /// Returns the end of the first record that reaches `split_bytes`, if it is in the buffer.
     fn find_end(&mut self) -> Option<usize> {
         let bytes = self.carried.as_slice();
-        let target = (self.split_bytes - 1, self.exhausted);
-        let at = simd::find_terminator(bytes, target, self.delimiter, &mut self.search)?;
+        let target = self.split_bytes - 1;
+        let at = simd::find_terminator(bytes, target, self.exhausted, self.delimiter, &mut self.search)?;
         match (bytes[at], bytes.get(at + 1)) {
             (CR, Some(&LF)) => Some(at + 2),
             (CR, None) if !self.exhausted => None,

@@ -62,7 +62,7 @@ pub(super) fn scan_records<S: Sink>(bytes: &[u8], delimiter: u8, from: usize, si
     let mut region = 8 * BLOCK;
     while at < bytes.len() {
         let to = (at + region).min(bytes.len());
-        simd::index(bytes, (at, to), delimiter, &mut state, &mut index);
+        simd::index(bytes, at..to, delimiter, &mut state, &mut index);
         (at, region) = (to, REGION);
         let mut first = 0;
         for &mark in &index.marks[..index.records] {
@@ -242,7 +242,7 @@ impl<'a> Tokenizer<'a> {
         while self.index.records == 0 && self.indexed < self.bytes.len() {
             (self.index.high, self.index.intricate) = (0, 0);
             let to = (self.indexed + REGION).min(self.bytes.len());
-            simd::index(self.bytes, (self.indexed, to), self.delimiter, &mut self.state, &mut self.index);
+            simd::index(self.bytes, self.indexed..to, self.delimiter, &mut self.state, &mut self.index);
             self.indexed = to;
             (high, intricate) = (high | self.index.high, intricate | self.index.intricate);
         }

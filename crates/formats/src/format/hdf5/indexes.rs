@@ -184,7 +184,8 @@ pub(super) fn extensible_array(
         if number < array.direct_levels(&levels) {
             for _ in 0..level.blocks {
                 let block = pointers.next().unwrap_or(u64::MAX);
-                array.data_block(source, block, (first, level.elements), None, end, &mut entries)?;
+                let block = DataBlock { address: block, first, elements: level.elements, written: None };
+                array.data_block(source, block, end, &mut entries)?;
                 first = first.saturating_add(level.elements);
             }
             continue;
@@ -218,6 +219,19 @@ struct Extensible {
 struct Level {
     elements: u64,
     blocks: u64,
+}
+
+/// A data block of an extensible array.
+#[derive(Debug, Clone, Copy)]
+struct DataBlock<'a> {
+    /// Its address; undefined if it was never written.
+    address: u64,
+    /// Number of its first element.
+    first: u64,
+    /// Number of its elements.
+    elements: u64,
+    /// Bitmap of written pages, and the number of its first page there; `None` for blocks that the index block names.
+    written: Option<(&'a [u8], u64)>,
 }
 
 impl Extensible {
@@ -287,25 +301,24 @@ impl Extensible {
                 break;
             }
             let written = Some((bitmap, number as u64 * pages));
-            let place = (first, level.elements);
-            self.data_block(source, sizes.number_at(pointer, 0, sizes.offset), place, written, end, entries)?;
+            let address = sizes.number_at(pointer, 0, sizes.offset);
+            let block = DataBlock { address, first, elements: level.elements, written };
+            self.data_block(source, block, end, entries)?;
             first = first.saturating_add(level.elements);
         }
         Ok(())
     }
 
-    /// Reads a data block, given the number of its first element, its number of elements, and the position in the
-    /// bitmap of its pages.
+    /// Reads a data block.
     fn data_block(
         &self,
         source: &ReadContext<'_>,
-        block: u64,
-        (first, elements): (u64, u64),
-        written: Option<(&[u8], u64)>,
+        block: DataBlock<'_>,
         end: u64,
         entries: &mut EntrySink<'_, '_>,
     ) -> IndexResult<()> {
         let (sizes, prefix) = (self.sizes, self.prefix_bytes());
+        let DataBlock { address: block, first, elements, written } = block;
         if sizes.is_undefined(block) || first >= end {
             return Ok(());
         }

@@ -119,7 +119,7 @@ impl FastReader<'_> {
             if gap.is_prefix_of(self.text.get(at..)?) {
                 at += gap.text.len();
             } else {
-                let (end, next) = self.parse_gap((names, passed.as_mut()), from, at)?;
+                let (end, next) = self.parse_gap(names, passed.as_mut(), from, at)?;
                 gap.learn_text(&self.text[at..end], next);
                 at = end;
             }
@@ -162,12 +162,7 @@ impl FastReader<'_> {
     /// Parses the text between values, from the opening brace if `from` is 0, or from the end of the value before field
     /// `from`. Returns its end and what follows it.
     #[inline(never)]
-    fn parse_gap(
-        &self,
-        (names, passed): (&Names, Option<&mut Passed>),
-        from: usize,
-        at: usize,
-    ) -> Option<(usize, Next)> {
+    fn parse_gap(&self, names: &Names, passed: Option<&mut Passed>, from: usize, at: usize) -> Option<(usize, Next)> {
         // A record starts with its brace; white space before it is not part of it.
         let mut at = if from == 0 { at } else { self.skip_whitespace(at) };
         match (from, self.text.get(at)?) {

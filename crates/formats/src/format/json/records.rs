@@ -423,8 +423,8 @@ mod part_tests {
                 text.truncate(text.trim_end().len());
             }
             let source = JsonSource::new(Mode::Lines);
-            check_parts(&source, text.as_bytes(), (split, 1 << 20, part));
-            check_parts(&source, text.as_bytes(), (split, 8, part));
+            check_parts(&source, text.as_bytes(), split, 1 << 20, part);
+            check_parts(&source, text.as_bytes(), split, 8, part);
         }
     }
 }

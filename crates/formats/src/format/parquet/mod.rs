@@ -41,6 +41,6 @@ pub use logical::storable_fields;
 pub use read::{Batches, ParquetFile, RowGroupSize, open};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
 pub use splice::{GroupNote, GroupPart, Proving, Source, Survey, TableChunk, Tally, splice_groups, splice_table};
-pub use values::{Bound, ColumnValues};
+pub use values::{Bound, ColumnBounds, ColumnValues};
 
 pub use crate::record::{size::logical_bytes, widen::cast_to};

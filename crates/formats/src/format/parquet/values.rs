@@ -19,7 +19,16 @@ pub struct ColumnValues {
     /// Number of nulls; `None` if a row group does not state it.
     pub nulls: Option<u64>,
     /// Least and greatest value; `None` if there is no value, or a row group does not state them.
-    pub bounds: Option<(Bound, Bound)>,
+    pub bounds: Option<ColumnBounds>,
+}
+
+/// The bounds of a column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ColumnBounds {
+    /// The least value.
+    pub least: Bound,
+    /// The greatest value.
+    pub greatest: Bound,
 }
 
 /// A bound of a column, as it is stored.
@@ -65,16 +74,22 @@ fn values_of_leaf(schema: &SchemaDescriptor, groups: &[RowGroupMetaData], leaf: 
     values
 }
 
-fn span_bounds(a: (Bound, Bound), b: (Bound, Bound)) -> (Bound, Bound) {
-    (if b.0 < a.0 { b.0 } else { a.0 }, if b.1 > a.1 { b.1 } else { a.1 })
+fn span_bounds(a: ColumnBounds, b: ColumnBounds) -> ColumnBounds {
+    ColumnBounds {
+        least: if b.least < a.least { b.least } else { a.least },
+        greatest: if b.greatest > a.greatest { b.greatest } else { a.greatest },
+    }
 }
 
-fn bounds_of(statistics: &Statistics) -> Option<(Bound, Bound)> {
-    let whole = |least: Option<i64>, greatest: Option<i64>| Some((Bound::Whole(least?), Bound::Whole(greatest?)));
+fn bounds_of(statistics: &Statistics) -> Option<ColumnBounds> {
+    let whole = |least: Option<i64>, greatest: Option<i64>| {
+        Some(ColumnBounds { least: Bound::Whole(least?), greatest: Bound::Whole(greatest?) })
+    };
     let float = |least: Option<f64>, greatest: Option<f64>| {
-        let bounds = least.zip(greatest).filter(|(a, b)| !a.is_nan() && !b.is_nan())?;
+        let (least, greatest) = least.zip(greatest).filter(|(a, b)| !a.is_nan() && !b.is_nan())?;
+        let bounds = ColumnBounds { least: Bound::Float(least), greatest: Bound::Float(greatest) };
         // Some readers order NaN above all numbers, and bounds leave it out.
-        (statistics.nan_count_opt() == Some(0)).then_some((Bound::Float(bounds.0), Bound::Float(bounds.1)))
+        (statistics.nan_count_opt() == Some(0)).then_some(bounds)
     };
     match statistics {
         Statistics::Int32(of) => whole(of.min_opt().copied().map(i64::from), of.max_opt().copied().map(i64::from)),
@@ -116,7 +131,8 @@ mod tests {
             2,
         );
         assert_eq!(found[0].nulls, Some(3));
-        assert_eq!(found[0].bounds, Some((Bound::Whole(-3), Bound::Whole(9))));
+        let whole = ColumnBounds { least: Bound::Whole(-3), greatest: Bound::Whole(9) };
+        assert_eq!(found[0].bounds, Some(whole));
         assert_eq!((found[1].nulls, found[1].bounds), (Some(0), None));
         assert_eq!((found[2].nulls, found[2].bounds), (Some(6), None));
     }
@@ -125,7 +141,8 @@ mod tests {
     fn floats_have_bounds_only_without_nan() {
         let floats = |values: Vec<f64>| Arc::new(Float64Array::from(values)) as ArrayRef;
         let found = values(vec![("x", floats(vec![1.5, -2.0])), ("y", floats(vec![1.5, f64::NAN]))], 8);
-        assert!(found[0].bounds.is_none_or(|bounds| bounds == (Bound::Float(-2.0), Bound::Float(1.5))));
+        let floats = ColumnBounds { least: Bound::Float(-2.0), greatest: Bound::Float(1.5) };
+        assert!(found[0].bounds.is_none_or(|bounds| bounds == floats));
         assert_eq!(found[1].bounds, None);
     }
 }

@@ -144,11 +144,11 @@ impl Links {
         Err(found("which leads to itself"))
     }
 
-    /// Reads the content at an offset of the archive.
+    /// Reads the content of this size at an offset of the archive.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) fn read_content(&self, (offset, size): (u64, u64)) -> Result<Bytes> {
+    pub(super) fn read_content(&self, offset: u64, size: u64) -> Result<Bytes> {
         let cut_short = || {
             Error::input("expected the content of a link, found the end of the archive")
                 .at_byte(self.archive.byte_count())

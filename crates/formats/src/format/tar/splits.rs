@@ -109,7 +109,7 @@ impl<'a> TarSplits<'a> {
     /// Reads the content of a link.
     fn read_link(&self, target: Result<(u64, u64), String>) -> Result<Result<Bytes, String>> {
         match (target, &self.links) {
-            (Ok(place), Some(links)) => links.read_content(place).map(Ok),
+            (Ok((offset, size)), Some(links)) => links.read_content(offset, size).map(Ok),
             (Ok(_), None) => Err(Error::internal("expected the links of an archive, found none")),
             (Err(reason), _) => Ok(Err(reason)),
         }

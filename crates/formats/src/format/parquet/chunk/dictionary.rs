@@ -72,18 +72,29 @@ impl<W: Word> DictionaryEntry for W {
 /// Maximum length in bytes of texts that are determined by their keys.
 const KEYED_BYTES: usize = 16;
 
+/// Key of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TextKey {
+    /// Its length.
+    length: usize,
+    /// Its first eight bytes.
+    first: u64,
+    /// Its last eight bytes.
+    last: u64,
+}
+
 impl DictionaryEntry for &[u8] {
-    /// The length, the first and the last eight bytes.
-    type Key = (usize, u64, u64);
+    type Key = TextKey;
 
     #[inline]
-    fn key(self) -> (usize, u64, u64) {
+    fn key(self) -> TextKey {
         let (first, last) = first_last_words(self);
-        (self.len(), first, last)
+        TextKey { length: self.len(), first, last }
     }
 
     #[inline]
-    fn hash(self, (length, first, last): (usize, u64, u64)) -> u64 {
+    fn hash(self, key: TextKey) -> u64 {
+        let TextKey { length, first, last } = key;
         if length > KEYED_BYTES {
             return xxh3_64(self);
         }

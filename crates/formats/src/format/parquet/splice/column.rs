@@ -32,7 +32,7 @@ use super::{
     Tally,
     bounds::ComparisonOrder,
     facts::{Facts, Indexes, facts_of},
-    hybrid,
+    hybrid::{self, Hybrid},
     out::{Out, SplicedChunk},
     page::{CutPage, PLAIN, Page, PageResult, Pages, Refused, form_of, inflate_page},
     proof::Sums,
@@ -190,7 +190,7 @@ fn load_part<'a>(
     if part.is_whole() {
         return Ok((Loaded { part, pages, facts, used: None }, Cow::Borrowed(part.chunk)));
     }
-    let (used, stated) = slice::cut_chunk(part.chunk, &part.rows, part.indexes, (&mut pages, &mut facts), buffer)?;
+    let (used, stated) = slice::cut_chunk(part.chunk, &part.rows, part.indexes, &mut pages, &mut facts, buffer)?;
     Ok((Loaded { part, pages, facts, used: Some(used) }, Cow::Owned(stated)))
 }
 
@@ -360,7 +360,7 @@ impl Merging<'_> {
             let (page, places) = found.map_err(|refused| (Some(at), refused.into()))?;
             let table = match &part.used {
                 None => union.add_entries(form, page, &places),
-                Some(used) => slice::numbers_of_used(&mut union, form, (page, &places), used),
+                Some(used) => slice::numbers_of_used(&mut union, form, page, &places, used),
             };
             let Some(table) = table.filter(|_| union.page().len() <= MAX_DICTIONARY_BYTES) else { return Ok(None) };
             tables.push(table);
@@ -487,8 +487,7 @@ impl Merging<'_> {
         self.tally.spliced += page.whole.len() as u64;
         let cut = pages.cut_page(page, &mut self.buffers.page)?;
         facts.learn_unless_known(pages, &cut);
-        let (width, indices) = cut.width_and_indices()?;
-        if !hybrid::map_indices(indices, width, cut.present, table, &mut joined.indices) {
+        if !hybrid::map_indices(cut.packed_indices()?, table, &mut joined.indices) {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
         if pages.definition > 0 {
@@ -496,7 +495,7 @@ impl Merging<'_> {
             let Joined { present, levels, .. } = joined;
             let whole = match level_width(pages.definition) {
                 1 => hybrid::read_bits(cut.definition, count, present),
-                width => hybrid::read(cut.definition, width, count, |some| levels.extend(some)),
+                width => hybrid::read(Hybrid { bytes: cut.definition, width, count }, |some| levels.extend(some)),
             };
             if !whole {
                 return Err(Refused::from("expected a level for each value").into());
@@ -535,7 +534,8 @@ impl Merging<'_> {
         body.push(width);
         let (start, mut at, mut same) = (body.len(), 0, true);
         put_hybrid(body, &joined.indices, width);
-        let whole = hybrid::read(&body[start..], width, joined.indices.len(), |found| {
+        let written = Hybrid { bytes: &body[start..], width, count: joined.indices.len() };
+        let whole = hybrid::read(written, |found| {
             same &= joined.indices.get(at..at + found.len()) == Some(found);
             at += found.len();
         });
@@ -562,23 +562,19 @@ impl Merging<'_> {
         let body = &mut self.buffers.body;
         body.clear();
         cut.put_levels(pages, body);
-        let (width, indices) = cut.width_and_indices()?;
+        let indices = cut.packed_indices()?;
         body.push(to);
         let start = body.len();
         let mut sums = Sums::default();
-        let mapped = hybrid::remap_indices(
-            (indices, width, cut.present),
-            (table, to),
-            &mut self.buffers.values,
-            body,
-            |found| sums.add_indices(found),
-        );
+        let mapped =
+            hybrid::remap_indices(indices, table, to, &mut self.buffers.values, body, |found| sums.add_indices(found));
         if !mapped {
             return Err(Refused::from("expected indices into the dictionary, found others").into());
         }
         // Read from the written bytes, independently of the table.
         let mut written = Sums::default();
-        if !hybrid::read(&body[start..], to, cut.present, |found| written.add_indices(found)) || written != sums {
+        let output = Hybrid { bytes: &body[start..], width: to, count: cut.present };
+        if !hybrid::read(output, |found| written.add_indices(found)) || written != sums {
             return Err(Error::inconsistent_output("expected the indices from the table, found others").into());
         }
         self.put_page(&page.header, INDICES, facts)

@@ -4,12 +4,25 @@
 //! A rewritten sequence keeps its long runs and packs everything between them into one stretch, without analysing the
 //! values. The padding of the last group is arbitrary and is never read, because readers know the number of values.
 
+use std::ops::Range;
+
 use arrow::array::BooleanBufferBuilder;
 
 use super::super::chunk::{GROUP, least_run, put_packed, put_run, unpack};
 
 /// Number of values unpacked at a time.
 const BLOCK: usize = 1024;
+
+/// A sequence of values as it is stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hybrid<'a> {
+    /// Its runs and packed groups.
+    pub(super) bytes: &'a [u8],
+    /// Bits of a value.
+    pub(super) width: u8,
+    /// Number of values.
+    pub(super) count: usize,
+}
 
 /// A run or a stretch of packed values.
 enum Run<'a> {
@@ -27,7 +40,8 @@ struct Runs<'a> {
 }
 
 impl<'a> Runs<'a> {
-    fn new(bytes: &'a [u8], width: u8, count: usize) -> Option<Self> {
+    fn new(values: Hybrid<'a>) -> Option<Self> {
+        let Hybrid { bytes, width, count } = values;
         (width <= 32).then_some(Self { bytes, width, left: count })
     }
 
@@ -77,8 +91,9 @@ fn from(packed: &[u8], width: u8, first: usize) -> &[u8] {
 }
 
 /// Passes all values to `take`, in stretches; returns false if the bytes are malformed.
-pub(super) fn read(bytes: &[u8], width: u8, count: usize, mut take: impl FnMut(&[u32])) -> bool {
-    let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
+pub(super) fn read(values: Hybrid<'_>, mut take: impl FnMut(&[u32])) -> bool {
+    let width = values.width;
+    let Some(mut runs) = Runs::new(values) else { return false };
     let mut block = [0; BLOCK];
     while runs.left > 0 {
         match runs.next() {
@@ -106,7 +121,7 @@ pub(super) fn read(bytes: &[u8], width: u8, count: usize, mut take: impl FnMut(&
 
 /// Appends one-bit values; returns false if the bytes are malformed.
 pub(super) fn read_bits(bytes: &[u8], count: usize, out: &mut BooleanBufferBuilder) -> bool {
-    let Some(mut runs) = Runs::new(bytes, 1, count) else { return false };
+    let Some(mut runs) = Runs::new(Hybrid { bytes, width: 1, count }) else { return false };
     while runs.left > 0 {
         match runs.next() {
             Some(Run::Same(value @ 0..=1, count)) => out.append_n(count, value == 1),
@@ -122,7 +137,7 @@ pub(super) fn level_histogram(bytes: &[u8], most: i16, count: usize) -> Option<V
     let most = u16::try_from(most).ok()?;
     let width = u8::try_from(u16::BITS - most.leading_zeros()).ok()?;
     let mut counts = vec![0_i64; usize::from(most) + 1];
-    let mut runs = Runs::new(bytes, width, count)?;
+    let mut runs = Runs::new(Hybrid { bytes, width, count })?;
     let mut block = [0; BLOCK];
     while runs.left > 0 {
         match runs.next()? {
@@ -162,15 +177,16 @@ fn count_set_bits(bytes: &[u8], count: usize) -> usize {
 pub(super) fn begins_with_zero(bytes: &[u8], most: i16) -> bool {
     let width = u8::try_from(u16::BITS - most.unsigned_abs().leading_zeros()).unwrap_or(u8::MAX);
     let mut first = None;
-    read(bytes, width, 1, |levels| first = levels.first().copied()) && first == Some(0)
+    read(Hybrid { bytes, width, count: 1 }, |levels| first = levels.first().copied()) && first == Some(0)
 }
 
 /// Returns whether the values are consecutive numbers that start at `next`.
-pub(super) fn counts_up(bytes: &[u8], width: u8, count: usize, mut next: u32) -> bool {
+pub(super) fn counts_up(values: Hybrid<'_>, mut next: u32) -> bool {
+    let width = values.width;
     let mut differs = 0;
     let mut up = true;
     // A mismatch usually occurs at the start.
-    let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
+    let Some(mut runs) = Runs::new(values) else { return false };
     let mut block = [0; BLOCK];
     while runs.left > 0 && up {
         match runs.next() {
@@ -223,15 +239,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Unpacks at most [`MAX_PACKED`] values, to be packed again.
-    fn add_packed(&mut self, packed: &[u8], width: u8, (first, count): (usize, usize)) -> &mut [u32] {
+    /// Unpacks a range of at most [`MAX_PACKED`] values, to be packed again.
+    fn add_packed(&mut self, packed: &[u8], width: u8, range: Range<usize>) -> &mut [u32] {
         if self.values.len() >= MAX_PACKED {
             self.flush(self.values.len() / GROUP * GROUP);
         }
         let start = self.values.len();
-        self.values.resize(start + count, 0);
+        self.values.resize(start + range.len(), 0);
         let values = &mut self.values[start..];
-        unpack(from(packed, width, first), width, values);
+        unpack(from(packed, width, range.start), width, values);
         values
     }
 
@@ -241,9 +257,9 @@ impl Writer<'_> {
     }
 }
 
-/// Divides that many values into pieces: the start and the length of each.
-fn packed_pieces(count: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..count).step_by(MAX_PACKED).map(move |first| (first, (count - first).min(MAX_PACKED)))
+/// Divides that many values into pieces.
+fn packed_pieces(count: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..count).step_by(MAX_PACKED).map(move |first| first..count.min(first + MAX_PACKED))
 }
 
 /// Appends the levels of several sequences as one sequence.
@@ -252,7 +268,7 @@ pub(super) fn join_levels(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>
     let mut values = Vec::new();
     let mut writer = Writer { width, values: &mut values, out };
     for (bytes, count) in parts {
-        let Some(mut runs) = Runs::new(bytes, width, *count) else { return false };
+        let Some(mut runs) = Runs::new(Hybrid { bytes, width, count: *count }) else { return false };
         while runs.left > 0 {
             match runs.next() {
                 None => return false,
@@ -268,9 +284,9 @@ pub(super) fn join_levels(parts: &[(&[u8], usize)], most: i16, out: &mut Vec<u8>
 }
 
 /// Appends the table's value of each index; returns false if an index is not in the table or the bytes are malformed.
-pub(super) fn map_indices(bytes: &[u8], width: u8, count: usize, table: &[u32], out: &mut Vec<u32>) -> bool {
+pub(super) fn map_indices(indices: Hybrid<'_>, table: &[u32], out: &mut Vec<u32>) -> bool {
     let mut beyond = false;
-    let whole = read(bytes, width, count, |indices| {
+    let whole = read(indices, |indices| {
         out.extend(indices.iter().map(|index| match table.get(*index as usize) {
             Some(value) => *value,
             None => {
@@ -285,13 +301,15 @@ pub(super) fn map_indices(bytes: &[u8], width: u8, count: usize, table: &[u32], 
 /// Rewrites indices through a table into values of `to` bits, and passes the new values to `seen`; returns false if an
 /// index is not in the table or the bytes are malformed. `room` is reusable memory.
 pub(super) fn remap_indices(
-    (bytes, width, count): (&[u8], u8, usize),
-    (table, to): (&[u32], u8),
+    indices: Hybrid<'_>,
+    table: &[u32],
+    to: u8,
     room: &mut Vec<u32>,
     out: &mut Vec<u8>,
     mut seen: impl FnMut(&[u32]),
 ) -> bool {
-    let Some(mut runs) = Runs::new(bytes, width, count) else { return false };
+    let width = indices.width;
+    let Some(mut runs) = Runs::new(indices) else { return false };
     room.clear();
     let mut writer = Writer { width: to, values: room, out };
     while runs.left > 0 {
@@ -338,7 +356,7 @@ mod tests {
 
     fn back(bytes: &[u8], width: u8, count: usize) -> Vec<u32> {
         let mut out = Vec::new();
-        assert!(read(bytes, width, count, |values| out.extend_from_slice(values)));
+        assert!(read(Hybrid { bytes, width, count }, |values| out.extend_from_slice(values)));
         out
     }
 
@@ -359,14 +377,14 @@ mod tests {
             let mut mapped = Vec::new();
             let mut told = 0;
             let mut room = Vec::new();
-            let indices = (&bytes[..], width, values.len());
-            let whole = remap_indices(indices, (&table, to), &mut room, &mut mapped, |some| told += some.len());
+            let indices = Hybrid { bytes: &bytes, width, count: values.len() };
+            let whole = remap_indices(indices, &table, to, &mut room, &mut mapped, |some| told += some.len());
             prop_assert!(whole && told == values.len());
             let expected: Vec<u32> = values.iter().map(|v| table[*v as usize]).collect();
             prop_assert_eq!(back(&mapped, to, values.len()), expected);
             let largest = values.iter().max().copied().unwrap_or(0);
-            let short = (&table[..largest as usize], to);
-            let short = remap_indices((&bytes, width, values.len()), short, &mut room, &mut mapped, |_| {});
+            let short = &table[..largest as usize];
+            let short = remap_indices(indices, short, to, &mut room, &mut mapped, |_| {});
             prop_assert!(values.is_empty() || !short);
         }
 
@@ -420,12 +438,13 @@ mod tests {
         fn hostile_bytes_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..60), width in 0_u8..=40,
             count in 0_usize..10_000) {
             let mut seen = 0;
-            let whole = read(&bytes, width, count, |values| seen += values.len());
+            let values = Hybrid { bytes: &bytes, width, count };
+            let whole = read(values, |values| seen += values.len());
             prop_assert!(!whole || seen == count);
             let mut out = Vec::new();
-            remap_indices((&bytes, width, count), (&[0; 100], 7), &mut Vec::new(), &mut out, |_| {});
+            remap_indices(values, &[0; 100], 7, &mut Vec::new(), &mut out, |_| {});
             level_histogram(&bytes, i16::from(width % 5), count);
-            counts_up(&bytes, width, count, 0);
+            counts_up(values, 0);
             read_bits(&bytes, count, &mut BooleanBufferBuilder::new(0));
             join_levels(&[(&bytes, count), (&bytes, 3)], i16::from(width % 5), &mut out);
         }
@@ -434,13 +453,14 @@ mod tests {
     #[test]
     fn consecutive_numbers_are_detected() {
         for count in [0_u32, 1, 7, 8, 9, 5000] {
+            let up = |bytes: &[u8], next| counts_up(Hybrid { bytes, width: 13, count: count as usize }, next);
             let mut bytes = Vec::new();
             put_hybrid(&mut bytes, &(0..count).collect::<Vec<_>>(), 13);
-            assert!(counts_up(&bytes, 13, count as usize, 0), "{count}");
-            assert!(count == 0 || !counts_up(&bytes, 13, count as usize, 1), "{count}");
+            assert!(up(&bytes, 0), "{count}");
+            assert!(count == 0 || !up(&bytes, 1), "{count}");
             bytes.clear();
             put_hybrid(&mut bytes, &(0..count).map(|i| if i == 4000 { 1 } else { i }).collect::<Vec<_>>(), 13);
-            assert_eq!(counts_up(&bytes, 13, count as usize, 0), count < 4001, "{count}");
+            assert_eq!(up(&bytes, 0), count < 4001, "{count}");
         }
     }
 }

@@ -21,7 +21,8 @@ use super::{
         pages::brotli_reader,
         thrift::{PageHeader, PageKind, ThriftFault, page_header},
     },
-    beginning, hybrid,
+    beginning,
+    hybrid::{self, Hybrid},
     union::EntryForm,
 };
 
@@ -254,11 +255,12 @@ impl CutPage<'_> {
         }
     }
 
-    /// Returns the width of the indices, and the indices.
-    pub(super) fn width_and_indices(&self) -> PageResult<(u8, &[u8])> {
+    /// Returns the indices.
+    pub(super) fn packed_indices(&self) -> PageResult<Hybrid<'_>> {
+        let count = self.present;
         match self.values.split_first() {
-            Some((width, indices)) => Ok((*width, indices)),
-            None if self.present == 0 => Ok((0, &[])),
+            Some((width, bytes)) => Ok(Hybrid { bytes, width: *width, count }),
+            None if count == 0 => Ok(Hybrid { bytes: &[], width: 0, count }),
             None => Err("expected indices into a dictionary, found a page without values".into()),
         }
     }

@@ -35,7 +35,8 @@ pub(super) fn cut_chunk(
     chunk: &ColumnChunkMetaData,
     rows: &Range<u64>,
     indexes: Indexes<'_>,
-    (pages, facts): (&mut Pages, &mut Vec<Facts>),
+    pages: &mut Pages,
+    facts: &mut Vec<Facts>,
     buffer: &mut Vec<u8>,
 ) -> PageResult<(Vec<u32>, ColumnChunkMetaData)> {
     let order = ComparisonOrder::for_column(chunk.column_descr());
@@ -62,7 +63,8 @@ pub(super) fn cut_chunk(
 pub(super) fn numbers_of_used(
     union: &mut Union,
     form: EntryForm,
-    (page, places): (&[u8], &[u32]),
+    page: &[u8],
+    places: &[u32],
     used: &[u32],
 ) -> Option<Vec<u32>> {
     let (mut kept, mut kept_places) = (Vec::new(), vec![0]);
@@ -105,8 +107,7 @@ fn used_entries(pages: &Pages, buffer: &mut Vec<u8>) -> PageResult<Vec<u32>> {
     let (mut out, mut beyond) = (Vec::new(), false);
     for page in pages.data.iter().filter(|page| Pages::is_indices(page)) {
         let cut = pages.cut_page(page, buffer)?;
-        let (width, indices) = cut.width_and_indices()?;
-        let whole = hybrid::read(indices, width, cut.present, |indices| {
+        let whole = hybrid::read(cut.packed_indices()?, |indices| {
             for index in indices {
                 match seen.get_mut(*index as usize) {
                     Some(seen) if *seen => {}

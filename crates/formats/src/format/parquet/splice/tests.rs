@@ -310,8 +310,8 @@ fn check_dictionaries(bytes: &Bytes) {
             for page in pages.data.iter().filter(|page| Pages::is_indices(page)) {
                 let mut buffer = Vec::new();
                 let cut = pages.cut_page(page, &mut buffer).unwrap();
-                let (width, indices) = cut.width_and_indices().unwrap();
-                hybrid::read(indices, width, cut.present, |some| some.iter().for_each(|i| used[*i as usize] = true));
+                let indices = cut.packed_indices().unwrap();
+                hybrid::read(indices, |some| some.iter().for_each(|i| used[*i as usize] = true));
             }
             assert!(used.iter().all(|used| *used), "{}", chunk.column_path());
         }

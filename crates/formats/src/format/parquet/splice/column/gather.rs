@@ -77,8 +77,7 @@ impl Merging<'_> {
         for number in of.clone() {
             let page = &pages.data[number];
             let cut = pages.cut_page(page, room)?;
-            let (width, indices) = cut.width_and_indices()?;
-            if !hybrid::counts_up(indices, width, cut.present, next) {
+            if !hybrid::counts_up(cut.packed_indices()?, next) {
                 return Ok(false);
             }
             next = u32::try_from(next as usize + cut.present).map_err(|_| Refused::Unknown)?;
@@ -180,9 +179,8 @@ impl Merging<'_> {
 /// Returns the byte ranges of the dictionary that are the values of a page. Adjacent ones are joined: if nearly all
 /// values differ, most are adjacent.
 fn value_ranges(cut: &CutPage<'_>, places: &[u32]) -> PageResult<Vec<Range<usize>>> {
-    let (width, indices) = cut.width_and_indices()?;
     let (mut ranges, mut beyond) = (Vec::<Range<usize>>::new(), false);
-    let whole = hybrid::read(indices, width, cut.present, |indices| {
+    let whole = hybrid::read(cut.packed_indices()?, |indices| {
         for index in indices {
             let Some([start, end]) = places.get(*index as usize..).and_then(|rest| rest.first_chunk()) else {
                 beyond = true;
