@@ -33,7 +33,7 @@ def main(out):
             state = patches.state_dict(batches=step + 1, batch_size=3, workers=2)
             break
 
-    # It goes on with another number of workers. What was read is not read again, and nothing is left out.
+    # It goes on with another number of workers. What was read is not read again, and nothing is omitted.
     patches.load_state_dict([state])
     seen += torch.utils.data.DataLoader(patches, batch_size=3, num_workers=0, collate_fn=collate)
     cells = torch.cat(seen)

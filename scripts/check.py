@@ -9,7 +9,7 @@
 
 The program is `--shardify` (default: target/release/shardify). With `--all`, `--jobs` checks run side by side, those that measure time or
 memory alone; what a check prints is in `target/checks/NAME.log`. The table at the end says what ran, how long it took, and what was not
-run and why: a check leaves out nothing without a line `NOT RUN: what: why`. Exit code 1 if a check failed.
+run and why: a check omits nothing without a line `NOT RUN: what: why`. Exit code 1 if a check failed.
 """
 
 import argparse
@@ -66,7 +66,7 @@ ALL = [
     Check("dirty_csv", "damaged delimited text is read right, refused, or told", "--alone", "", cost=40),
     Check("types_check", "types and values are what pyarrow and DuckDB saw before, through every output and compact", cost=5),
     Check("where_check", "conditions keep the rows that DuckDB keeps, and one column of 17 reads few bytes", "--tables 20", "--tables 400", cost=60),
-    Check("split_check", "no subject is on two sides of a split, as other readers see them", "--subjects 20000", "", cost=10),
+    Check("split_check", "no subject is in two splits, as other readers see them", "--subjects 20000", "", cost=10),
     Check("dedup_check", "duplicates are those of DuckDB's DISTINCT, in every format, in one run and in two", "", "--rounds 20", cost=25),
     Check("diff_check", "a diff tells the changed records that DuckDB finds, whether hashes are stored or not", "--rounds 12", "--rounds 300", cost=15),
     Check("shuffle_check", "shuffled records are in a uniform order, each of them once, as other readers see them", "--rows 60000 --seeds 12", "", cost=20),

@@ -124,7 +124,7 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
         self._left: list[Range] | None = None
 
     def _check_columns(self) -> None:
-        """Refuses columns that no shard has, which readers would leave out. Tar has no list of its parts."""
+        """Refuses columns that no shard has, which readers would omit. Tar has no list of its parts."""
         missing = set(self.columns or ())
         if missing and self.dataset.format == "tfrecord":
             raise UsageError("expected no columns: records of TFRecord are given as bytes")

@@ -100,7 +100,7 @@ class ReshardedShard(Report):
 
 @dataclasses.dataclass(frozen=True)
 class ReshardReport(Written):
-    """Report of `reshard`. Records that were left out are `records_filtered`."""
+    """Report of `reshard`. Records that were omitted are `records_filtered`."""
 
     parent: str = ""
     parent_version: int = 0

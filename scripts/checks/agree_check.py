@@ -2,7 +2,7 @@
 """`inspect`, `--dry-run`, `convert`, the history and the report agree about files of the corpus.
 
 Each file is inspected, tried with `convert --dry-run`, and converted; then the history and the report of the dataset are read, also of
-what `--on-error skip` left out. They agree where all of these hold:
+what `--on-error skip` omitted. They agree where all of these hold:
 
 - What `inspect` calls exact is what `convert` reads, and columns have the same names and types.
 - A file that `convert` takes is taken by `inspect` and by a dry run. If both refuse it, they give the same reason. What is wrong with a small

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`--dedup` leaves out the records that DuckDB's DISTINCT and DISTINCT ON leave out, and keeps the first of each.
+"""`--dedup` omits the records that DuckDB's DISTINCT and DISTINCT ON omit, and keeps the first of each.
 
 Makes tables of a few nasty values each (nulls, empty texts, NaN, both zeros, ends of ranges, 2^53 + 1, quotes, Unicode in two forms, nested values,
 dates, instants, decimals), as Parquet, JSON Lines and CSV. Converts them to Parquet, tar and TFRecord with 1, 2 and 7 jobs, in one run and in
 two, by content, by columns and by id. The origins that are left are those that DuckDB finds; of one run, the shards have the same bytes at any
-number of jobs. Each record that is left out leads to the first of its group by `manifest --find-file`. Then samples: files, archives and tables
+number of jobs. Each record that is omitted leads to the first of its group by `manifest --find-file`. Then samples: files, archives and tables
 of samples, against a dictionary of their parts.
 
     python3 scripts/checks/dedup_check.py --shardify target/release/shardify [--rows N] [--rounds N] [--seed S]
@@ -138,7 +138,7 @@ def look_at_rows(shardify, folder, rng, form, rows, formats):
             out = folder / f"{form}-{to}-{jobs}-{mode}"
             counts = counted(run(shardify, "convert", *both, "--out", out, "--jobs", str(jobs), *words))
             same(f"{what}, {jobs} jobs", origins(shardify, out), want)
-            expect(f"{what}, records left out", counts["deduplicated"], rows - len(want))
+            expect(f"{what}, records omitted", counts["deduplicated"], rows - len(want))
             shards[jobs] = digest(shardify, out)
         if len(set(map(tuple, shards.values()))) != 1:
             raise Failure(f"{what}: shards differ by the number of jobs")
@@ -152,14 +152,14 @@ def look_at_rows(shardify, folder, rng, form, rows, formats):
 
 
 def look_up(shardify, folder, what, datasets, first_of):
-    """Each record that was left out leads to the first of its group."""
+    """Each record that was omitted leads to the first of its group."""
     gone = {f"{source}#{row}": first for (source, row), first in first_of.items() if (source, row) != first}
     ids = folder / "gone.txt"
     ids.write_text("".join(f"{origin}\n" for origin in gone))
     for dataset in datasets if gone else ():
         found = [json.loads(line) for line in run(shardify, "manifest", dataset, "--find-file", ids, "--json").decode().splitlines()]
         found = {one["id"]: one["of"]["origin"] for one in found if one["type"] == "duplicate"}
-        expect(f"{what}, what was left out", {id: (of["source"], of["row"]) for id, of in found.items()}, gone)
+        expect(f"{what}, what was omitted", {id: (of["source"], of["row"]) for id, of in found.items()}, gone)
 
 
 def look_at_samples(shardify, folder, rng):

@@ -8,7 +8,7 @@ at a time, a bit is flipped and put back: at the begin of a file, at its end, or
   - `compact` of a copy does the same: where it succeeds, the records are those that there were, and so are constants;
   - nothing ends with another exit code, least of all that of a bug, and nothing takes long.
 
-Left out is what is under no checksum by design (docs/FORMAT.md, Seals): rejected records, `.nv-meta/index.sqlite` and `dataset.yaml`,
+Omitted is what is under no checksum by design (docs/FORMAT.md, Seals): rejected records, `.nv-meta/index.sqlite` and `dataset.yaml`,
 locks. The same seed makes the same flips.
 """
 import argparse

@@ -48,7 +48,7 @@ def names_of(dataset):
 
 
 def spark_lists(folder):
-    """Files that Spark reads: what begins with `_` or `.` is left out, but for folders `_key=value`."""
+    """Files that Spark reads: what begins with `_` or `.` is omitted, but for folders `_key=value`."""
     for place, folders, files in os.walk(folder):
         folders[:] = [one for one in folders if not (one.startswith("_") and "=" not in one) and not one.startswith(".")]
         yield from (os.path.join(place, one) for one in files if not one.startswith(("_", ".")))

@@ -1,7 +1,7 @@
 """What checks share: running the program, telling what is wrong and what was not run, files of the user's, datasets to start from.
 
 A check ends by `finish(main)`: exit code 0 where all is well, 1 with a line `FAILED: ...` where a `Failure` says that it is not. What it
-leaves out it says with `not_run`, which `scripts/check.py` repeats at the end.
+omits it says with `not_run`, which `scripts/check.py` repeats at the end.
 
 A `Task` is a command on a dataset, with the records that have to be there before and after it. `Task.look` says whether they
 are, whatever happened in between: one of both versions, whole, with every older version that can be read; `Task.redo` runs the

@@ -172,7 +172,7 @@ def check_dali_reader(root, shards, contents):
 
 
 def check_wids_reader(root, contents):
-    """The reader of wids itself, where it is installed. It cannot read long names, which were left out for it."""
+    """The reader of wids itself, where it is installed. It cannot read long names, which were omitted for it."""
     try:
         with without_torch():
             from wids.wids import IndexedTarSamples

@@ -8,7 +8,7 @@ Kinds of rounds:
   those with the ids, those that DuckDB selects. Members of tar and records of TFRecord are the same bytes.
 - kill: a run is killed at random moments. No version is left, and the same command then makes the same shards.
 - pairs: two runs make one dataset at once. One of them does, the other reports a conflict or refuses.
-- private: who was left out is in no byte of the new dataset, in a dataset without compression of ids.
+- private: who was omitted is in no byte of the new dataset, in a dataset without compression of ids.
 
     python3 scripts/checks/reshard_check.py --shardify target/release/shardify [--rounds 60] [--seed N]
 
@@ -174,7 +174,7 @@ class Rounds:
         expect("hits of a record", self.shardify.ok("manifest", child, "--find", key)[-1]["hits"], 1)
         others = [key for key, _ in records if key not in chosen]
         if others:
-            expect("exit code of a search for a record that is left out", self.shardify.run("manifest", child, "--find", self.rng.choice(others))[0], 1)
+            expect("exit code of a search for a record that is omitted", self.shardify.run("manifest", child, "--find", self.rng.choice(others))[0], 1)
         if "--records-per-shard" in cut and form != "arrow":
             sizes = [one["records"] for one in objects if one["type"] == "shard"]
             if any(size > cut[1] for size in sizes):
@@ -254,7 +254,7 @@ class Rounds:
                     at = content.find(key.encode())
                     if key not in chosen and at >= 0:
                         near = content[max(0, at - 50) : at + 50]
-                        raise Failure(f"{what} of {file.relative_to(child)} have {key}, which was left out: {near!r}, of {sorted(chosen)}")
+                        raise Failure(f"{what} of {file.relative_to(child)} have {key}, which was omitted: {near!r}, of {sorted(chosen)}")
         expect("ids in the index", self.shardify.ok("manifest", child)[-1]["records"], 20)
         return dataset, child
 

@@ -2,7 +2,7 @@
 """`--split` puts every subject on one side, whatever is done to the dataset, and other readers see the sides.
 
 A dataset of a million subjects (with `--subjects`) grows in ten runs, in which subjects come back. Its shards are merged and sorted, one
-subject is erased, and one run is removed. Each time, DuckDB reads the shards by their folders: no subject is on two sides, each is on the
+subject is erased, and one run is removed. Each time, DuckDB reads the shards by their folders: no subject is in two splits, each is on the
 side that the rule of docs/FORMAT.md gives, computed here anew, and the shares differ by less than 0.005 from what was asked for. pyarrow,
 Polars, webdataset and the Python package see the same sides.
 
@@ -77,7 +77,7 @@ def look(shardify, dataset, what, gone=()):
         if len(rows) >= 100_000 and abs(found - share) > 0.005:
             raise Failure(f"{what}: {name} has {found:.4f} of the subjects, expected {share}")
     run(shardify, "verify", dataset)
-    print(f"{what}: {len(rows):,} subjects, {sum(count for _, _, count in rows):,} records, none on two sides", flush=True)
+    print(f"{what}: {len(rows):,} subjects, {sum(count for _, _, count in rows):,} records, none in two splits", flush=True)
 
 
 def look_with_others(shardify, dataset):

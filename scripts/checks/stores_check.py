@@ -9,7 +9,7 @@ store must be refused. Last, failures are provoked with secrets in settings and 
     pip install -r scripts/requirements.txt
     python3 scripts/checks/stores_check.py --shardify target/release/shardify [--files 20000] [--azure-files 2000] [--azurite DIR]
 
-Azurite is installed by npm into DIR (default: a temporary folder); without npm that half is left out, and said so.
+Azurite is installed by npm into DIR (default: a temporary folder); without npm that half is omitted, and said so.
 Prints a line per check; exit code 1 if one failed.
 """
 

@@ -4,7 +4,7 @@ vacuums, datasets cut from others, and copies. A model in Python says which reco
 
 After each step, the counts of the summary add up; pyarrow, tarfile or tfrecord read exactly the records of the model from the live shards;
 the export names each of them once, and lookups find them where it says; nobody who was erased is there, in the dataset or in those cut from
-it later; of a shuffled run, the records have the order of their ranks; nobody is on two sides; and `verify --read-data` accepts the dataset.
+it later; of a shuffled run, the records have the order of their ranks; nobody is in two splits; and `verify --read-data` accepts the dataset.
 
     python3 scripts/checks/training_check.py --shardify target/release/shardify [--sequences N] [--steps N] [--seed N]
 """
@@ -230,7 +230,7 @@ class Sequence:
         sides = collections.defaultdict(set)
         for row in exported:
             sides[row["subject_id"]].add(next((part for part in row["shard"].split("/") if part.startswith("split=")), ""))
-        expect("subjects on two sides", [who for who, found in sides.items() if len(found) > 1], [])
+        expect("subjects in two splits", [who for who, found in sides.items() if len(found) > 1], [])
         for row in self.rng.sample(exported, min(3, len(exported))):
             hits, _ = self.run("manifest", dataset.path, "--find", row["record_id"])
             places = [(hit["shard"], hit["ordinal"]) for hit in hits if hit["type"] == "hit"]

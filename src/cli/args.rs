@@ -72,7 +72,7 @@ pub(super) struct Global {
     /// Memory limit.
     ///
     /// The records of the shards do not depend on it. Sizes of row groups, and with them the bytes of shards, do below
-    /// 16 times --write row-group, which is the default, and with --split below twice that for each further part.
+    /// 16 times --write row-group, which is the default, and with --split below twice that for each further split.
     #[arg(long, global = true, value_name = "SIZE", default_value = exact(DEFAULT_MEMORY), value_parser = size,
           help_heading = "Resources")]
     pub(super) memory: Size,
@@ -201,7 +201,7 @@ pub(super) enum Command {
     /// Check the data of a version by rules, as a gate for jobs.
     ///
     /// Rules state how old, how large and how different from another version the data may be, which columns of which
-    /// types there must be, which values columns may have, and that nobody is on two sides of a split. Exit code 1 if a
+    /// types there must be, which values columns may have, and that nobody is in two splits. Exit code 1 if a
     /// rule fails. Columns are read once, and only where Parquet footers do not decide.
     Check(CheckArgs),
     /// Check a dataset against its log.

@@ -1,4 +1,4 @@
-//! `manifest --find`: where records are, which were erased, and what those repeat that were left out.
+//! `manifest --find`: where records are, which were erased, and what those repeat that were omitted.
 
 use std::io::{self, Write};
 
@@ -78,7 +78,7 @@ impl CommandSession<'_> {
     }
 }
 
-/// Says what a record repeats that was left out.
+/// Says what a record repeats that was omitted.
 fn describe_duplicate(report: &DuplicateReport) -> String {
     let (id, source) = (clean(&report.id), clean(&report.source));
     let origin = report.row.map_or_else(|| source.to_string(), |row| format!("{source} row {row}"));
@@ -93,5 +93,5 @@ fn describe_duplicate(report: &DuplicateReport) -> String {
         Some(hit) if hit.state == PlaceState::Live => String::new(),
         _ => format!("; `shardify convert` takes it from {source} again"),
     };
-    format!("`{id}` ({origin}) was left out in {} as a duplicate of {of}{again}", report.version)
+    format!("`{id}` ({origin}) was omitted in {} as a duplicate of {of}{again}", report.version)
 }

@@ -124,7 +124,7 @@ impl<'a> FoundWriter<'a> {
         json::write_object(self.w, "erased", erased)
     }
 
-    /// Writes a record that was left out as an object.
+    /// Writes a record that was omitted as an object.
     ///
     /// # Errors
     /// When it cannot be written.

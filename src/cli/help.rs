@@ -123,7 +123,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             ("Compare two versions", "shardify manifest --diff v1 release-1"),
             ("Export the positions of all records", "shardify manifest --export csv > records.csv"),
             ("Prove that id 7 is there", "shardify manifest proved --prove 7 --out id-7.proof"),
-            ("Prove that nobody is on two sides", "shardify manifest divided --prove-split --out split.proof"),
+            ("Prove that nobody is in two splits", "shardify manifest divided --prove-split --out split.proof"),
         ],
     ),
     (
@@ -133,7 +133,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
                 "Copy the newest version into a local folder; run it again to get what is new",
                 "shardify pull shards copy",
             ),
-            ("Copy two parts of a dataset made with `convert --split`", "shardify pull divided eval --split val,test"),
+            ("Copy two splits of a dataset made with `convert --split`", "shardify pull divided eval --split val,test"),
             ("Copy only the shards of a tagged version", "shardify pull shards data --at release-1 --data-only"),
         ],
     ),

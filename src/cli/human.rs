@@ -639,7 +639,7 @@ pub(super) fn write_erase(w: &mut dyn Write, report: &EraseReport, verbose: bool
     } else {
         writeln!(w, "nothing to erase, still at {}", report.version)?;
     }
-    write_count(w, "blocked", report.left_out, "record", "that had been left out as a duplicate")?;
+    write_count(w, "blocked", report.left_out, "record", "that had been omitted as a duplicate")?;
     let before: Vec<String> =
         report.ids.iter().filter(|id| id.records == 0).filter_map(|id| id.erased_in).map(|v| v.to_string()).collect();
     if let (Some(first), count) = (before.first(), before.len() as u64) {

@@ -119,7 +119,7 @@ fn parse_arguments(arguments: Vec<OsString>, wants_json: bool) -> Result<Parsed>
             let colour = if code == 0 { io::stdout().is_terminal() } else { io::stderr().is_terminal() };
             let text = e.render();
             let text = if colour && !wants_plain() { text.ansi().to_string() } else { text.to_string() };
-            // Where a suggestion was left out, its empty lines stay.
+            // Where a suggestion was omitted, its empty lines stay.
             Parsed::Text(text.replace("\n\n\n", "\n\n"), code)
         }
     })
@@ -603,7 +603,7 @@ impl CommandSession<'_> {
         self.print_report(|w| {
             if self.global.json { json::write_summary(w, &report) } else { human::write_block(w, &report) }
         })?;
-        // Who is not on the list cannot be taken off it.
+        // An id that is not on the list cannot be removed from it.
         Ok(if lift && !report.unchanged.is_empty() { CommandOutcome::No } else { CommandOutcome::Done })
     }
 
@@ -618,7 +618,7 @@ impl CommandSession<'_> {
         Ok(CommandOutcome::Done)
     }
 
-    /// Runs a command that writes and tells whoever is to know of it, but of no plan; then the progress is over.
+    /// Runs a command that writes and sends its OpenLineage events, except for a dry run; then stops the progress.
     fn with_events<R>(
         &self,
         args: &LineageArgs,

@@ -107,7 +107,7 @@ impl CommandSession<'_> {
                 let state = match (&report.mismatch, report.already_done) {
                     (Some(mismatch), _) => format!("{mismatch}; `commit` makes a plan with wider types"),
                     (None, false) if !report.damaged.is_empty() => {
-                        format!("{} left out: {}", group_digits(report.damaged.len() as u64), report.damaged[0])
+                        format!("{} omitted: {}", group_digits(report.damaged.len() as u64), report.damaged[0])
                     }
                     (None, true) => "done already".to_owned(),
                     (None, false) => format!(

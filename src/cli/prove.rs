@@ -130,7 +130,7 @@ fn write_certificate(w: &mut dyn Write, report: &CertificateReport) -> Result<()
         SideBy::Id => "record id",
         _ => "subject id",
     };
-    writeln!(w, "no {ids} is on two sides of {version}: {}", report.split)?;
+    writeln!(w, "no {ids} is in two splits of {version}: {}", report.split)?;
     for side in &report.sides {
         let (pairs, segments) = (group_digits(side.pairs), plural(side.segments, "segment"));
         human::write_line(w, &side.name, format_args!("{pairs} pairs of a record and its {ids} in {segments}"))?;
@@ -138,5 +138,5 @@ fn write_certificate(w: &mut dyn Write, report: &CertificateReport) -> Result<()
     let checked =
         if report.root_checked { "as expected" } else { "root not checked: give the trusted one with --root" };
     human::write_line(w, "root", format_args!("{} ({checked})", clean(&report.root)))?;
-    human::write_line(w, "basis", "the sides that the writer of the root has checked as it wrote the id index")
+    human::write_line(w, "basis", "the splits that the writer of the root has checked as it wrote the id index")
 }

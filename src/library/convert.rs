@@ -215,7 +215,7 @@ impl Convert {
         self
     }
 
-    /// Leaves out duplicates by `content`, `id` or columns: the first record stays.
+    /// Omits duplicates by `content`, `id` or columns: the first record stays.
     pub fn dedup(mut self, by: &str) -> Self {
         self.options.dedup = self.mistake.of("dedup", by.parse());
         self

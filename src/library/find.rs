@@ -48,7 +48,7 @@ impl FindReport {
         self.answer.erased.iter().map(|erased| (erased.id.as_str(), erased.version.0))
     }
 
-    /// Returns the ids of records that were left out as duplicates, and the id of the record that each repeats, if it
+    /// Returns the ids of records that were omitted as duplicates, and the id of the record that each repeats, if it
     /// is known.
     pub fn duplicates(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.answer

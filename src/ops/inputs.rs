@@ -256,7 +256,7 @@ enum SourceState {
     New,
     Same,
     Changed,
-    /// Unchanged, with records that were left out as duplicates of records which the dataset no longer has.
+    /// Unchanged, with records that were omitted as duplicates of records which the dataset no longer has.
     Orphaned,
     /// Known under another name.
     Moved,
@@ -413,7 +413,7 @@ fn propagate_state(found: &[SourceFile], known: &[(KnownFile, bool)], states: &m
     }
 }
 
-/// Marks unchanged sources with records that were left out as duplicates of records which the dataset does not have any
+/// Marks unchanged sources with records that were omitted as duplicates of records which the dataset does not have any
 /// longer, or which are replaced. Returns the URIs of all that are replaced, as stored.
 fn with_orphans(
     context: &Context<'_>,
@@ -468,7 +468,7 @@ fn orphaned_sources(
         if error.kind() != Kind::Integrity {
             return Err(error);
         }
-        let note = format!("records that were left out as duplicates do not come back, because of damage: {error}");
+        let note = format!("records that were omitted as duplicates do not come back, because of damage: {error}");
         context.observer.event(Event::Note(note));
         Ok(BTreeMap::new())
     })
@@ -480,13 +480,13 @@ fn tell_orphaned(context: &Context<'_>, found: &[SourceFile], states: &[SourceSt
     let names: Vec<&str> = orphaned.map(|(file, _)| file.name()).collect();
     if !names.is_empty() {
         context.observer.event(Event::Note(format!(
-            "read again: {}; records were left out as duplicates of records that the dataset no longer has",
+            "read again: {}; records were omitted as duplicates of records that the dataset no longer has",
             some_of(&names)
         )));
     }
 }
 
-/// Says which records were left out as duplicates of records that the dataset no longer has, and how they come back.
+/// Says which records were omitted as duplicates of records that the dataset no longer has, and how they come back.
 ///
 /// # Errors
 /// When a table of duplicates, the index or a sidecar cannot be read.
@@ -500,8 +500,8 @@ pub fn tell_left_out(context: &Context<'_>, snapshot: &Snapshot) -> Result<()> {
     let names: Vec<&str> = orphans.keys().map(|(came_from, _)| came_from.source_name()).collect();
     if records > 0 {
         let (left_out, them) = match records {
-            1 => ("1 record was left out as a duplicate of a record that the dataset no longer has".to_owned(), "it"),
-            _ => (format!("{records} records were left out as duplicates of records that it no longer has"), "them"),
+            1 => ("1 record was omitted as a duplicate of a record that the dataset no longer has".to_owned(), "it"),
+            _ => (format!("{records} records were omitted as duplicates of records that it no longer has"), "them"),
         };
         context.observer.event(Event::Note(format!(
             "{left_out}: `shardify convert` takes {them} when it is given these sources again: {}",

@@ -305,7 +305,7 @@ fn find_erased(newest: &Snapshot, ids: &[String], at: Version) -> Result<Vec<Era
     Ok(ids.iter().filter_map(report).collect())
 }
 
-/// A record that was left out as a duplicate, in a report.
+/// A record that was omitted as a duplicate, in a report.
 #[derive(Debug, Clone, Serialize)]
 pub struct DuplicateReport {
     /// The requested id.
@@ -322,7 +322,7 @@ pub struct DuplicateReport {
     pub of: Option<HitReport>,
 }
 
-/// Returns what runs up to a version left out that has one of the ids, or one of them as its origin.
+/// Returns what runs up to a version omitted that has one of the ids, or one of them as its origin.
 ///
 /// # Errors
 /// When the tables of duplicates, the index or a sidecar cannot be read.
@@ -399,7 +399,7 @@ pub struct SearchReport {
     /// Those of them that were erased.
     #[serde(skip)]
     pub erased: Vec<ErasedReport>,
-    /// Those of the others that runs left out as duplicates.
+    /// Those of the others that runs omitted as duplicates.
     #[serde(skip)]
     pub duplicates: Vec<DuplicateReport>,
 }

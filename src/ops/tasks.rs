@@ -121,7 +121,7 @@ pub struct TaskReport {
     /// The value that fits no column of the plan, if there is one; the commit then makes a plan with wider types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<String>,
-    /// Merges or files that were left out because of damage.
+    /// Merges or files that were omitted because of damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<Damage>,
 }

@@ -312,7 +312,7 @@ impl Verification<'_> {
         }
     }
 
-    /// Verifies the tables of records that runs left out as duplicates.
+    /// Verifies the tables of records that runs omitted as duplicates.
     fn left_out(&self, problems: &mut Vec<Problem>) -> Result<()> {
         for table in &self.snapshot.entry().duplicates {
             self.context.cancel.check()?;

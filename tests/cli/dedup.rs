@@ -163,7 +163,7 @@ fn rejected_rows_are_nobodys_first() {
     assert_eq!(convert(&folder, "t.jsonl --out t --dedup content"), [60_002, 101, 0, 59_901, 0]);
 }
 
-/// Whatever was done to the records that the dataset holds, a later run leaves out those that are live, and no others.
+/// Whatever was done to the records that the dataset holds, a later run omits those that are live, and no others.
 #[test]
 fn live_records_come_before_those_of_a_run() {
     let folder = Folder::new();
@@ -282,7 +282,7 @@ fn found(folder: &Folder, arguments: &str, code: u8, kind: &str) -> Vec<Value> {
     ran.objects().into_iter().filter(|object| object["type"] == kind).collect()
 }
 
-/// What was left out is found by its id and its origin, with the place of the record that it repeats, as long as
+/// What was omitted is found by its id and its origin, with the place of the record that it repeats, as long as
 /// neither is erased.
 #[test]
 fn what_was_left_out_is_on_record() {
@@ -326,7 +326,7 @@ fn what_was_left_out_is_on_record() {
         folder.run("vacuum d --force --retain 0s").ok();
         look();
         let told = folder.run(&format!("manifest d --find V3 {key}")).ok().stdout;
-        assert!(told.contains("`V3` (b.csv row 1) was left out in v1 as a duplicate of `"), "{told}");
+        assert!(told.contains("`V3` (b.csv row 1) was omitted in v1 as a duplicate of `"), "{told}");
         // Somebody of whom there is only a duplicate, and somebody of whom there is a record and a duplicate.
         folder.run(&format!("erase d --subject P3 --all-versions {key}"));
         assert!(found(&folder, &format!("d --find V3 {key}"), 1, "duplicate").is_empty());

@@ -345,7 +345,7 @@ fn an_erasure_removes_the_label_with_its_sample() {
         folder.run("erase shards PAT-1 --all-versions").ok();
         assert!(!states(&folder, "shards", "word-one"), "{to}");
         assert!(states(&folder, "shards", "word-two"), "{to}");
-        // What comes back is left out with its label.
+        // What comes back is omitted with its label.
         let told = folder.run(&convert).ok();
         assert!(!states(&folder, "shards", "word-one"), "{told:?}");
         folder.run("verify --read-data").ok();

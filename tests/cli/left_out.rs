@@ -1,4 +1,4 @@
-//! Records that were left out as duplicates are those of people, too: they are found, erased and blocked by their own
+//! Records that were omitted as duplicates are those of people, too: they are found, erased and blocked by their own
 //! ids, and come back once the record that they repeated has left the dataset.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage their own files")]
 
@@ -23,7 +23,7 @@ fn set(ids: &str) -> BTreeSet<String> {
 /// How datasets are made: formats, and private ids.
 const WAYS: [&str; 4] = ["--to parquet", "--to tar", "--to tfrecord", "--to parquet --id-mode sealed"];
 
-/// A dataset whose run, or first two runs, left out a record of Q because P has one with the same mail.
+/// A dataset whose run, or first two runs, omitted a record of Q because P has one with the same mail.
 fn dataset(way: &str, runs: usize) -> Folder {
     let folder = Folder::new();
     if way.contains("id-mode") {
@@ -59,7 +59,7 @@ fn they_come_back_when_the_record_that_they_repeat_leaves() {
                 folder.write("a.csv", "rid,pat,mail\nR1,P,other@x\nR2,Z,z@x\n");
             }
             let acted = folder.run(action).ok();
-            let note = "1 record was left out as a duplicate of a record that the dataset no longer has";
+            let note = "1 record was omitted as a duplicate of a record that the dataset no longer has";
             assert!(acted.stderr.contains(note), "{way} {runs} {action}: {acted:?}");
             let found = folder.run("manifest d --find Q").ok();
             assert!(found.stdout.contains("`shardify convert` takes it"), "{way} {runs} {action}: {found:?}");
@@ -80,7 +80,7 @@ fn people_who_are_only_duplicates_are_erased_and_stay_out() {
         for erase in ["--subject Q", "Q", "R3", "--record R3 --all-versions", "--subject Q --all-versions"] {
             let folder = dataset(way, runs);
             let found = folder.run("manifest d --find Q").ok();
-            assert!(found.stdout.contains("was left out in"), "{way} {erase}: {found:?}");
+            assert!(found.stdout.contains("was omitted in"), "{way} {erase}: {found:?}");
             let planned = folder.run(&format!("erase d {erase} --dry-run --json")).ok().summary();
             let erased = folder.run(&format!("erase d {erase} --json")).ok().summary();
             for report in [planned, erased] {
@@ -158,7 +158,7 @@ fn damage_to_their_table_is_found_and_stops_nobody_else() {
         assert!(found.code == 0 || found.code == 1 && found.stdout.contains("duplicates/"), "{at}: {found:?}");
         if found.code == 0 {
             let found = folder.run("manifest d --find Q").ok();
-            assert!(found.stdout.contains("was left out in"), "{at}: {found:?}");
+            assert!(found.stdout.contains("was omitted in"), "{at}: {found:?}");
         }
     }
     std::fs::write(&table, &whole[..whole.len() - 1]).unwrap();

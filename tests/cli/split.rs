@@ -123,7 +123,7 @@ fn shards_of(folder: &Folder, dataset: &str) -> Vec<(String, Vec<u8>)> {
     listed.stdout.lines().map(read).collect()
 }
 
-/// Records without ids are divided by their contents; each is found by its origin, also where bad rows were left out,
+/// Records without ids are divided by their contents; each is found by its origin, also where bad rows were omitted,
 /// and the records of a source can be removed.
 #[test]
 fn records_are_found_by_their_origins() {
@@ -451,7 +451,7 @@ fn forge(form: &str, options: &str) {
     assert_eq!(std::fs::read_to_string(folder.path().join("genuine.json")).unwrap(), printed);
     assert!(printed.len() < 10_000 && !printed.contains("PAT-"), "{printed}");
     let checked = folder.run(&format!("verify-proof genuine.json --root {root}")).ok();
-    assert!(checked.stdout.starts_with("no subject id is on two sides of v2: "), "{}", checked.stdout);
+    assert!(checked.stdout.starts_with("no subject id is in two splits of v2: "), "{}", checked.stdout);
     assert_eq!(folder.run("verify-proof genuine.json").code, 7);
     assert_eq!(folder.run("verify-proof genuine.json --id PAT-1").code, 2);
     let genuine: Value = serde_json::from_str(&printed).unwrap();

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! By default, one point of every eighth pair is tested. `SHARDIFY_SCHEDULE` selects `all` points, or a number of
-//! points of each pair, which `SHARDIFY_SEED` determines. Of all points, those are left out that cannot differ from
+//! points of each pair, which `SHARDIFY_SEED` determines. Of all points, those are omitted that cannot differ from
 //! others. `SHARDIFY_PAIR=first,second` selects one pair, `SHARDIFY_POINT=17` one point of it.
 
 use std::{

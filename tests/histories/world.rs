@@ -231,7 +231,7 @@ pub(crate) struct World {
     target: u64,
     /// Whether subjects are divided for training and evaluation.
     divided: bool,
-    /// Whether duplicates are left out.
+    /// Whether duplicates are omitted.
     unique: bool,
     /// Ids are looked up in the newest version, and in one of so many others, from the given one on.
     lookups: (u64, u64),
@@ -350,7 +350,7 @@ impl World {
         self.divided = true;
     }
 
-    /// Leaves out duplicates of the dataset, which must be empty.
+    /// Omits duplicates of the dataset, which must be empty.
     pub(crate) fn make_unique(&mut self) {
         self.unique = true;
     }
@@ -360,7 +360,7 @@ impl World {
         self.lookups = (case as u64 % LOOKUP_STEP, LOOKUP_STEP);
     }
 
-    /// Returns the records of a source. Where duplicates are left out, standard input repeats itself, and the next one.
+    /// Returns the records of a source. Where duplicates are omitted, standard input repeats itself, and the next one.
     fn content(&self, source: usize) -> Vec<Record> {
         let mut records = records_of(source, self.rows);
         if self.unique && PIPED_SOURCES.contains(&source) {

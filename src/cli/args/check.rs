@@ -44,9 +44,9 @@ A path or a URL. Every table and every key is optional:
     max_null_change = 0.1
     columns = ["city"]              # all by default
 
-    [splits]                        # nobody is on two sides
+    [splits]                        # nobody is in two splits
     by = "subject"                  # or id, or a column
-    column = "split"                # states the side, unless folders split=SIDE do"#;
+    column = "split"                # states the split, unless folders split=NAME do"#;
 
 /// Arguments of `check`.
 #[derive(Debug, Args)]

@@ -118,7 +118,7 @@ choices! {
     Accept {
         Kind = "kind": "Samples in a dataset of rows, or rows in a dataset of samples",
         Columns = "columns": "Rows that share no column with the dataset",
-        Settings = "settings": "Ids from other columns, or another division, than before",
+        Settings = "settings": "Ids from other columns, or a different split, than before",
         Subjects = "subjects": "Samples or inputs without a subject id",
         Labels = "labels": "Samples without a row in the labels",
         Constants = "constants": "Arrays with other constants than the dataset's",

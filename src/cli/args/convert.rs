@@ -90,7 +90,7 @@ struct InputArgs {
     /// `first-dot` (WebDataset's rule), `last-dot` for names with dots such as 1.2.840.7.dcm, or a regular expression:
     /// its groups make the key, after what precedes its match, and what follows them names the part. '^([^/]+)/' makes
     /// a sample of each folder, '([^_/]+)_' one of P1_image.png and P1_mask.png. What matches outside of the groups is
-    /// left out of the key: '(?:images|labels)/(.*)' joins images/7.jpg and labels/7.txt, and
+    /// omitted from the key: '(?:images|labels)/(.*)' joins images/7.jpg and labels/7.txt, and
     /// '(?<part>images|masks)/(.*)' joins images/7.png and masks/7.png as images.png and masks.png. The dataset keeps
     /// the rule.
     #[arg(long, value_name = "RULE", hide_short_help = true)]
@@ -146,10 +146,10 @@ pub(in crate::cli) struct OutputArgs {
     /// Shard size on disk [default: 128MiB].
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = target)]
     target_shard: Option<Size>,
-    /// Parts of the records: train=0.8,val=0.1,test=0.1.
+    /// Splits of the records: train=0.8,val=0.1,test=0.1.
     ///
-    /// The shards of each part lie in a folder of its name, split=train. What --split-by names is in one part as a
-    /// whole, and later runs put it there, too. With seed=7 behind the shares, the division is another one.
+    /// The shards of each split lie in a folder of its name, split=train. A subject, or what --split-by names, is in
+    /// one split as a whole, in later runs too. Add seed=7 after the shares for a different split.
     #[arg(long, value_name = "SHARES", value_parser = split)]
     split: Option<SplitChoice>,
     /// What --split keeps together: subject, id, content or a column [default: the first there is].
@@ -157,7 +157,7 @@ pub(in crate::cli) struct OutputArgs {
     /// Equal values of a column are kept together; `column:id` is the column of that name.
     #[arg(long, value_name = "WHAT", requires = "split", value_parser = side_by, hide_short_help = true)]
     split_by: Option<SideBy>,
-    /// Duplicates to leave out: those with one content, one record id, or equal values in columns.
+    /// Duplicates to omit: those with one content, one record id, or equal values in columns.
     ///
     /// The first record in the order of the input stays, and records that the dataset holds come before it. For
     /// samples, the content are the names and bytes of all parts. The dataset keeps the setting for later runs; `none`
@@ -167,14 +167,14 @@ pub(in crate::cli) struct OutputArgs {
     /// Shuffle the records, in an order that follows from this seed.
     ///
     /// The order is exact over all records of the run, not within a buffer, and the same at any memory and number of
-    /// threads. Later runs shuffle the records that they add, with the same seed. With --split, each part is shuffled
+    /// threads. Later runs shuffle the records that they add, with the same seed. With --split, each split is shuffled
     /// by itself.
     #[arg(long, value_name = "SEED", hide_short_help = true)]
     shuffle: Option<u64>,
     /// Number of shards, each of about as much of the input.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are
-    /// fewer records. With --split, each part has so many. The run is not cut into tasks. `compact` still merges and
+    /// fewer records. With --split, each split has so many. The run is not cut into tasks. `compact` still merges and
     /// divides shards by their sizes.
     #[arg(long, value_name = "N", value_parser = count,
           conflicts_with_all = ["target_shard", "records_per_shard"], hide_short_help = true)]

@@ -43,7 +43,7 @@ pub(in crate::cli) struct ManifestArgs {
     /// Readers that take a list of files read exactly the live shards with it.
     #[arg(long, requires = "list", conflicts_with = "urls", help_heading = LISTING, hide_short_help = true)]
     pub(in crate::cli) paths: bool,
-    /// With --list: only the shards of this part of a dataset made with `convert --split`.
+    /// With --list: only the shards of this split of a dataset made with `convert --split`.
     #[arg(long, value_name = "NAME", requires = "list", help_heading = LISTING, hide_short_help = true)]
     pub(in crate::cli) split: Option<String>,
     /// List the versions.

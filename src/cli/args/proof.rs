@@ -17,7 +17,7 @@ pub(in crate::cli) struct ProveArgs {
         conflicts_with_all = ["find", "find_file", "list", "history", "diff", "export"]
     )]
     pub(in crate::cli) prove: Option<String>,
-    /// Prove that nobody is on two sides of a dataset made with `convert --split`.
+    /// Prove that nobody is in two splits of a dataset made with `convert --split`.
     ///
     /// The certificate is printed, or written to --out. It contains no ids. `verify-proof` checks it without the
     /// dataset.

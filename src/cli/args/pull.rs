@@ -16,9 +16,9 @@ pub(in crate::cli) struct PullArgs {
     /// A version (v12), a tag, an instant, a date or a duration before now. The tags of the version are copied, too.
     #[arg(long, value_name = "WHEN", help_heading = "Selection")]
     at: Option<String>,
-    /// Copy only these parts of a dataset made with `convert --split` [default: all].
+    /// Copy only these splits of a dataset made with `convert --split` [default: all].
     ///
-    /// A later pull into the same folder may name other parts: its version has those, and older versions stay as they
+    /// A later pull into the same folder may name other splits: its version has those, and older versions stay as they
     /// are.
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', help_heading = "Selection")]
     split: Vec<String>,

@@ -35,7 +35,7 @@ pub(in crate::cli) struct ReshardArgs {
     /// Parquet only. The condition is written as in SQL, as for `convert`: "age >= 18 and site in ('A', 'B')".
     #[arg(long = "where", value_name = "CONDITION", help_heading = "Selection")]
     filter: Option<String>,
-    /// Take only these parts of a dataset made with `convert --split`.
+    /// Take only these splits of a dataset made with `convert --split`.
     #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',', help_heading = "Selection")]
     split: Vec<String>,
     /// Take a random share of the records, such as 0.1.
@@ -48,7 +48,7 @@ pub(in crate::cli) struct ReshardArgs {
     seed: u64,
     /// Put the records in a random order, which follows from a seed.
     ///
-    /// Exact over all records, as by `convert --shuffle`: the same seed gives the same order. Each part of a split is
+    /// Exact over all records, as by `convert --shuffle`: the same seed gives the same order. Each split is
     /// shuffled by itself. Later conversions into the new dataset shuffle what they add.
     #[arg(long, value_name = "SEED", help_heading = "Output")]
     shuffle: Option<u64>,
@@ -69,7 +69,7 @@ pub(in crate::cli) struct ReshardArgs {
     shards: Option<u64>,
     /// With --shards: even in records, not in bytes.
     ///
-    /// Numbers of records differ by at most one, for ranks that wait for each other. Each part of a split has so many
+    /// Numbers of records differ by at most one, for ranks that wait for each other. Each split has so many
     /// shards.
     #[arg(long, requires = "shards", help_heading = "Output")]
     even: bool,

@@ -25,7 +25,7 @@ use crate::{
     units::{Size, group_digits},
 };
 
-/// Bytes of a page from which on columns are left out.
+/// Bytes of a page from which on columns are omitted.
 const MAX_BYTES: usize = 900_000;
 /// Maximum number of columns whose drift is drawn.
 const MAX_DRIFT: usize = 60;
@@ -608,7 +608,7 @@ fn write_media(out: &mut String, report: &Report) {
 fn write_footer(out: &mut String, report: &Report) {
     let private = if report.is_private {
         " Ids of this dataset are private: columns of ids, names of sources, values in reasons and the content of \
-         samples are left out."
+         samples are omitted."
     } else {
         ""
     };

@@ -1,7 +1,7 @@
 //! Leaks: subjects, ids or values of a column that are on more than one side of a dataset, such as training and test.
 //!
 //! A side is a folder `split=SIDE` or a value of a column. The fingerprint of each group is kept with the side on which
-//! it was first, in bounded memory, so which groups are on two sides does not depend on the order of reading.
+//! it was first, in bounded memory, so which groups are in two splits does not depend on the order of reading.
 
 use std::{
     borrow::Cow,
@@ -84,7 +84,7 @@ impl Leaks {
         by.into_iter().chain(self.column.as_deref())
     }
 
-    /// Adds records; those without a group or without a side are on no two sides.
+    /// Adds records; those without a group or without a side are in no two splits.
     pub(super) fn add_records(&self, groups: &ArrayRef, sides: SideOf<'_>) -> Result<()> {
         let fingerprinter = Fingerprinter::default();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! `check`: rules about a version of a dataset, as a gate for jobs.
 //!
 //! Rules are about the age and the number of records, columns and their types, values, drift against another version,
-//! and groups that are on two sides of a split. Everything about columns is counted in one pass (`read.rs`), in which
+//! and groups that are in two splits. Everything about columns is counted in one pass (`read.rs`), in which
 //! footers decide what they can. A rule is never half known: either all records were counted, or the run fails.
 //!
 //! Of private datasets, values of columns of ids are counted, but shown nowhere.
@@ -584,7 +584,7 @@ impl Check<'_> {
             By::Id => "ids".to_owned(),
             By::Column(column) => format!("values of `{column}`"),
         };
-        let expected = format!("no {noun} on two sides");
+        let expected = format!("no {noun} in two splits");
         let severity = splits.get_ref().severity;
         let mut report = RuleReport::new("splits.leaks", severity, expected, self.rule_line(splits));
         if let By::Column(column) = &leaks.by {

@@ -65,7 +65,7 @@ pub(super) struct Merging<'a> {
 pub(super) struct Merges {
     /// New shards with their objects, which have no names yet.
     pub(super) products: Vec<(Product, Vec<Staged>)>,
-    /// Errors of groups that were left out, because a shard is damaged.
+    /// Errors of groups that were omitted, because a shard is damaged.
     pub(super) damaged: Vec<Error>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The plan has a row for each shard to be merged, in the order of the tasks; its `key` is the number of its group. The
 //! shards of a task lie in folders of its attempt, so groups whose constants differ are never in one task. Records keep
-//! their numbers, so the outcomes need no stacking; a group whose shards were replaced since the plan is left out by
+//! their numbers, so the outcomes need no stacking; a group whose shards were replaced since the plan is omitted by
 //! the commit, as by a compaction of one process.
 
 use std::{
@@ -245,7 +245,7 @@ impl Planned for CompactWork {
     }
 }
 
-/// Commits the outcomes of all tasks: merges whose shards were replaced meanwhile are left out.
+/// Commits the outcomes of all tasks: merges whose shards were replaced meanwhile are omitted.
 fn commit_outcomes(
     work: &CompactWork,
     Tasks { context, dataset, record }: Tasks<'_>,

@@ -77,7 +77,7 @@ fn condition_arguments(options: &ConvertOptions, settings: &Settings) -> Vec<(&'
     std::iter::once(("where", shown(filter.given()))).chain(resolved).collect()
 }
 
-/// Returns which duplicates were left out.
+/// Returns which duplicates were omitted.
 fn dedup_argument(options: &ConvertOptions, settings: &Settings) -> String {
     match (&options.dedup, &settings.dedup) {
         (_, None) => String::new(),

@@ -216,7 +216,7 @@ fn unlike_dataset(known: &Field, found: &Field) -> Error {
 fn bound_hints(error: Error, column: &str, then: &str) -> Error {
     error
         .with_hint(format!(
-            "give the column that type with --type {column}={then}, and leave out what does not fit with \
+            "give the column that type with --type {column}={then}, and omit what does not fit with \
          --on-error skip"
         ))
         .with_hint("or widen the type of the dataset with --on-schema union; --out names another dataset")

@@ -1,4 +1,4 @@
-//! Which duplicates a run leaves out: as the dataset does, or as the user asks.
+//! Which duplicates a run omits: as the dataset does, or as the user asks.
 
 use super::split::RecordFacts;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
 /// Returns what duplicates of the dataset have in common; `None` if they are kept.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset leaves out other duplicates.
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset omits other duplicates.
 pub(super) fn choose_dedup(snapshot: Option<&Snapshot>, choice: Option<&DedupChoice>) -> Result<Option<DedupBy>> {
     let old = snapshot.and_then(|snapshot| Some((snapshot, snapshot.entry().settings.dedup.as_ref()?)));
     match (choice, old) {

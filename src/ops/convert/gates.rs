@@ -43,7 +43,7 @@ pub(super) struct GateResults {
     pub(super) similar: u64,
     /// Number of groups that have one side as a whole; `None` if they were not counted.
     pub(super) groups: Option<usize>,
-    /// The table of records that were left out as duplicates.
+    /// The table of records that were omitted as duplicates.
     pub(super) duplicates: Option<(Staged, DuplicatesRef)>,
 }
 

@@ -121,7 +121,7 @@ struct ListedInputs {
     labels: Option<Labels>,
 }
 
-/// Leaves out files that only describe others, and names those of other tools; returns how many.
+/// Omits files that only describe others, and names those of other tools; returns how many.
 fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u64 {
     let scan::Companions { count, metadata } = scan::ignore_companions(files);
     if let [(_, tool), ..] = &metadata[..] {

@@ -155,7 +155,7 @@ pub struct ConvertOptions {
     /// How records are divided for training and evaluation; `None` as those of the dataset are.
     #[serde(default)]
     pub split: Option<SplitChoice>,
-    /// Which duplicates are left out; `None` as the dataset does.
+    /// Which duplicates are omitted; `None` as the dataset does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupChoice>,
     /// Seed of the order of records; `None` for that of the dataset, which may have the order of the input.
@@ -189,7 +189,7 @@ pub struct ConvertOptions {
     /// Columns that rows keep; empty for those of the dataset, and `*` alone for all.
     #[serde(default)]
     pub columns: Vec<String>,
-    /// Condition on rows; others are left out.
+    /// Condition on rows; others are omitted.
     #[serde(default)]
     pub filter: Option<Filter>,
     /// Globs of inputs to include.

@@ -541,9 +541,7 @@ fn final_sides(
         return Err(Error::usage(format!(
             "expected no column `{FOLDER_KEY}` beside --split, found one: readers take the name of the folder for it"
         ))
-        .with_hint(
-            "name the columns to keep with --columns, without this one, or leave out such files with --exclude",
-        ));
+        .with_hint("name the columns to keep with --columns, without this one, or omit such files with --exclude"));
     }
     Ok(sides)
 }

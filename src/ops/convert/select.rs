@@ -64,7 +64,7 @@ impl ConvertSelection {
         filter.map(|filter| filter.bind(fields)).transpose()
     }
 
-    /// Returns the gate that leaves out rows and columns; `None` if all are kept. `prunes` is whether rows need not be
+    /// Returns the gate that omits rows and columns; `None` if all are kept. `prunes` is whether rows need not be
     /// read to know that they do not match.
     ///
     /// # Errors

@@ -167,7 +167,7 @@ impl<'a> ConvertRunner<'a> {
         made: RunOutput,
         writer: &Writer,
     ) -> Result<Written> {
-        // A run that leaves out duplicates is not cut into tasks.
+        // A run that omits duplicates is not cut into tasks.
         let RunOutput { converted, tally, part_hashes, rejects, found: _ } = made;
         let store = self.tasks.dataset.store().as_ref();
         let others = outcome_counts(&tally, &converted);

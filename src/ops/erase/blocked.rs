@@ -1,4 +1,4 @@
-//! What an erasure blocks: the ids of the records that it found, of those that were left out as duplicates, and
+//! What an erasure blocks: the ids of the records that it found, of those that were omitted as duplicates, and
 //! contents at origins.
 
 use std::{

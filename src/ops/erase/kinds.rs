@@ -36,7 +36,7 @@ impl NameKind {
         }
     }
 
-    /// Returns what an id is of a record that was left out as a duplicate.
+    /// Returns what an id is of a record that was omitted as a duplicate.
     pub(super) fn of_left_out(left_out: &LeftOut) -> Self {
         match left_out.kind {
             Some(IdKind::Record) => Self::Record,

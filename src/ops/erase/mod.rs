@@ -233,7 +233,7 @@ struct ErasureAttempt<'a> {
     sources: Vec<crate::dataset::ListRef>,
     /// Matching records of each id.
     hits: Vec<Vec<Hit>>,
-    /// Records that were left out as duplicates, by the ids that they have.
+    /// Records that were omitted as duplicates, by the ids that they have.
     left_out: Vec<LeftOut>,
     /// Damaged tables of such records.
     not_searched: Vec<String>,
@@ -285,7 +285,7 @@ impl<'a> ErasureAttempt<'a> {
         })
     }
 
-    /// Whether a duplicate that was left out has an id that is not blocked yet.
+    /// Whether a duplicate that was omitted has an id that is not blocked yet.
     fn has_new_left_out(&self) -> bool {
         self.left_out.iter().any(|left_out| self.before[left_out.id].is_none())
     }
@@ -496,7 +496,7 @@ impl<'a> ErasureAttempt<'a> {
         });
         let mut numbers = numbers.to_ranges();
         if numbers.is_empty() {
-            // Records that were left out have no numbers; the reason and the version are on record.
+            // Records that were omitted have no numbers; the reason and the version are on record.
             numbers.push((self.newest.entry().next_record, 0));
         }
         let order = self.remaining_work(&rewrites, &reindexed, erased_ids, report)?;

@@ -16,7 +16,7 @@ pub struct IdReport {
     pub records: u64,
     /// Those records by the kind of the id.
     pub carried_as: BTreeMap<NameKind, u64>,
-    /// Records with it that runs left out as duplicates of others.
+    /// Records with it that runs omitted as duplicates of others.
     pub left_out: u64,
     /// Version that erased it before, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub struct IdReport {
 }
 
 impl IdReport {
-    /// Returns whether no record carries the id, none was left out, and no earlier erasure of it is known.
+    /// Returns whether no record carries the id, none was omitted, and no earlier erasure of it is known.
     pub fn is_missing(&self) -> bool {
         self.records == 0 && self.left_out == 0 && self.erased_in.is_none()
     }
@@ -43,7 +43,7 @@ pub struct EraseReport {
     pub all_versions: bool,
     /// Records erased.
     pub records_erased: u64,
-    /// Records with the ids that runs left out as duplicates of others; they are not imported again.
+    /// Records with the ids that runs omitted as duplicates of others; they are not imported again.
     pub left_out: u64,
     /// Oldest and newest version that still contain some of them, until they are vacuumed.
     pub kept_in: Option<(Version, Version)>,

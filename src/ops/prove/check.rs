@@ -28,7 +28,7 @@ const PROOF: SmallFile = SmallFile::new("a proof", 256 << 20);
 pub enum Verified {
     /// Whether a version has an id.
     Id(ProofReport),
-    /// That no id is on two sides.
+    /// That no id is in two splits.
     Split(CertificateReport),
 }
 
@@ -148,7 +148,7 @@ pub(super) fn proved_records(proof: &Proof) -> Result<Vec<u64>, String> {
     if lists.checked_add(segments).and_then(|n| n.checked_add(1)) != Some(proof.leaves)
         || proof.segments.len() as u64 != segments
     {
-        return Err("it leaves out a segment of the id index".to_owned());
+        return Err("it omits a segment of the id index".to_owned());
     }
     match (ids_of(&proof.head)?, proof.private) {
         (Ids::Plain, true) => return Err("it is about a token, but ids are stored in plain form".to_owned()),
@@ -242,7 +242,7 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
         (None, Some(right)) => right == 0,
         (None, None) => false,
     };
-    if closed { Ok(found) } else { Err("it leaves out the pairs where the id would be".to_owned()) }
+    if closed { Ok(found) } else { Err("it omits the pairs where the id would be".to_owned()) }
 }
 
 /// Returns the pairs of a block, which must belong to a tree of this length and hash.

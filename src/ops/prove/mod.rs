@@ -1,4 +1,4 @@
-//! Creates proofs that an id is in a version or not, and certificates that nobody is on two sides of one ([`split`]).
+//! Creates proofs that an id is in a version or not, and certificates that nobody is in two splits of one ([`split`]).
 //! Verifies both without a dataset.
 //!
 //! A proof is a JSON object of a few kilobytes. It contains, for each segment of the id index, the block of pairs that

@@ -1,4 +1,4 @@
-//! Certificates that nobody is on two sides of a divided dataset, which are verified without the dataset.
+//! Certificates that nobody is in two splits of a dataset, which are verified without the dataset.
 //!
 //! ```text
 //! root -- head       "... \nsplit {"shares":[["train",0.8],...],"by":"subject","seed":0}\n"   the rule of sides
@@ -7,7 +7,7 @@
 //!                    "sealed subject 0 100 1 <root of seals> train\n"                          in either form
 //! ```
 //!
-//! A certificate has all leaves of the root, so the root is recomputed from them: nothing can be left out, added or
+//! A certificate has all leaves of the root, so the root is recomputed from them: nothing can be omitted, added or
 //! moved. A rule gives an id one side. That every id of a segment has the side that the segment states is checked by
 //! the program that writes the segment, while it writes, and by `verify` with the data; the root commits to it by the
 //! line `split`. A certificate contains no ids and no hashes of ids.
@@ -95,7 +95,7 @@ impl CertificateReport {
     }
 }
 
-/// Creates a certificate that no id is on two sides of a version, and saves it to `out` if one is given.
+/// Creates a certificate that no id is in two splits of a version, and saves it to `out` if one is given.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the sides of the dataset do not follow from ids that its index states;

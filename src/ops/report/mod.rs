@@ -5,7 +5,7 @@
 //! much is read does not depend on the size of the input, apart from footers and lengths. Nothing depends on the
 //! clock or on threads, so the same input gives the same report.
 //!
-//! Of private datasets, columns of ids, source names, reasons with values, and the content of samples are left out.
+//! Of private datasets, columns of ids, source names, reasons with values, and the content of samples are omitted.
 
 mod lineage;
 mod media;

@@ -41,7 +41,7 @@ pub(super) struct Chosen {
     pub(super) numbering: Renumbering,
     /// Ids that no record has.
     pub(super) missing: Vec<String>,
-    /// Records that were left out.
+    /// Records that were omitted.
     pub(super) filtered: u64,
 }
 

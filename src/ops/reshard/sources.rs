@@ -1,5 +1,5 @@
 //! The list of sources of a new dataset: those that a record came from, under the new record numbers. The name of a
-//! file may be an id, so files of records that were left out are not listed.
+//! file may be an id, so files of records that were omitted are not listed.
 
 use arrow::array::{Array, StringArray};
 use rayon::prelude::*;

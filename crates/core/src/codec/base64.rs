@@ -9,7 +9,7 @@ use base64::{
     },
 };
 
-// What is left of a last digit is passed over, as readers commonly do.
+// What is left of a last digit is skipped, as readers commonly do.
 static READ_STANDARD: GeneralPurpose =
     GeneralPurpose::new(&alphabet::STANDARD, PAD.with_decode_allow_trailing_bits(true));
 static READ_UNPADDED: GeneralPurpose = unpadded_engine(&alphabet::STANDARD);

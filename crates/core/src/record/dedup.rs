@@ -48,7 +48,7 @@ impl fmt::Display for DedupBy {
     }
 }
 
-/// A choice of which records a run leaves out as duplicates.
+/// A choice of which records a run omits as duplicates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DedupChoice {

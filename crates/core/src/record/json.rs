@@ -6,7 +6,7 @@
 //! {"id":7,"score":1.0,"born":"1999-12-31","seen":"2026-01-02T03:04:05.000006Z","tags":["a",null],"raw":"AP8="}
 //! ```
 //!
-//! Records of JSON have keys of their own. In columns that some of them lack, a null is left out ([`Nulls::Absent`]),
+//! Records of JSON have keys of their own. In columns that some of them lack, a null is omitted ([`Nulls::Absent`]),
 //! or each record would get the keys of all others.
 //!
 //! Numbers keep their value (the shortest text that parses to the same value), non-finite ones are the strings of the
@@ -69,7 +69,7 @@ impl<'a> RowJson<'a> {
         Self { columns: columns.collect() }
     }
 
-    /// Leaves out members of these columns, and of objects in them, that are null.
+    /// Omits members of these columns, and of objects in them, that are null.
     #[must_use]
     pub fn omit_nulls(mut self, columns: &[String]) -> Self {
         let lacking: HashSet<&str> = columns.iter().map(String::as_str).collect();

@@ -12,8 +12,8 @@
 //! (?<part>images|masks)/(.*)                                             a/7   images.png  a/7   masks.png
 //! ```
 //!
-//! What a pattern matches outside of its groups is left out of the key, so that files in folders side by side have one.
-//! A key follows from a path and the rule alone. A dataset has one rule: the log states names of files alone, and
+//! What a pattern matches outside of its groups is omitted from the key, so that files in folders side by side have
+//! one. A key follows from a path and the rule alone. A dataset has one rule: the log states names of files alone, and
 //! commands that remove or erase a sample derive its files from them.
 
 use std::{borrow::Cow, fmt, str::FromStr};

@@ -45,7 +45,7 @@ impl Pin {
     }
 }
 
-/// Returns a tag without its weakness mark and its quotes, which the listings of Azure leave out.
+/// Returns a tag without its weakness mark and its quotes, which the listings of Azure omit.
 fn bare_etag(etag: &str) -> &str {
     etag.strip_prefix("W/").unwrap_or(etag).trim_matches('"')
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Bounds are kept as they are written, because numbers of 38 digits would lose some as floats. A bound that cannot be
-//! compared is left out: then readers do not skip the file by it.
+//! compared is omitted: then readers do not skip the file by it.
 
 use std::{cmp::Ordering, collections::BTreeMap, collections::HashMap};
 
@@ -155,7 +155,7 @@ impl Stats {
                     (None, Some(another)) if self.is_null(path) => Some(another),
                     _ => None,
                 };
-                // Bounds that are no values of the type are left out.
+                // Bounds that are no values of the type are omitted.
                 let is_value =
                     |bound: &&String| types.get(path).is_some_and(|of| compare_bounds(of, bound, bound).is_some());
                 let united = united.filter(is_value);

@@ -251,7 +251,7 @@ impl FileMerger<'_> {
             let columns = batch.columns().iter().map(|column| take(column, &wanted, None)).collect::<Result<_, _>>()?;
             let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(wanted.len()));
             let some = RecordBatch::try_new_with_options(batch.schema(), columns, &options)?;
-            // A column of another type is cast; one that cannot be is left out of the sample, and so are mapped ones.
+            // A column of another type is cast; one that cannot be is omitted from the sample, and so are mapped ones.
             out.extend(cast_to(&some, schema).ok());
         }
         Ok(out)

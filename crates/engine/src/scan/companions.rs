@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::SourceFile;
 use crate::{array::CONSTANTS_FILE, format::index, record::key::lowercase_extension, schema};
 
-/// What was left out because it only describes other files.
+/// What was omitted because it only describes other files.
 #[derive(Debug, Default)]
 pub struct Companions {
     /// Number of files, those of metadata included.

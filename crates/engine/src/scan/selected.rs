@@ -1,4 +1,4 @@
-//! Leaves out columns of sources whose readers read all of them. Readers of Parquet, delimited text and JSON do that
+//! Omits columns of sources whose readers read all of them. Readers of Parquet, delimited text and JSON do that
 //! themselves.
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn project_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch>
 
 impl Adapter for Selected {
     fn parse(&self, inner: &dyn RecordReader, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        // Every value fits the type that its own split has for a column that is left out.
+        // Every value fits the type that its own split has for a column that is omitted.
         let own = inner.infer(split);
         let others = own.iter().filter(|field| !self.taken.contains(field.name()));
         let all: Fields = schema.fields().iter().chain(others).cloned().collect();

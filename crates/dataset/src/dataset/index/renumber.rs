@@ -1,7 +1,7 @@
 //! Segments of another dataset that has some of the records, under new numbers.
 //!
 //! ```text
-//! segment    b=0000  hash | record      pairs of records that are not kept are left out,
+//! segment    b=0000  hash | record      pairs of records that are not kept are omitted,
 //!            b=0001  ...                the others get their new numbers, in the same order
 //!               \------> new segment    b=0000 ...: of fewer buckets if few pairs are left
 //! ```

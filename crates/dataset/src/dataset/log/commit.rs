@@ -293,7 +293,7 @@ fn check_conflicts(parent: &Snapshot, transaction: &Transaction<'_>, planned_on:
         let then = parent.dataset().find_entry(planned_on)?.and_then(|entry| entry.erasures);
         if then.map_or(0, |then| then.count) != now.count {
             return Err(Error::conflict("somebody was erased from the dataset meanwhile")
-                .with_hint("nothing was committed; run the command again, it leaves out who was erased"));
+                .with_hint("nothing was committed; run the command again, it omits who was erased"));
         }
     }
     check_duplicates(parent, transaction, planned_on)?;
@@ -370,7 +370,7 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
     };
     let (mine, theirs) = (&transaction.settings.dedup, &parent.entry().settings.dedup);
     if theirs.is_some() && mine != theirs {
-        return again("another run began to leave out duplicates meanwhile");
+        return again("another run began to omit duplicates meanwhile");
     }
     if mine.is_none() || transaction.arguments.get("dedup").is_some_and(|text| text == "none") {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Records that runs left out as duplicates, a table for each run, and what each is a duplicate of.
+//! Records that runs omitted as duplicates, a table for each run, and what each is a duplicate of.
 //!
 //! | column | type | meaning |
 //! |---|---|---|
@@ -47,7 +47,7 @@ pub struct DuplicatesRef {
     pub version: Version,
 }
 
-/// A record that was left out.
+/// A record that was omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DuplicateRow {
     /// Its record id as stored; `None` when it is its origin.

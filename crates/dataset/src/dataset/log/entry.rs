@@ -100,7 +100,7 @@ pub struct Entry {
     /// Tables of places of sorted records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<PlaceRef>,
-    /// Tables of the records that runs left out as duplicates.
+    /// Tables of the records that runs omitted as duplicates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub duplicates: Vec<DuplicatesRef>,
     /// State of erasures; absent if nothing was ever erased.
@@ -284,7 +284,7 @@ pub struct Settings {
     /// How records are divided for training and evaluation; `None` if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Sides>,
-    /// What duplicates have in common that conversions leave out; `None` if they are kept.
+    /// What duplicates have in common that conversions omit; `None` if they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupBy>,
     /// Seed of the order of records, which each run shuffles; `None` if they have the order of the input.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! parent   v1   v2   v3        numbers   0  1  2  3  4  5  6
-//!                     \-> child v1     0     1  2        3      records that were left out have no number
+//!                     \-> child v1     0     1  2        3      records that were omitted have no number
 //! ```
 //!
 //! The child is a dataset of its own: its numbers count from 0 in the order of the parent's, so runs stay few and the

@@ -126,7 +126,7 @@ const PART_HASH: &str = "part_hash";
 /// Name of the column that only lists of divided datasets have.
 const OTHER_FIRSTS: &str = "other_first_records";
 
-/// The optional columns of a list, which are left out where no source has a value in them.
+/// The optional columns of a list, which are omitted where no source has a value in them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OptionalColumns {
     /// Some sources hold arrays.

@@ -48,7 +48,7 @@ pub struct Transaction<'a> {
     pub retraction: Retraction<'a>,
     /// New sources, with record numbers relative to the first new record.
     pub sources: &'a dyn NewSources,
-    /// Records that were left out as duplicates; `None` if there are none.
+    /// Records that were omitted as duplicates; `None` if there are none.
     pub duplicates: Option<DuplicatesRef>,
     /// Where the records of the new shards get their numbers.
     pub numbers: Numbers,

@@ -1,4 +1,4 @@
-//! Lookup of records that runs left out as duplicates, in the tables of these runs: by id, subject or origin, and those
+//! Lookup of records that runs omitted as duplicates, in the tables of these runs: by id, subject or origin, and those
 //! whose first record has left the dataset.
 //!
 //! The tables are read in full, one after the other, so this is for ids that no record of the dataset has.
@@ -31,7 +31,7 @@ use crate::{
     id::{IdHash, Version},
 };
 
-/// A record that was left out.
+/// A record that was omitted.
 #[derive(Debug, Clone)]
 pub struct Duplicate {
     /// Index of the requested id.
@@ -44,7 +44,7 @@ pub struct Duplicate {
     pub first: Option<Hit>,
 }
 
-/// Returns the records with some ids, subjects or origins that runs up to a version left out, in the order of runs and
+/// Returns the records with some ids, subjects or origins that runs up to a version omitted, in the order of runs and
 /// rows.
 ///
 /// # Errors
@@ -61,14 +61,14 @@ pub fn find_duplicates(snapshot: &Snapshot, ids: &[String], at: Version) -> Resu
         }
     })?;
     if let Some(path) = damaged.first() {
-        return Err(Error::integrity("the table of duplicates is damaged, so who was left out is not known")
+        return Err(Error::integrity("the table of duplicates is damaged, so who was omitted is not known")
             .at_location(snapshot.dataset().store().location().join(path).to_string()));
     }
     resolve_duplicates(snapshot, &mut found)?;
     Ok(found)
 }
 
-/// A record that was left out and has one of some ids.
+/// A record that was omitted and has one of some ids.
 #[derive(Debug, Clone)]
 pub struct LeftOut {
     /// Index of the id.
@@ -81,7 +81,7 @@ pub struct LeftOut {
     pub row: DuplicateRow,
 }
 
-/// Passes the records with some ids, subjects or origins that runs up to a version left out to `visit`: one that has an
+/// Passes the records with some ids, subjects or origins that runs up to a version omitted to `visit`: one that has an
 /// id in two ways twice, one after the other. Returns the paths of damaged tables, of which not all rows are passed.
 ///
 /// # Errors
@@ -129,7 +129,7 @@ pub fn each_left_out(
 /// Rows of tables that are looked up together.
 const CHUNK_ROWS: usize = 1 << 14;
 
-/// What a record that was left out came from.
+/// What a record that was omitted came from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CameFrom {
     /// A row of a source: its name as stored.
@@ -172,7 +172,7 @@ impl ReplacedSources {
     }
 }
 
-/// Returns what records came from that were left out as duplicates of records which the newest version does not have
+/// Returns what records came from that were omitted as duplicates of records which the newest version does not have
 /// any longer, or will not have without those that are `replaced`; with the version that left them out, and their
 /// number. Read again, a source has these records, unless others repeat them.
 ///

@@ -221,7 +221,7 @@ pub struct TaskMismatch {
     pub fields: Option<String>,
 }
 
-/// Why a merge or a file was left out.
+/// Why a merge or a file was omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Damage {
     /// The shard or file.
@@ -269,7 +269,7 @@ pub struct Outcome {
     /// Set if a value did not fit; then the task wrote nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<TaskMismatch>,
-    /// Merges of a compaction, or files of an adoption, that were left out because of damage.
+    /// Merges of a compaction, or files of an adoption, that were omitted because of damage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub damaged: Vec<Damage>,
     /// Columns of ids that no record of an adoption has; `None` if it has no records.

@@ -145,7 +145,7 @@ pub fn numbered_rows<'a>(
     })))
 }
 
-/// What a table of new records leaves out.
+/// What a table of new records omits.
 #[derive(Debug, Clone, Copy)]
 struct NewRecords {
     /// First record number, and the version that added the records; `None` if the table states both.

@@ -73,7 +73,7 @@ const LONG: [&str; 4] = ["beside", "path", "shard", "entry"];
 /// Rows from which on they are.
 const LONG_ROWS: u64 = 8;
 
-/// Leaves out the compression of a table of few rows, but for long texts, and bounds, by which nobody searches them.
+/// Omits the compression of a table of few rows, but for long texts, and bounds, by which nobody searches them.
 fn suited_to(rows: u64, schema: &Schema, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
     if rows > FEW_ROWS {
         return properties;

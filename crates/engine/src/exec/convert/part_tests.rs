@@ -41,7 +41,7 @@ struct Outcome {
     values: Option<RecordBatch>,
     samples: Vec<Sample>,
     rejects: String,
-    /// Records, rejected, bytes, blank, padded, repaired, skipped, passed over.
+    /// Records, rejected, bytes, blank, padded, repaired, skipped, skipped.
     counts: [u64; 8],
     /// For each reason, the place that was told first, and the number of lines; other notes once each.
     notes: BTreeMap<String, (String, u64)>,

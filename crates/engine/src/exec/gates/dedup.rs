@@ -1,8 +1,8 @@
-//! Leaves out duplicates: the first record in the order of the input stays.
+//! Omits duplicates: the first record in the order of the input stays.
 //!
 //! ```text
 //! workers      fingerprint each record, behind all other gates
-//! one thread   in order, as records are gathered: seen before?  -> left out
+//! one thread   in order, as records are gathered: seen before?  -> omitted
 //! ```
 //!
 //! Records that are rejected, filtered out or erased have no fingerprints, so they are nobody's first.
@@ -47,7 +47,7 @@ pub struct DedupGate<'a> {
     pub pseudonymizer: Option<&'a Pseudonymizer>,
     /// The samples, if they are made of files: positions of the run are their numbers.
     pub samples: Option<(&'a Samples, &'a [SourceFile])>,
-    /// Receives the records that are left out; `None` if none are.
+    /// Receives the records that are omitted; `None` if none are.
     pub table: Option<Mutex<DuplicatesWriter>>,
     /// Fingerprints of the records before; `None` if the run leaves no duplicates out.
     pub seen: Option<Mutex<Seen>>,

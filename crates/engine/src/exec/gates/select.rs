@@ -1,4 +1,4 @@
-//! Leaves out the rows that do not satisfy a condition, and the columns that only the condition needed.
+//! Omits the rows that do not satisfy a condition, and the columns that only the condition needed.
 //!
 //! It is the first gate behind the parser, so that a row which does not match counts as filtered whatever else is the
 //! matter with it, and skipping a group of rows by its bounds changes no count.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Bytes between the records of a foreign tar (folders, global headers) are not copied: they may name records that are
-//! left out.
+//! omitted.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ pub struct CsvOptions {
     pub tidy: bool,
     /// Whether damaged records may be repaired, because rejects are allowed.
     pub repair: bool,
-    /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
+    /// Columns that are parsed; `None` for all. Others are skipped, whatever their values.
     pub taken: Option<HashSet<String>>,
 }
 

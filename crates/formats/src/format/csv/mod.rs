@@ -204,7 +204,7 @@ impl CsvSource {
 
     /// Returns the columns in which a second header shows although each of them is text by now. Empty if one of them
     /// still has a type, because then the second header is a type mismatch there. If none is read that had a type, they
-    /// are the columns with types that are passed over.
+    /// are the columns with types that are skipped.
     fn watched(&self, schema: &SchemaRef) -> Vec<usize> {
         let fields = ByName::new(schema.fields());
         let passed: Vec<usize> = self.profile.typed_columns().filter(|column| !self.is_taken(*column)).collect();

@@ -238,7 +238,7 @@ impl Hdf5Contents {
         self.attributes.iter().any(|(name, _)| name == pytables::VERSION)
     }
 
-    /// Leaves out indexes of tables, and remarks upon them.
+    /// Omits indexes of tables, and remarks upon them.
     fn leave_out_indexes(&mut self) {
         let mut indexes = BTreeSet::new();
         self.datasets.retain(|found| {

@@ -144,31 +144,31 @@ pub(super) struct MemberColumns {
     pub(super) names: Names,
     pub(super) columns: Vec<JsonColumn>,
     pub(super) order: GapOrder,
-    /// Members that are passed over; `None` if there are none.
+    /// Members that are skipped; `None` if there are none.
     pub(super) passed: Option<Passed>,
 }
 
-/// Keys that are passed over beyond this number are not remembered: they are data, not names of columns.
+/// Keys that are skipped beyond this number are not remembered: they are data, not names of columns.
 const MAX_PASSED: usize = 256;
 
-/// Members of the table that are not among its columns, and are passed over.
+/// Members of the table that are not among its columns, and are skipped.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
-    /// Names of the columns that are not passed over.
+    /// Names of the columns that are not skipped.
     taken: Vec<String>,
-    /// Keys that were passed over.
+    /// Keys that were skipped.
     keys: Vec<String>,
-    /// The text that was passed over last.
+    /// The text that was skipped last.
     pub(super) text: Vec<u8>,
 }
 
 impl Passed {
-    /// Returns whether the member of a name that is not a column is passed over.
+    /// Returns whether the member of a name that is not a column is skipped.
     pub(super) fn passes_over(&self, key: &str) -> bool {
         !self.taken.iter().any(|name| name == key)
     }
 
-    /// Returns the number of a key that is passed over; `None` if it is not, or if there are too many.
+    /// Returns the number of a key that is skipped; `None` if it is not, or if there are too many.
     pub(super) fn passed_number(&mut self, key: &str) -> Option<usize> {
         if let Some(known) = self.keys.iter().position(|known| known == key) {
             return Some(known);

@@ -29,7 +29,7 @@ use super::{
 /// The text expected after each value, as far as it was seen.
 #[derive(Debug)]
 pub(super) struct GapOrder {
-    /// Gap at the start of the object, then after each column, then after each key that is passed over.
+    /// Gap at the start of the object, then after each column, then after each key that is skipped.
     gaps: Vec<Gap>,
 }
 
@@ -55,7 +55,7 @@ struct Gap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Column(usize),
-    /// A value that is passed over; the gap after it has this number.
+    /// A value that is skipped; the gap after it has this number.
     Passed(usize),
     End,
 }
@@ -187,7 +187,7 @@ impl FastReader<'_> {
         Some((self.skip_whitespace(colon + 1), next))
     }
 
-    /// Returns the end of the value at `at`, which is passed over.
+    /// Returns the end of the value at `at`, which is skipped.
     #[inline(never)]
     fn skip_value(&mut self, text: &mut Vec<u8>, at: usize, depth: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;

@@ -72,7 +72,7 @@ pub struct JsonOptions {
     pub pinned: Vec<String>,
     /// Columns with the type that the dataset has: as pinned ones, but only the usual notation of values is accepted.
     pub bound: Vec<String>,
-    /// Columns that are parsed; `None` for all. Others are passed over, whatever their values.
+    /// Columns that are parsed; `None` for all. Others are skipped, whatever their values.
     pub taken: Option<Vec<String>>,
 }
 

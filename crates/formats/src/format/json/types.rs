@@ -96,7 +96,7 @@ enum SeenType {
     Object(Box<MemberTypes>),
     /// Values that only JSON text can represent together.
     Json,
-    /// Values that are passed over.
+    /// Values that are skipped.
     Passed,
 }
 

@@ -202,7 +202,7 @@ impl ZarrSource {
     }
 }
 
-/// Whether two descriptions of an array agree in what both of them state; writers leave out what is empty.
+/// Whether two descriptions of an array agree in what both of them state; writers omit what is empty.
 fn agree(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
