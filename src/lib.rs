@@ -229,7 +229,7 @@ pub use record::Part;
 /// for batch in session.open(&out)?.shards()?[0].batches() {
 ///     let Batch::Samples(samples) = batch? else { continue };
 ///     for sample in samples {
-///         println!("{}: {} parts, {} bytes", sample.key, sample.parts.len(), sample.bytes());
+///         println!("{}: {} parts, {} bytes", sample.key, sample.parts.len(), sample.byte_count());
 ///     }
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -8,7 +8,7 @@
 //!
 //! Records of tar and TFRecord are copied as they are stored (`stream`), row groups of Parquet page by page (`rows`);
 //! ends of new shards are moved a little to where pages begin. Only units and row groups of which some records are
-//! omitted , and columns whose pages do not begin where a shard does, are decoded. Nothing of a record that is omitted
+//! omitted, and columns whose pages do not begin where a shard does, are decoded. Nothing of a record that is omitted
 //! is copied.
 
 pub mod filter;
