@@ -136,7 +136,7 @@ impl Dataset {
                 Ok(())
             })
         })?;
-        Ok(FindReport { records, answer })
+        Ok(FindReport::from_search(records, answer))
     }
 
     /// Verifies the version: log, lists, index, sidecars, and the sizes of the shards.

@@ -1,8 +1,8 @@
 //! Lookup by id: what `shardify manifest --find` answers.
 
-use crate::ops::manifest::{self, HitReport};
+use crate::ops::manifest::{DuplicateReport, ErasedReport, HitReport, SearchReport};
 
-/// What a lookup found. It is serialised as its records, then what became of the other ids.
+/// What a lookup found: the records, and what became of the other ids.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -17,12 +17,22 @@ use crate::ops::manifest::{self, HitReport};
 /// ```
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct FindReport {
-    pub(super) records: Vec<FoundRecord>,
+    records: Vec<FoundRecord>,
+    erased: Vec<ErasedReport>,
+    duplicates: Vec<DuplicateReport>,
     #[serde(flatten)]
-    pub(super) answer: manifest::SearchReport,
+    answer: SearchReport,
 }
 
 impl FindReport {
+    /// Joins the records that a search has visited with its answer.
+    pub(super) fn from_search(records: Vec<FoundRecord>, mut answer: SearchReport) -> Self {
+        // The command line prints these as objects of their own.
+        let erased = std::mem::take(&mut answer.erased);
+        let duplicates = std::mem::take(&mut answer.duplicates);
+        Self { records, erased, duplicates, answer }
+    }
+
     /// Returns the version that was searched.
     pub fn version(&self) -> u64 {
         self.answer.version.0
@@ -45,16 +55,16 @@ impl FindReport {
 
     /// Returns the ids that were erased, and the version of each that erased them.
     pub fn erased(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.answer.erased.iter().map(|erased| (erased.id.as_str(), erased.version.0))
+        self.erased.iter().map(|erased| (erased.id.as_str(), erased.version.0))
     }
 
     /// Returns the ids of records that were omitted as duplicates, and the id of the record that each repeats, if it
     /// is known.
     pub fn duplicates(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.answer
-            .duplicates
-            .iter()
-            .map(|duplicate| (duplicate.id.as_str(), duplicate.of.as_ref().map(|first| first.record_id.as_str())))
+        self.duplicates.iter().map(|duplicate| {
+            let first = duplicate.of.as_ref().map(|first| first.record_id.as_str());
+            (duplicate.id.as_str(), first)
+        })
     }
 }
 
@@ -67,8 +77,6 @@ impl FindReport {
 ///
 /// let session = Session::new()?;
 /// session.convert("testdata/patients/OBSERVATION.csv", &out).subject("person_id").run()?;
-/// let found = session.open(&out)?.find_prefix("OBSERVATION.csv#51", 3)?;
-/// # assert!(found.records().is_empty() || found.records().len() == 3);
 /// let found = session.open(&out)?.find(["OBSERVATION.csv#515"])?;
 /// let record = &found.records()[0];
 /// assert_eq!((record.subject_id(), record.source_row(), record.versions()), (Some("7"), Some(515), (1, None)));

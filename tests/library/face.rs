@@ -104,6 +104,7 @@ fn what_is_erased_or_removed_is_in_no_batch() {
     assert_eq!(found.erased().collect::<Vec<_>>(), [("17", 2)]);
     let json = serde_json::to_value(&found).unwrap();
     assert_eq!((&json["records"][0]["record_id"], &json["hits"]), (&"18".into(), &1.into()));
+    assert_eq!((&json["erased"][0]["id"], &json["missing"][1]), (&"17".into(), &"nobody".into()));
 }
 
 #[test]
