@@ -57,13 +57,13 @@ impl Session {
 impl Adopt {
     fn new(session: Session, shards: &OsStr) -> Self {
         let mut mistake = Mistake::default();
-        let source = mistake.of("shards", text(shards)).unwrap_or_default();
+        let source = mistake.accept("shards", text(shards)).unwrap_or_default();
         Self { session, options: AdoptOptions { source, ..AdoptOptions::default() }, out: None, mistake }
     }
 
     /// Sets the dataset that gets the shards, by links or copies; by default their folder becomes one.
     pub fn out(mut self, dataset: impl AsRef<OsStr>) -> Self {
-        self.out = self.mistake.of("out", text(dataset.as_ref()));
+        self.out = self.mistake.accept("out", text(dataset.as_ref()));
         self
     }
 

@@ -79,7 +79,7 @@ pub struct Batches {
 }
 
 impl Batches {
-    pub(super) fn of(session: Session, snapshot: Snapshot, shard: ShardMeta) -> Self {
+    pub(super) fn read_ahead(session: Session, snapshot: Snapshot, shard: ShardMeta) -> Self {
         let (sender, receiver) = sync_channel(AHEAD);
         let refused = sender.clone();
         let read = move || {

@@ -82,7 +82,7 @@ impl Compact {
 
     /// Sets the compression of new shards, for Parquet.
     pub fn codec(mut self, codec: &str) -> Self {
-        self.options.codec = self.mistake.of("codec", codec.parse());
+        self.options.codec = self.mistake.accept("codec", codec.parse());
         self
     }
 

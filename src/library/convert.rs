@@ -94,13 +94,13 @@ impl Convert {
             write: Vec::new(),
             mistake: Mistake::default(),
         };
-        new.dataset = new.mistake.of("dataset", text(dataset)).unwrap_or_default();
+        new.dataset = new.mistake.accept("dataset", text(dataset)).unwrap_or_default();
         new.source(source)
     }
 
     /// Adds a source: a file, folder, glob or URL.
     pub fn source(mut self, source: impl AsRef<OsStr>) -> Self {
-        self.options.sources.extend(self.mistake.of("source", text(source.as_ref())));
+        self.options.sources.extend(self.mistake.accept("source", text(source.as_ref())));
         self
     }
 
@@ -108,7 +108,7 @@ impl Convert {
     pub fn from(mut self, format: &str) -> Self {
         let known = InputFormat::ALL.iter().find(|known| known.name() == format).copied();
         let unknown = || Error::usage(format!("from: expected an input format, found `{format}`"));
-        self.options.from = self.mistake.of("from", known.ok_or_else(unknown));
+        self.options.from = self.mistake.accept("from", known.ok_or_else(unknown));
         self
     }
 
@@ -132,7 +132,7 @@ impl Convert {
 
     /// Keeps the rows that satisfy a condition in SQL (`--where`): `age >= 18 and site in ('A', 'B')`.
     pub fn filter(mut self, text: &str) -> Self {
-        self.options.filter = self.mistake.of("filter", parse_condition(text));
+        self.options.filter = self.mistake.accept("filter", parse_condition(text));
         self
     }
 
@@ -150,25 +150,25 @@ impl Convert {
 
     /// Sets the rule by which files are parts of one sample: `first-dot`, `last-dot` or a regular expression.
     pub fn key(mut self, rule: &str) -> Self {
-        self.options.key = self.mistake.of("key", rule.parse());
+        self.options.key = self.mistake.accept("key", rule.parse());
         self
     }
 
     /// Sets a setting of an input format, such as `delimiter` to `;`.
     pub fn read(mut self, key: &str, value: &str) -> Self {
-        self.read.extend(self.mistake.of("read", format!("{key}={value}").parse::<ReadSetting>()));
+        self.read.extend(self.mistake.accept("read", format!("{key}={value}").parse::<ReadSetting>()));
         self
     }
 
     /// Sets a setting of a shard format, such as `row-group` to `64MiB`.
     pub fn write(mut self, key: &str, value: &str) -> Self {
-        self.write.extend(self.mistake.of("write", format!("{key}={value}").parse::<WriteSetting>()));
+        self.write.extend(self.mistake.accept("write", format!("{key}={value}").parse::<WriteSetting>()));
         self
     }
 
     /// Recognises inputs by `path`, the default, or also by `content`, so that moved inputs are skipped.
     pub fn identity(mut self, how: &str) -> Self {
-        self.options.identity = self.mistake.word("identity", how).unwrap_or_default();
+        self.options.identity = self.mistake.accept_word("identity", how).unwrap_or_default();
         self
     }
 
@@ -204,20 +204,20 @@ impl Convert {
 
     /// Divides the records: `train=0.8,val=0.1,test=0.1`, with `,seed=7` behind it for another division.
     pub fn split(mut self, shares: &str) -> Self {
-        self.options.split = self.mistake.of("split", shares.parse());
+        self.options.split = self.mistake.accept("split", shares.parse());
         self
     }
 
     /// Sets what [`split`](Self::split) keeps together: `subject`, `id`, `content` or a column; by default the first of
     /// the three that the records have.
     pub fn split_by(mut self, what: &str) -> Self {
-        self.split_by = self.mistake.of("split_by", what.parse());
+        self.split_by = self.mistake.accept("split_by", what.parse());
         self
     }
 
     /// Omits duplicates by `content`, `id` or columns: the first record stays.
     pub fn dedup(mut self, by: &str) -> Self {
-        self.options.dedup = self.mistake.of("dedup", by.parse());
+        self.options.dedup = self.mistake.accept("dedup", by.parse());
         self
     }
 
@@ -229,7 +229,7 @@ impl Convert {
 
     /// Sets the compression: `none`, `zstd`, `lz4`, `snappy` or `gzip`, with a level as in `zstd:3`.
     pub fn codec(mut self, codec: &str) -> Self {
-        self.options.codec = self.mistake.of("codec", codec.parse());
+        self.options.codec = self.mistake.accept("codec", codec.parse());
         self
     }
 
@@ -247,7 +247,7 @@ impl Convert {
 
     /// Takes subject ids from paths, by a pattern such as `scans/{subject}/*`.
     pub fn subject_from_path(mut self, pattern: &str) -> Self {
-        let pattern = self.mistake.of("subject_from_path", SubjectPattern::parse(pattern));
+        let pattern = self.mistake.accept("subject_from_path", SubjectPattern::parse(pattern));
         self.options.subjects = pattern.map(SubjectSource::Path);
         self
     }
@@ -273,7 +273,7 @@ impl Convert {
 
     /// Sets how ids are stored: `plain`, `hmac` or `sealed`; the last two need [`Session::id_key`].
     pub fn id_mode(mut self, mode: &str) -> Self {
-        self.options.private.mode = self.mistake.word("id_mode", mode);
+        self.options.private.mode = self.mistake.accept_word("id_mode", mode);
         self
     }
 
@@ -285,7 +285,7 @@ impl Convert {
 
     /// Sets the type of a column, such as `int64` or `list<float32>`; may be repeated.
     pub fn column_type(mut self, column: &str, kind: &str) -> Self {
-        self.options.types.extend(self.mistake.of("column_type", column_type(column, kind)));
+        self.options.types.extend(self.mistake.accept("column_type", column_type(column, kind)));
         self
     }
 
@@ -297,26 +297,26 @@ impl Convert {
 
     /// Sets what becomes of inputs with other columns or types: `keep`, `union` or `fail`.
     pub fn on_schema(mut self, how: &str) -> Self {
-        self.options.on_schema = self.mistake.word("on_schema", how).unwrap_or_default();
+        self.options.on_schema = self.mistake.accept_word("on_schema", how).unwrap_or_default();
         self
     }
 
     /// Writes indexes for training tools, such as `wids` or `dali`; by default those that cost almost nothing.
     pub fn index(mut self, kinds: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        let kinds: Vec<_> = kinds.into_iter().map(|kind| self.mistake.word("index", kind.as_ref())).collect();
+        let kinds: Vec<_> = kinds.into_iter().map(|kind| self.mistake.accept_word("index", kind.as_ref())).collect();
         self.options.index = kinds.into_iter().collect();
         self
     }
 
     /// Sets what becomes of names that a reader of the shards cannot handle: `fail`, `rename` or `skip`.
     pub fn on_name(mut self, how: &str) -> Self {
-        self.options.on_name = self.mistake.word("on_name", how);
+        self.options.on_name = self.mistake.accept_word("on_name", how);
         self
     }
 
     /// Sets what becomes of samples that lack a part which others have: `keep`, `skip` or `fail`.
     pub fn missing(mut self, how: &str) -> Self {
-        self.options.missing = self.mistake.word("missing", how).unwrap_or_default();
+        self.options.missing = self.mistake.accept_word("missing", how).unwrap_or_default();
         self
     }
 

@@ -215,6 +215,6 @@ impl Shard {
 
     /// Reads its live records, in their order, a few megabytes ahead.
     pub fn batches(&self) -> Batches {
-        Batches::of(self.dataset.session.clone(), self.dataset.snapshot.clone(), self.meta.clone())
+        Batches::read_ahead(self.dataset.session.clone(), self.dataset.snapshot.clone(), self.meta.clone())
     }
 }

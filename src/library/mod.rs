@@ -44,7 +44,7 @@ struct Mistake(Option<Error>);
 
 impl Mistake {
     /// Returns the value of an option, or keeps the mistake in its text.
-    fn of<T, E: Into<Invalid>>(&mut self, option: &str, value: std::result::Result<T, E>) -> Option<T> {
+    fn accept<T, E: Into<Invalid>>(&mut self, option: &str, value: std::result::Result<T, E>) -> Option<T> {
         let error = match value {
             Ok(value) => return Some(value),
             Err(invalid) => match invalid.into() {
@@ -57,9 +57,9 @@ impl Mistake {
     }
 
     /// Returns the value that a word stands for.
-    fn word<T: DeserializeOwned>(&mut self, option: &str, word: &str) -> Option<T> {
+    fn accept_word<T: DeserializeOwned>(&mut self, option: &str, word: &str) -> Option<T> {
         let value: std::result::Result<T, NoSuchWord> = T::deserialize(word.into_deserializer());
-        self.of(option, value.map_err(|error| error.to_string()))
+        self.accept(option, value.map_err(|error| error.to_string()))
     }
 
     /// Fails with the mistake, if there is one.
