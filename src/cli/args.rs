@@ -40,7 +40,7 @@ use crate::{
     codec::Codec,
     dataset::{Arrangement, IdMode, Order, PrivateChoice},
     error::{Error, Result},
-    ops::{adopt::AdoptOptions, compact, convert::column_type as typed, vacuum::VacuumOptions},
+    ops::{adopt::AdoptOptions, compact, convert::column_type as named_type, vacuum::VacuumOptions},
     plan::memory::DEFAULT_MEMORY,
     record::subject::SubjectPattern,
     storage::Location,
@@ -581,5 +581,5 @@ fn subject_pattern(text: &str) -> std::result::Result<SubjectPattern, String> {
 
 fn column_type(text: &str) -> std::result::Result<Field, String> {
     let (name, kind) = text.split_once('=').ok_or("expected COLUMN=TYPE")?;
-    typed(name, kind).map_err(|e| one_line(&e))
+    named_type(name, kind).map_err(|e| one_line(&e))
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{Context, convert, manifest};
 use crate::{
     dataset::{Dataset, Snapshot, check_folders, id_columns},
-    error::{Error, Kind, Result},
+    error::{Error, Result},
     events::Event,
     format::{
         OutputFormat, Parsed,
@@ -225,7 +225,7 @@ impl Reading<'_> {
                 break;
             }
             check_folders(snapshot.dataset().store().as_ref(), std::iter::once(shard))?;
-            let file = shard_file(self.context, snapshot.dataset(), &shard.path)?;
+            let file = shard_file(snapshot.dataset(), &shard.path)?;
             self.records_of(vec![file], &shard.path, hidden, emit)?;
         }
         Ok(())
@@ -305,7 +305,7 @@ impl Reading<'_> {
     fn read_source(&mut self, source: &RecordSource, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
         let mut before = 0;
         each_block(self.context, source, SPLIT_BYTES, &mut |block| {
-            self.emit_block(block, name, before, hidden, emit)?;
+            self.emit_block(&block, name, before, hidden, emit)?;
             before += block.records_in();
             Ok(!self.is_done())
         })
@@ -390,7 +390,7 @@ pub(super) fn each_block(
     context: &Context<'_>,
     source: &RecordSource,
     split_bytes: usize,
-    visit: &mut dyn FnMut(&RecordBlock) -> Result<bool>,
+    visit: &mut dyn FnMut(RecordBlock) -> Result<bool>,
 ) -> Result<()> {
     let memory =
         MemoryPlan::new(context.memory, context.jobs, OutputFormat::Tar, Size::from_mib(128), Size::from_mib(64));
@@ -406,7 +406,7 @@ pub(super) fn each_block(
     for split in source.splits(input, split_bytes, max_record) {
         context.cancel.check()?;
         let block = parse_split(source, &split.map_err(place)?, &mut fields).map_err(place)?;
-        if !visit(&block)? {
+        if !visit(block)? {
             break;
         }
     }
@@ -429,16 +429,14 @@ fn parse_split(source: &RecordSource, split: &Split, fields: &mut Fields) -> Res
 }
 
 /// Returns a shard as a source.
-pub(super) fn shard_file(context: &Context<'_>, dataset: &Dataset, path: &str) -> Result<SourceFile> {
-    let place: Location = dataset.store().location().join(path);
-    let missing =
-        || Error::integrity("expected a shard that the log refers to, found none").at_location(place.to_string());
-    let text = match place.local_path() {
-        Some(path) => path.to_str().ok_or_else(missing)?.to_owned(),
-        None => place.url().to_string(),
-    };
-    let found = scan::scan_sources(&[text], &context.folder, &context.settings, &ScanOptions::default());
-    found.map_err(|e| if e.kind() == Kind::Usage { missing() } else { e })?.files.pop().ok_or_else(missing)
+///
+/// # Errors
+/// [`Kind::Integrity`](crate::error::Kind::Integrity) if there is none; when the store fails.
+pub(super) fn shard_file(dataset: &Dataset, path: &str) -> Result<SourceFile> {
+    scan::file_in_store(dataset.store(), path)?.ok_or_else(|| {
+        let place: Location = dataset.store().location().join(path);
+        Error::integrity("expected a shard that the log refers to, found none").at_location(place.to_string())
+    })
 }
 
 /// What is not shown of a private dataset.

@@ -2,18 +2,16 @@
 //!
 //! Of the records that a shard holds, only those in a run of the version are live. The readers are those of `convert`.
 
+use arrow::array::BooleanArray;
+
 use crate::{
     dataset::{ShardMeta, Snapshot, check_folders},
     error::{Error, Result},
-    record::{Payload, RecordBlock, coded},
+    record::{Payload, coded},
     scan::{Input, SniffOptions, classify_inputs},
 };
 
-use super::{
-    Context,
-    columns::{filter_live, shard_tables},
-    head,
-};
+use super::{Context, columns::shard_tables, head};
 
 /// Bytes of a shard that are decoded at a time.
 const SPLIT_BYTES: usize = 4 << 20;
@@ -36,7 +34,7 @@ pub fn each_batch(
     let damaged = |why: String| {
         Error::integrity(why).at_location(table.place.clone()).with_hint("run `shardify verify --read-data`")
     };
-    let files = vec![head::shard_file(context, dataset, &shard.path)?];
+    let files = vec![head::shard_file(dataset, &shard.path)?];
     let options = SniffOptions { samples: Some(0), sources: 1, ..SniffOptions::default() };
     let Input::Records(sources) = classify_inputs(files, &options)? else {
         return Err(damaged(format!(
@@ -46,14 +44,19 @@ pub fn each_batch(
     };
     let (mut before, mut wants_more) = (0, true);
     for source in &sources {
-        head::each_block(context, source, SPLIT_BYTES, &mut |block| {
+        head::each_block(context, source, SPLIT_BYTES, &mut |mut block| {
             if let Some(reject) = block.rejects.first() {
                 let row = before + u64::from(reject.row) + 1;
                 return Err(damaged(format!("expected a readable record {row}, found one of which {}", reject.reason)));
             }
-            let records = live_records(block, before, &|row| table.is_live(row))?;
+            let number = |index: usize| block.rows.get(index).map_or(index as u64, |row| u64::from(*row));
+            let live: Vec<bool> = (0..block.payload.len()).map(|index| table.is_live(before + number(index))).collect();
             before += block.records_in();
-            wants_more = records.is_empty() || visit(records)?;
+            block.retain(&BooleanArray::from(live))?;
+            if let Payload::Rows(rows) = &mut block.payload {
+                *rows = coded::plain_batch(rows)?;
+            }
+            wants_more = block.payload.is_empty() || visit(block.payload)?;
             Ok(wants_more)
         })?;
     }
@@ -62,17 +65,4 @@ pub fn each_batch(
         return Err(damaged(format!("expected at least {expected} records, found {before}")));
     }
     Ok(())
-}
-
-/// Returns the live records of a block, before which the shard has some; columns hold plain values.
-fn live_records(block: &RecordBlock, before: u64, is_live: &dyn Fn(u64) -> bool) -> Result<Payload> {
-    let number = |index: usize| block.rows.get(index).map_or(index as u64, |row| u64::from(*row));
-    let live: Vec<bool> = (0..block.payload.len()).map(|index| is_live(before + number(index))).collect();
-    Ok(match &block.payload {
-        Payload::Rows(rows) => Payload::Rows(filter_live(coded::plain_batch(rows)?, &live)?),
-        Payload::Samples(samples) => {
-            let live = samples.iter().zip(&live).filter(|(_, live)| **live);
-            Payload::Samples(live.map(|(sample, _)| sample.clone()).collect())
-        }
-    })
 }

@@ -87,7 +87,7 @@ impl Feed {
                 Error::usage("expected shards, found a dataset without records").at_location(location.to_string());
             return Err(error.with_hint("`shardify convert SOURCE --out DATASET` adds records"));
         }
-        let files = shards.par_iter().map(|shard| shard_file(context, snapshot.dataset(), &shard.path));
+        let files = shards.par_iter().map(|shard| shard_file(snapshot.dataset(), &shard.path));
         let files: Vec<SourceFile> = files.collect::<Result<_>>()?;
         let format = InputFormat::from(snapshot.entry().settings.shard_format);
         let sources = files.into_iter().map(|file| records_of(vec![file], Some(format)));
@@ -176,7 +176,7 @@ impl Feed {
                         }
                     }
                 } else {
-                    each_block(context, source, SPLIT_BYTES, &mut |block| deliver_block(block, deliver))?;
+                    each_block(context, source, SPLIT_BYTES, &mut |block| deliver_block(&block, deliver))?;
                 }
                 Ok(1)
             }

@@ -205,7 +205,7 @@ impl<'a> Scan<'a> {
 
     /// Reads all records of a shard of tar or TFRecord.
     fn read_records(&self, shard: &ShardMeta, table: &Table) -> Result<()> {
-        let file = shard_file(self.context, self.snapshot.dataset(), &shard.path)?;
+        let file = shard_file(self.snapshot.dataset(), &shard.path)?;
         let mut reader = Records {
             scan: self,
             shard,

@@ -102,7 +102,7 @@ pub(super) fn of_shards(context: &Context<'_>, snapshot: &Snapshot, hidden: &Hid
     let mut collector = Collector::new(pick.of_each(shards.len()), hidden.is_private);
     context.observer.event(Event::Phase { name: pick.phase_name(), bytes: None });
     for shard in &shards {
-        let file = shard_file(context, snapshot.dataset(), &shard.path)?;
+        let file = shard_file(snapshot.dataset(), &shard.path)?;
         collector.read(context, vec![file], hidden, None)?;
     }
     Ok(collector.finish(shards.len(), "shard"))

@@ -568,6 +568,15 @@ pub fn scan_sources(
     Ok(found)
 }
 
+/// Returns a file of a store as an input; `None` if there is none. What reads several of one store shares it.
+///
+/// # Errors
+/// Fails if the store fails.
+pub fn file_in_store(store: &Arc<dyn Store>, path: &str) -> Result<Option<SourceFile>> {
+    let root = Root::new(Arc::clone(store), String::new());
+    Ok(store.head(path)?.map(|facts| SourceFile::new(&root, &StatedSource::new(&root, facts))))
+}
+
 /// Returns all files of a store as inputs; each Zarr store is one input.
 ///
 /// # Errors
