@@ -15,19 +15,25 @@ fn session() -> Session {
 
 /// Writes so many rows to a CSV, whose ids are their numbers.
 fn write_rows(path: &Path, numbers: std::ops::Range<u64>) {
-    let rows: Vec<String> = numbers.map(|n| format!("{n},name {n},{}", n as f64 / 4.0)).collect();
-    fs::write(path, format!("id,name,value\n{}\n", rows.join("\n"))).unwrap();
+    let row = |n: u64| format!("{n},name {n},{},20{:02}-01-1{}", n as f64 / 4.0, n % 90 + 10, n % 10);
+    let rows: Vec<String> = numbers.map(row).collect();
+    fs::write(path, format!("id,name,value,day\n{}\n", rows.join("\n"))).unwrap();
 }
 
 /// Returns the ids that the live shards of a dataset hold, in order.
 fn ids(session: &Session, dataset: &Path) -> Vec<i64> {
-    use shardify::arrow::array::{AsArray, types::Int64Type};
+    use shardify::arrow::{
+        array::AsArray,
+        datatypes::{DataType, Int64Type},
+    };
     let mut ids = Vec::new();
     for shard in session.open(dataset).unwrap().shards().unwrap() {
         let before = ids.len();
         for batch in shard.batches() {
             match batch.unwrap() {
                 Batch::Rows(rows) => {
+                    let types: Vec<_> = rows.schema().fields().iter().map(|field| field.data_type().clone()).collect();
+                    assert_eq!(types, [DataType::Int64, DataType::Utf8, DataType::Float64, DataType::Date32]);
                     ids.extend(rows.column_by_name("id").unwrap().as_primitive::<Int64Type>().values().iter().copied());
                 }
                 other => panic!("{other:?}"),
