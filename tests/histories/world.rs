@@ -194,6 +194,8 @@ struct Model {
     /// Erased subjects, which must not be imported again.
     erased: BTreeSet<String>,
     tags: BTreeMap<String, Version>,
+    /// Whether an erasure in all versions was ended, and no command has finished its work since.
+    cut_short: bool,
 }
 
 /// Slots of standard input of the sequences, of which each that runs at a time has one; pairs of commands have the
@@ -705,6 +707,13 @@ impl World {
                 return Err(format!("{:?} ended neither well nor with a conflict: {error}", one.command));
             }
         }
+        for one in ended {
+            match one.command {
+                Command::Erase { all: true, .. } if one.killed => self.model.cut_short = true,
+                Command::Erase { .. } | Command::Vacuum if one.result.is_ok() => self.model.cut_short = false,
+                _ => {}
+            }
+        }
         let Some(snapshot) = self.snapshot() else {
             return match ended.iter().any(|one| one.result.is_ok() && one.command != Command::Read) {
                 true => Err("a command said that it was done, and there is no version".to_owned()),
@@ -800,10 +809,11 @@ impl World {
     /// Returns whether a failure is expected because of an erasure: an adoption takes whole shards or fails.
     fn is_refused(&self, ended: &Ended, others: &[&Ended]) -> bool {
         if ended.command == Command::Read {
-            // Files that a concurrent erasure has yet to delete are reported as such.
+            // Files that an erasure has yet to delete are reported as such, whether it runs or was ended.
             let erases = |other: &Ended| matches!(other.command, Command::Erase { all: true, .. });
             let told = |error: &Error| describe(error).contains("holds records that were erased");
-            return ended.result.as_ref().is_err_and(told) && others.iter().any(|other| erases(other));
+            let may_tell = self.model.cut_short || others.iter().any(|other| erases(other));
+            return may_tell && ended.result.as_ref().is_err_and(told);
         }
         let records = match &ended.command {
             Command::AdoptLinked(n) => adopted_of(self.format, *n, self.rows),
