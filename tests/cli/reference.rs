@@ -1,13 +1,15 @@
 //! `docs/reference/commands.md` is rendered from the definitions of the command line, and the examples in it run.
+//! `commands.json` beside it states the same for programs: the functions of the Python package are written from it.
 //!
-//! `SHARDIFY_BLESS=1 cargo test --test cli reference` writes the page.
+//! `SHARDIFY_BLESS=1 cargo test --test cli reference` writes both.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
 use crate::support;
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
-use clap::{Arg, Command as Definition};
+use clap::{Arg, ArgAction, Command as Definition, builder::PossibleValue};
+use serde_json::{Value, json};
 
 const HEAD: &str = "\
 # Commands
@@ -121,19 +123,73 @@ fn page() -> String {
     out
 }
 
-#[test]
-fn the_page_is_what_the_definitions_say() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/commands.md");
-    let page = page();
-    if std::env::var_os("SHARDIFY_BLESS").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, &page).unwrap();
+/// An option or argument for programs.
+fn stated_option(arg: &Arg) -> Value {
+    let takes_value = arg.get_action().takes_values();
+    let repeats =
+        matches!(arg.get_action(), ArgAction::Append) || arg.get_num_args().is_some_and(|n| n.max_values() > 1);
+    let defaults = || arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect::<Vec<_>>();
+    let shown = |value: &PossibleValue| (!value.is_hide_set()).then(|| value.get_name().to_owned());
+    json!({
+        "name": arg.get_long().unwrap_or(arg.get_id().as_str()),
+        "short": arg.get_short(),
+        "heading": arg.get_help_heading(),
+        "help": arg.get_help().map(ToString::to_string),
+        "long_help": arg.get_long_help().map(ToString::to_string),
+        "positional": arg.is_positional(),
+        "required": arg.is_required_set(),
+        "value": arg.get_value_names().filter(|_| takes_value).map(|names| names.join(" ")),
+        "values": arg.get_num_args().filter(|_| takes_value).map(|n| (n.min_values(), n.max_values().min(1_000))),
+        "repeats": takes_value && repeats,
+        "delimiter": arg.get_value_delimiter(),
+        "choices": takes_value.then(|| arg.get_possible_values().iter().filter_map(shown).collect::<Vec<_>>()),
+        "default": takes_value.then(defaults),
+    })
+}
+
+/// The command and those below it, for programs.
+fn stated_commands(command: &Definition, above: &str, out: &mut Vec<Value>) {
+    let name = format!("{above}{}", command.get_name());
+    let shown = |arg: &&Arg| !arg.is_hide_set() && !arg.is_global_set() && arg.get_id() != "help";
+    let options: Vec<Value> = command.get_arguments().filter(shown).map(stated_option).collect();
+    out.push(json!({
+        "name": name,
+        "about": command.get_about().map(ToString::to_string),
+        "long_about": command.get_long_about().map(ToString::to_string),
+        "options": options,
+    }));
+    for below in command.get_subcommands().filter(|below| is_own(below)) {
+        stated_commands(below, &format!("{name} "), out);
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        written == page,
-        "docs/reference/commands.md is out of date: SHARDIFY_BLESS=1 cargo test --test cli reference"
-    );
+}
+
+/// All definitions, for programs.
+fn stated() -> String {
+    let root = definitions();
+    let mut commands = Vec::new();
+    root.get_subcommands().filter(|command| is_own(command)).for_each(|c| stated_commands(c, "", &mut commands));
+    let global: Vec<Value> = root.get_arguments().filter(|arg| arg.is_global_set()).map(stated_option).collect();
+    let mut text = serde_json::to_string_pretty(&json!({ "commands": commands, "global": global })).unwrap();
+    text.push('\n');
+    text
+}
+
+#[test]
+fn the_pages_are_what_the_definitions_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference");
+    for (name, page) in [("commands.md", page()), ("commands.json", stated())] {
+        let path = folder.join(name);
+        if std::env::var_os("SHARDIFY_BLESS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(&path, &page).unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == page,
+            "docs/reference/{name} is out of date: SHARDIFY_BLESS=1 cargo test --test cli reference"
+        );
+    }
+    let page = page();
     for command in definitions().get_subcommands_mut().filter(|command| is_own(command)) {
         let help = command.render_long_help().to_string();
         let shown = help.lines().filter_map(|line| line.strip_suffix(':')).filter(|line| !line.starts_with([' ', '-']));
