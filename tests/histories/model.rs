@@ -31,6 +31,8 @@ const ONCE: &[(u64, u64)] = &[
     (9, 38),
     // An entry vanished between being listed and being read.
     (11, 58),
+    // A run omitted a record as the duplicate of one that another run took out before it committed.
+    (47, 8991),
 ];
 
 /// Number of sources of a sequence.

@@ -359,7 +359,8 @@ fn check_units(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Ver
         .with_hint("nothing was committed; run the command again, it compares with the units that the dataset has"))
 }
 
-/// Fails if records were added since the run looked for duplicates of those that the dataset held.
+/// Fails if records were added since the run looked for duplicates of those that the dataset held, or if records were
+/// taken out of which it may have omitted duplicates.
 fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on: Version) -> Result<()> {
     if transaction.operation != Operation::Convert {
         return Ok(());
@@ -375,6 +376,7 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
     if mine.is_none() || transaction.arguments.get("dedup").is_some_and(|text| text == "none") {
         return Ok(());
     }
+    let omits = transaction.counts.records_deduplicated > 0;
     for version in planned_on.0 + 1..=parent.version().0 {
         let entry = parent.dataset().find_entry(Version(version))?;
         let adds = |entry: Entry| {
@@ -384,6 +386,10 @@ fn check_duplicates(parent: &Snapshot, transaction: &Transaction<'_>, planned_on
                 entry.counts.records_restored > 0
             }
         };
+        let removes = |entry: &Entry| entry.operation == Operation::Erase || entry.counts.records_removed > 0;
+        if omits && entry.as_ref().is_some_and(removes) {
+            return again("another run removed records meanwhile, of which this one may have omitted duplicates");
+        }
         if entry.is_none_or(adds) {
             return again("another run added records meanwhile, which may be the same as those of this one");
         }
@@ -506,7 +512,7 @@ mod tests {
         transaction.settings.indexes = vec![IndexKind::Energon];
         let refused = commit(&dataset, &transaction, Version(0)).unwrap_err();
         assert_eq!(refused.kind(), Kind::Usage, "{refused}");
-        assert!(refused.message().contains("the feature `energon`") && dataset.latest().unwrap().is_none());
+        assert!(refused.message().contains("the feature `energon`") && dataset.newest_snapshot().unwrap().is_none());
     }
 
     /// A run is paused before it creates its entry; others commit this version, and a vacuum deletes their entry.
@@ -749,6 +755,15 @@ mod tests {
         commit(&dataset, &convert("c", Some(DedupBy::Id), Some("none")), Version(1)).unwrap();
         // A run that was planned before the setting was made does not undo it.
         assert_eq!(dataset.open_newest().unwrap().entry().settings.dedup, Some(DedupBy::Id));
+        // What a run omitted may have been a duplicate of what another one removes.
+        let mut remove = transaction(Vec::new(), &[], Numbers::Kept);
+        remove.operation = Operation::Remove;
+        remove.counts = Counts { records_removed: 1, ..Counts::default() };
+        let before = commit(&dataset, &remove, Version(4)).unwrap().version();
+        let mut omits = convert("d", Some(DedupBy::Id), Some("id"));
+        omits.counts = Counts { records_in: 11, records_deduplicated: 1, ..omits.counts };
+        conflict(commit(&dataset, &omits, Version(before.0 - 1)));
+        commit(&dataset, &convert("e", Some(DedupBy::Id), Some("id")), Version(before.0 - 1)).unwrap();
     }
 
     #[test]
