@@ -170,7 +170,7 @@ pub(super) enum Command {
     /// from all records of small inputs, else from a sample of at most 65,536 records, and the report says which. Ids
     /// of private datasets and the names of their sources are not shown.
     Report(ReportArgs),
-    /// Measure what a loader gets from a source and from its shards.
+    /// Benchmark loading: original files vs. shards.
     ///
     /// Readers take records from the source, as a loader of files does, and from the dataset, with an empty and with a
     /// full page cache: records and bytes per second, time to the first batch, files opened, and the share of time that
@@ -192,13 +192,13 @@ pub(super) enum Command {
     /// `verify` checks it. Each pull is a version of the copy, and fetches only what the copy lacks. A pull that was
     /// interrupted continues when it is run again.
     Pull(PullArgs),
-    /// Cut a dataset anew: other shards, or some of its records.
+    /// Rewrite a dataset with different shard sizes, or a subset of it.
     ///
     /// Members of tar, records of TFRecord and row groups of Parquet are copied as they are stored; only compressed
     /// units and row groups that are divided are decoded. The new dataset finds its records by their ids, states their
     /// origin, and names the dataset and the version that it was cut from. The old dataset is not changed.
     Reshard(ReshardArgs),
-    /// Check the data of a version by rules, as a gate for jobs.
+    /// Validate the data of a version against rules, as a gate for pipelines.
     ///
     /// Rules state how old, how large and how different from another version the data may be, which columns of which
     /// types there must be, which values columns may have, and that nobody is in two splits. Exit code 1 if a
@@ -265,8 +265,14 @@ pub(super) enum Command {
         /// Shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
-    Man,
+    /// Print or write manual pages.
+    Man {
+        /// Folder for the pages of all commands, such as ~/.local/share/man/man1.
+        ///
+        /// The folder is created. The pages are shardify.1, shardify-convert.1 and so on.
+        #[arg(long, value_name = "FOLDER")]
+        out: Option<PathBuf>,
+    },
 }
 
 /// Options of every command that writes records.

@@ -59,15 +59,16 @@ fn write_text(w: &mut dyn Write, report: &BenchReport) -> Result<()> {
     writeln!(w, "batches of {batch}, a step of {step}\n")?;
     writeln!(
         w,
-        "{:<22} {:>11} {:>12} {:>11} {:>9} {:>8}",
-        "", "records/s", "bytes/s", "first batch", "opened", "waiting"
+        "{:<22} {:>11} {:>7} {:>12} {:>11} {:>9} {:>8}",
+        "", "records/s", "", "bytes/s", "first batch", "opened", "waiting"
     )?;
     for run in &report.runs {
         writeln!(
             w,
-            "{:<22} {:>11} {:>12} {:>11} {:>9} {:>8}",
+            "{:<22} {:>11} {:>7} {:>12} {:>11} {:>9} {:>8}",
             run_label(run),
             format_rate(run.records_per_second),
+            run.spread.map_or_else(String::new, |spread| format!("±{}", format_percent(spread))),
             format!("{}/s", Size(to_whole(run.bytes_per_second))),
             format_milliseconds(run.first_batch_seconds),
             group_digits(run.files_opened),
@@ -97,6 +98,13 @@ fn run_label(run: &BenchRun) -> String {
     format!("{} {cache}, {}", run.side, plural(run.readers, "reader"))
 }
 
+/// Share of the data below which a run says little: caches, read-ahead and the first files decide its rate.
+const LEAST_SHARE: f64 = 0.1;
+
+fn by_share(a: &&BenchRun, b: &&BenchRun) -> std::cmp::Ordering {
+    a.share.total_cmp(&b.share)
+}
+
 /// Returns the answer in sentences.
 pub(super) fn conclusion_sentences(report: &BenchReport) -> Vec<String> {
     let mut out = Vec::new();
@@ -106,9 +114,17 @@ pub(super) fn conclusion_sentences(report: &BenchReport) -> Vec<String> {
         let run = |side: &str| report.side_run(side, cache).or_else(|| report.side_run(side, Cache::Remote));
         let (Some(source), Some(dataset), Some(speedup)) = (run("source"), run("dataset"), speedup) else { continue };
         let word = if source.cache == Cache::Remote && dataset.cache == Cache::Remote { "remote" } else { word };
+        if let Some(few) = [source, dataset].into_iter().filter(|run| run.share < LEAST_SHARE).min_by(by_share) {
+            out.push(format!(
+                "{word}: no conclusion, because only {:.1} % of the {} was read; give it more time with --time",
+                100.0 * few.share,
+                few.side
+            ));
+            continue;
+        }
         let waits = match (source.waiting, dataset.waiting) {
             (Some(before), Some(after)) => format!(
-                "; a step of {} waits {} of the time before, and {} after",
+                "; data wait per {} step: {} (files), {} (shards)",
                 format_milliseconds(report.step_seconds),
                 format_percent(before),
                 format_percent(after)
@@ -125,7 +141,9 @@ pub(super) fn conclusion_sentences(report: &BenchReport) -> Vec<String> {
         } else {
             String::new()
         };
-        out.push(format!("{word}: {} times the records per second{waits}{files}", format_factor(speedup)));
+        let noise = source.spread.unwrap_or(0.0) + dataset.spread.unwrap_or(0.0);
+        let unclear = if (speedup - 1.0).abs() < noise { " (within the spread of the runs)" } else { "" };
+        out.push(format!("{word}: {} times the records per second{unclear}{waits}{files}", format_factor(speedup)));
         if word == "remote" {
             break;
         }

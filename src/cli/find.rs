@@ -19,7 +19,7 @@ use crate::{
     storage::Location,
 };
 
-/// Records of each begin of an id that a table shows unless told otherwise.
+/// Records of each id, and of each prefix of ids, that a table shows unless told otherwise.
 const SHOWN: u64 = 1_000;
 
 impl CommandSession<'_> {

@@ -214,7 +214,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
             "shardify completions bash > ~/.local/share/bash-completion/completions/shardify",
         )],
     ),
-    ("man", &[("Install the manual page", "shardify man > ~/.local/share/man/man1/shardify.1")]),
+    ("man", &[("Install a manual page for each command", "shardify man --out ~/.local/share/man/man1")]),
 ];
 
 /// Returns the command line as clap knows it, with everything that help shows.

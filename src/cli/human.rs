@@ -16,8 +16,10 @@ pub(super) use self::{
     undo::{write_block, write_remove, write_revert},
 };
 use crate::{
+    codec::Codec,
     dataset::{Entry, Settings, ShardMeta, Snapshot},
     error::{Error, Result},
+    format::OutputFormat,
     ops::{
         adopt::AdoptReport,
         compact::CompactReport,
@@ -77,6 +79,13 @@ fn write_count(w: &mut dyn Write, label: &str, n: u64, noun: &str, about: &str) 
     if n == 0 { Ok(()) } else { write_line(w, label, format_args!("{} {about}", plural(n, noun))) }
 }
 
+/// Writes amounts of bytes with what was done with them; those of 0 bytes are omitted.
+pub(super) fn write_amounts(w: &mut dyn Write, label: &str, amounts: &[(&str, u64)]) -> Result<()> {
+    let done = amounts.iter().filter(|(_, bytes)| *bytes > 0).map(|(what, bytes)| format!("{what} {}", Size(*bytes)));
+    let done: Vec<String> = done.collect();
+    if done.is_empty() { Ok(()) } else { write_line(w, label, done.join(", ")) }
+}
+
 /// Writes what became of the id index.
 fn merged_segments(w: &mut dyn Write, report: &CompactReport) -> Result<()> {
     if report.segments_merged > 0 {
@@ -97,8 +106,8 @@ pub(super) fn write_adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool
             Some(folder) if report.files_copied == 0 => format!("linked into {folder}/"),
             Some(folder) => format!("{} copied into {folder}/, the rest linked", group_digits(report.files_copied)),
         };
-        let shards = plural(counts.shards_added, "shard");
-        write_line(w, "adopted", format_args!("{shards} of {format}, {}, {place}", Size(counts.bytes_out)))?;
+        let shards = plural(counts.shards_added, &format!("{} shard", format.title()));
+        write_line(w, "adopted", format_args!("{shards}, {}, {place}", Size(counts.bytes_out)))?;
         let ids = match report.records_with_id {
             0 => "the id is the origin, file#row".to_owned(),
             all if all == counts.records_out => "with ids".to_owned(),
@@ -109,6 +118,11 @@ pub(super) fn write_adopt(w: &mut dyn Write, report: &AdoptReport, verbose: bool
             some => format!(", {} with subject ids", group_digits(some)),
         };
         write_line(w, "records", format_args!("{}, {ids}{subjects}", group_digits(counts.records_out)))?;
+        if report.folder.is_none() {
+            let note = "`compact` and `erase` replace these files, and `vacuum` deletes what they replaced; \
+                        to keep them, adopt into another folder with --out";
+            write_line(w, "originals", note)?;
+        }
     } else {
         let version = report.version.map_or_else(String::new, |v| format!(", still at {v}"));
         writeln!(w, "nothing to do: {} already adopted{version}", plural(report.files_unchanged, "file"))?;
@@ -147,7 +161,12 @@ pub(super) fn write_compact(w: &mut dyn Write, report: &CompactReport, verbose: 
         }
     }
     if report.dry_run {
-        writeln!(w, "would leave {} of {} shards", report.shards_after, report.shards_before)?;
+        writeln!(
+            w,
+            "the dataset would have {} instead of {}",
+            plural(report.shards_after, "shard"),
+            group_digits(report.shards_before)
+        )?;
         if report.segments_merged > 0 {
             writeln!(w, "would merge {} of the id index", plural(report.segments_merged, "segment"))?;
         }
@@ -159,7 +178,7 @@ pub(super) fn write_compact(w: &mut dyn Write, report: &CompactReport, verbose: 
     writeln!(w, "{} of {}", report.version, clean(&report.dataset))?;
     writeln!(
         w,
-        "  {:<10} {} into {}, {} of {} shards left",
+        "  {:<10} {} into {}; the dataset now has {}",
         match report.order {
             Some(_) => "sorted",
             None if counts.shards_added > counts.shards_removed => "divided",
@@ -167,8 +186,7 @@ pub(super) fn write_compact(w: &mut dyn Write, report: &CompactReport, verbose: 
         },
         plural(counts.shards_removed, "shard"),
         group_digits(counts.shards_added),
-        report.shards_after,
-        report.shards_before
+        plural(report.shards_after, "shard"),
     )?;
     if let Some(order) = &report.order {
         write_line(w, "order", clean(order))?;
@@ -183,11 +201,7 @@ pub(super) fn write_compact(w: &mut dyn Write, report: &CompactReport, verbose: 
         format_args!("{} in, {} out", group_digits(counts.records_in), group_digits(counts.records_out)),
     )?;
     write_line(w, "bytes", format_args!("{} in, {} out", Size(counts.bytes_in), Size(counts.bytes_out)))?;
-    write_line(
-        w,
-        "copied",
-        format_args!("{}, re-encoded {}", Size(report.bytes_copied), Size(report.bytes_reencoded)),
-    )?;
+    write_amounts(w, "work", &[("copied", report.bytes_copied), ("re-encoded", report.bytes_reencoded)])?;
     write_count(w, "replaced", counts.shards_removed, "shard", &format!("kept until `vacuum`: {READ_LIVE}"))?;
     write_line(w, "took", format_speed(counts.bytes_in, report.seconds))?;
     Ok(())
@@ -223,10 +237,8 @@ pub(super) fn write_summary(w: &mut dyn Write, report: &SummaryReport) -> Result
         w,
         "shards",
         format_args!(
-            "{} of {} {}, {}",
-            group_digits(report.totals.shards),
-            settings.shard_format,
-            settings.codec,
+            "{}, {}",
+            shards_of(report.totals.shards, settings.shard_format, settings.codec),
             Size(report.totals.bytes)
         ),
     )?;
@@ -306,7 +318,8 @@ fn write_parent(w: &mut dyn Write, parent: Option<&ParentReport>, dataset: &str)
     let option = |one: &ErasedAs| format!(" --{} {}", one.kind, shell_word(&clean(&one.id)));
     let ids: String = parent.erased_as.iter().take(SOME_IDS).map(option).collect();
     let more = if parent.erased_as.len() > SOME_IDS { " ..." } else { "" };
-    write_line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))
+    write_line(w, "", format_args!("shardify erase {dataset}{ids}{more}"))?;
+    write_line(w, "", "add --all-versions to erase from older versions as well")
 }
 
 /// Writes that a tag was set or deleted.
@@ -351,20 +364,27 @@ pub(super) fn write_history(w: &mut dyn Write, entries: &[Entry], newest: &Snaps
         let tags: Vec<&str> =
             newest.tags().iter().filter(|(_, v)| **v == entry.version).map(|(t, _)| t.as_str()).collect();
         let tags = if tags.is_empty() { String::new() } else { format!("  [{}]", clean(&tags.join(", "))) };
-        let moved: String = [(c.records_removed, "removed"), (c.records_restored, "restored")]
+        let counts = [
+            (c.records_filtered, "filtered"),
+            (c.records_deduplicated, "duplicate"),
+            (c.records_erased, "erased"),
+            (c.records_removed, "removed"),
+            (c.records_restored, "restored"),
+        ];
+        let others: String = counts
             .into_iter()
             .filter(|(records, _)| *records > 0)
             .map(|(records, how)| format!("  {} {how}", group_digits(records)))
             .collect();
         writeln!(
             w,
-            "{:<6} {:.0}  {:<8} {:>12} in {:>12} out {:>8} rejected {:>10}  +{} -{} shards{moved}{state}{tags}",
+            "{:<6} {:.0}  {:<8} {:>12} in {:>12} out {:>8} rejected {:>10}  +{} -{} shards{others}{state}{tags}",
             entry.version.to_string(),
             entry.committed_at,
             entry.operation,
             group_digits(c.records_in),
             group_digits(c.records_out),
-            group_digits(c.records_rejected),
+            group_digits(c.records_refused()),
             Size(c.bytes_out).to_string(),
             c.shards_added,
             c.shards_removed
@@ -585,9 +605,9 @@ pub(super) fn write_vacuum(w: &mut dyn Write, report: &VacuumReport, verbose: bo
 
 /// Writes that an id was erased.
 pub(super) fn write_erased(w: &mut dyn Write, id: &ErasedReport) -> Result<()> {
-    let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", clean(reason)));
+    let reason = id.reason.as_deref().map_or_else(String::new, |reason| format!("; reason: {}", clean(reason)));
     let records = plural(id.records, "record");
-    Ok(writeln!(w, "`{}` was erased in {}, {records}{reason}", clean(&id.id), id.version)?)
+    Ok(writeln!(w, "`{}` was erased in {} ({records}{reason})", clean(&id.id), id.version)?)
 }
 
 /// Writes which older versions still have erased records.
@@ -601,7 +621,7 @@ fn older_versions(w: &mut dyn Write, report: &EraseReport) -> Result<()> {
         };
         write_line(w, "older", format_args!("{versions} them {until}; --all-versions also erases there"))?;
     } else if report.all_versions && report.records_erased > 0 && !report.dry_run {
-        write_line(w, "older", "versions are read without them")?;
+        write_line(w, "older", "versions no longer contain them")?;
     }
     Ok(())
 }
@@ -717,6 +737,15 @@ fn left_over(report: &VerifyReport) -> String {
     match report.erasures {
         0 => format!("{objects} that no version needs; harmless"),
         _ => format!("{objects} that no version needs, possibly with erased records; `vacuum` deletes them"),
+    }
+}
+
+/// Returns a number of shards with their format and codec, such as `2 Parquet shards (zstd:1)`.
+fn shards_of(shards: u64, format: OutputFormat, codec: Codec) -> String {
+    let title = format.title();
+    match codec {
+        Codec::None => plural(shards, &format!("uncompressed {title} shard")),
+        codec => format!("{} ({codec})", plural(shards, &format!("{title} shard"))),
     }
 }
 

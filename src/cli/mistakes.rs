@@ -14,7 +14,7 @@ use crate::{error::Error, storage::plain_argument};
 const DELETING: [&str; 4] = ["erase", "remove", "revert", "vacuum"];
 
 /// Commands of other tools, and what does their work here.
-const OTHER_COMMANDS: [(&[&str], &str); 11] = [
+const OTHER_COMMANDS: &[(&[&str], &str)] = &[
     (
         &[
             "create", "new", "init", "make", "build", "import", "ingest", "load", "pack", "shard", "add", "append",
@@ -29,6 +29,23 @@ const OTHER_COMMANDS: [(&[&str], &str); 11] = [
          training",
     ),
     (&["ls", "list", "files"], "`shardify manifest DATASET --list` lists the shards"),
+    (&["tag", "name", "label"], "`shardify manifest DATASET --tag NAME` gives a version a name"),
+    (
+        &["shuffle", "randomize", "permute"],
+        "`shardify convert SOURCE --shuffle SEED` shuffles records, and `shardify reshard DATASET --shuffle SEED --out \
+         NEW` those of a dataset",
+    ),
+    (&["sort", "order", "cluster", "zorder"], "`shardify compact DATASET --sort-by COLUMN` sorts the records"),
+    (&["dedup", "deduplicate", "distinct", "unique"], "`shardify convert SOURCE --dedup content` omits duplicates"),
+    (&["validate", "test", "fsck"], "`shardify verify DATASET` checks its files, `shardify check DATASET` its data"),
+    (&["download", "copy", "cp", "sync", "clone"], "`shardify pull DATASET FOLDER` makes a local copy"),
+    (&["index"], "`shardify convert SOURCE --index KIND` writes indexes for training tools"),
+    (
+        &["delete", "rm", "drop", "del", "clean", "gc", "expire", "forget"],
+        "there is a command for each purpose: `shardify help remove` (records of a source), `shardify help erase` (a \
+         person) and `shardify help vacuum` (files of old versions)",
+    ),
+    (&["undo", "rollback", "reset", "restore"], "see `shardify help revert`, which restores an older version"),
     (
         &["show", "info", "stat", "stats", "describe", "schema", "analyze", "scan"],
         "`shardify inspect SOURCE` shows what there is",
@@ -48,9 +65,79 @@ const OTHER_COMMANDS: [(&[&str], &str); 11] = [
 ];
 
 /// Options of other tools, the commands where they are likely (all if there are none), and what is meant.
-const OTHER_OPTIONS: [(&[&str], &[&str], &str); 14] = [
+const OTHER_OPTIONS: &[(&[&str], &[&str], &str)] = &[
     (&["--format"], &["convert"], "'--to' is the format of the shards, '--from' that of the inputs"),
     (&["--delim", "--sep", "--separator"], &["convert"], "'--delimiter' is the delimiter of delimited text"),
+    (
+        &["--seed", "--random-state"],
+        &["convert", "reshard"],
+        "'--shuffle SEED' shuffles, and '--split' takes seed=N after its shares",
+    ),
+    (
+        &[
+            "--train-split",
+            "--val-split",
+            "--test-split",
+            "--train-size",
+            "--test-size",
+            "--val-size",
+            "--splits",
+            "--split-ratio",
+            "--ratio",
+        ],
+        &["convert"],
+        "'--split train=0.8,val=0.1,test=0.1' makes splits",
+    ),
+    (&["--skip", "--skip-rows", "--skiprows"], &["convert"], "notes above a table are skipped without an option"),
+    (
+        &["--na-values", "--null-values", "--nullstr", "--nan"],
+        &["convert"],
+        "'--null NA,N/A' names texts to treat as null",
+    ),
+    (
+        &["--dtype", "--dtypes", "--types", "--column-types"],
+        &["convert"],
+        "'--type COLUMN=TYPE' sets the type of a column",
+    ),
+    (
+        &["--ignore-errors", "--keep-going", "--skip-errors", "--on-bad-lines"],
+        &["convert"],
+        "'--on-error skip' skips bad records, '--on-error quarantine' keeps them in a file",
+    ),
+    (&["--max-memory", "--mem", "--memory-limit", "--ram"], &[], "'--memory' is the memory limit"),
+    (&["--filter", "--query", "--predicate"], &["convert"], "'--where' is a condition that rows must meet"),
+    (&["--select", "--usecols", "--fields", "--features"], &["convert"], "'--columns' names the columns to keep"),
+    (&["--key-column", "--primary-key", "--record-id"], &["convert"], "'--id' names the columns of the record id"),
+    (
+        &["--patient", "--patient-id", "--subject-id", "--group", "--group-by"],
+        &["convert"],
+        "'--subject' names the column of the subject id",
+    ),
+    (
+        &["--label", "--target"],
+        &["convert"],
+        "'--labels FILE' takes labels from a table, '--label-from-folder' from folders",
+    ),
+    (
+        &["--shuffle-buffer", "--buffer-size"],
+        &["convert"],
+        "'--shuffle SEED' shuffles all records exactly, without a buffer",
+    ),
+    (
+        &["--limit", "--head", "--max-records", "--nrows"],
+        &["convert"],
+        "'--dry-run' shows what a conversion would do, 'shardify head' the first records",
+    ),
+    (
+        &["--version-id", "--as-of"],
+        &["manifest", "verify", "head", "report", "check"],
+        "'--at' names a version, a tag or a time",
+    ),
+    (
+        &["--days", "--older-than", "--retention", "--keep"],
+        &["vacuum"],
+        "'--retain' is how long old versions stay, such as 30d",
+    ),
     (&["--charset"], &["convert"], "'--encoding' is the encoding of text"),
     (&["--row-group-size"], &["convert"], "'--row-group' is the size of a row group"),
     (&["--workers", "--threads", "--num-workers", "--processes"], &[], "'--jobs' is the number of threads"),
@@ -73,9 +160,9 @@ const OTHER_OPTIONS: [(&[&str], &[&str], &str); 14] = [
     (&["--num-shards", "--n-shards"], &["convert", "reshard"], "'--shards' is the number of shards"),
     (&["-r", "--recursive"], &["convert", "inspect"], "folders are always read with the folders in them"),
     (
-        &["--overwrite", "--force", "-f", "--append"],
+        &["--force", "-f", "--append"],
         &["convert"],
-        "nothing is overwritten: a run adds a version to the dataset",
+        "a run adds to the dataset; '--overwrite' replaces all of its records",
     ),
     (
         &["--compression", "--codec"],
@@ -83,6 +170,34 @@ const OTHER_OPTIONS: [(&[&str], &[&str], &str); 14] = [
         "the new shards keep the codec of the dataset; 'convert DATASET --codec CODEC --out NEW' changes it",
     ),
     (&["-o", "--out", "--output"], &["pull"], "the folder is the second argument: shardify pull DATASET FOLDER"),
+];
+
+/// Values that options do not have, the options, and what to do instead.
+const OTHER_VALUES: &[(&[&str], &[&str], &str)] = &[
+    (&["--from"], &["excel", "xlsx", "xls", "ods"], "save the sheet as CSV or Parquet, and convert that"),
+    (&["--from"], &["zip", "7z", "rar"], "unpack the archive, and convert the folder"),
+    (
+        &["--from"],
+        &["avro", "orc", "sqlite", "sql", "pickle", "pkl", "mds", "litdata", "lance"],
+        "write it as Parquet with the library that reads it, and convert that",
+    ),
+    (
+        &["--from"],
+        &["dicom", "dcm", "nifti", "images", "jpg", "png"],
+        "'--from files' makes samples of files of any kind",
+    ),
+    (
+        &["--to"],
+        &["csv", "jsonl", "json", "arrow", "hdf5", "zarr", "mds", "litdata", "lance", "delta", "iceberg"],
+        "shards are parquet, tar or tfrecord; '--index delta' adds a Delta log to Parquet",
+    ),
+    (
+        &["--on-error"],
+        &["ignore", "continue", "warn", "drop"],
+        "'skip' counts bad records, 'quarantine' keeps them in a file",
+    ),
+    (&["--codec", "--compression"], &["gz", "zip"], "'gzip' is the codec"),
+    (&["--codec", "--compression"], &["brotli", "br", "bz2", "bzip2", "xz", "lzma"], "'zstd:19' is the smallest"),
 ];
 
 /// Returns the error with the user's words as they may be printed: without control characters and secrets of URLs.
@@ -125,6 +240,13 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
         Some(ContextValue::String(given)) => equivalent_option(given, command.as_deref()),
         _ => None,
     };
+    if let (Some(ContextValue::String(option)), Some(ContextValue::String(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+        && let Some(tip) = meant_value(option, value)
+    {
+        set_tip(&mut error, tip);
+        return error;
+    }
     match meant {
         Some(tip) => {
             error.remove(ContextKind::SuggestedArg);
@@ -139,6 +261,15 @@ pub(super) fn with_safe_suggestions(mut error: clap::Error) -> clap::Error {
         None => {}
     }
     error
+}
+
+/// Returns what to do instead of giving an option a value that it does not have.
+fn meant_value(option: &str, value: &str) -> Option<&'static str> {
+    let option = option.split([' ', '=']).next()?;
+    let value = value.to_ascii_lowercase();
+    let value = value.split(':').next()?;
+    let known = OTHER_VALUES.iter().find(|(options, values, _)| options.contains(&option) && values.contains(&value));
+    known.map(|(.., tip)| *tip)
 }
 
 /// Sets the only tip of an error.

@@ -172,9 +172,18 @@ fn run_command(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Com
             clap_complete::generate(*shell, &mut help::command_with_help(), "shardify", &mut text);
             return closed_pipe_is_fine(io::stdout().write_all(&text)).map(|()| CommandOutcome::Done);
         }
-        Command::Man => {
+        Command::Man { out: None } => {
             let rendered = clap_mangen::Man::new(help::command_with_help()).render(&mut io::stdout());
             return closed_pipe_is_fine(rendered).map(|()| CommandOutcome::Done);
+        }
+        Command::Man { out: Some(folder) } => {
+            let written = std::fs::create_dir_all(folder)
+                .and_then(|()| clap_mangen::generate_to(help::command_with_help(), folder));
+            return written.map(|()| CommandOutcome::Done).map_err(|cause| {
+                Error::storage("writing the manual pages failed")
+                    .at_location(folder.display().to_string())
+                    .with_cause(cause)
+            });
         }
         _ => {}
     }
@@ -220,7 +229,7 @@ fn run_command(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Com
         Command::Block(args) => session.run_block(args, false),
         Command::Unblock(args) => session.run_block(args, true),
         Command::VerifyProof(args) => session.verify_proof(args),
-        Command::Completions { .. } | Command::Man => Ok(CommandOutcome::Done),
+        Command::Completions { .. } | Command::Man { .. } => Ok(CommandOutcome::Done),
     };
     progress.stop();
     if let Some(ticker) = ticker {

@@ -113,7 +113,7 @@ impl CommandSession<'_> {
                     (None, false) => format!(
                         "{} in, {} rejected, {} filtered, {} in {}",
                         human::plural(report.records_in, "record"),
-                        group_digits(report.records_rejected),
+                        group_digits(report.records_rejected.saturating_sub(report.records_erased)),
                         group_digits(report.records_filtered),
                         Size(report.bytes_out),
                         human::plural(report.shards, "shard")

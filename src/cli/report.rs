@@ -17,7 +17,7 @@ use crate::{
     error::Result,
     ops::{
         inspect::Bucket,
-        report::{ColumnReport, Report, ReportOptions, SizeBin, build_report},
+        report::{ColumnReport, PartReport, Report, ReportOptions, SizeBin, TopValue, build_report},
     },
     storage,
     units::{Size, group_digits},
@@ -35,7 +35,7 @@ impl CommandSession<'_> {
             Some(source) => source.clone(),
             None => self.dataset_location(None)?.to_string(),
         };
-        let options = ReportOptions { source, at: args.at.clone(), against: args.against.clone() };
+        let options = ReportOptions { source, at: args.at.clone(), against: args.against.clone(), ids: args.ids };
         let found = build_report(&self.context, &options)?;
         self.progress.stop();
         let Some(file) = &args.html else {
@@ -101,6 +101,9 @@ fn write_text(w: &mut dyn Write, report: &Report) -> Result<()> {
     for part in &report.parts {
         let all = plural(part.samples, "sample");
         writeln!(w, "  {:<12} {all}, {}, {}", clean(&part.extension), Size(part.bytes), part.media)?;
+        if !part.classes.is_empty() {
+            writeln!(w, "{:15}{}", "", class_shares(part))?;
+        }
     }
     write_rejects(w, report)?;
     if let Some(drift) = &report.drift {
@@ -109,7 +112,9 @@ fn write_text(w: &mut dyn Write, report: &Report) -> Result<()> {
     }
     if !report.hidden.is_empty() {
         let names = report.hidden.iter().map(|name| clean(name)).collect::<Vec<_>>().join(", ");
-        writeln!(w, "hidden, because ids are private: {names}")?;
+        let why =
+            if report.is_private { "because ids are private" } else { "because they hold ids (--ids shows them)" };
+        writeln!(w, "not shown, {why}: {names}")?;
     }
     Ok(())
 }
@@ -121,6 +126,13 @@ fn write_sizes(w: &mut dyn Write, heading: &str, bins: &[SizeBin], noun: &str) -
     writeln!(w, "{heading}")?;
     let bucket = |bin: &SizeBin| Bucket { from: bin.from, files: bin.count, bytes: bin.bytes };
     human::write_sizes(w, &bins.iter().map(bucket).collect::<Vec<_>>(), noun)
+}
+
+/// Returns the most frequent classes with their shares.
+pub(super) fn class_shares(part: &PartReport) -> String {
+    let share = |count: u64| 100.0 * count as f64 / part.samples.max(1) as f64;
+    let one = |class: &TopValue| format!("{} ({:.1} %)", clean(&class.value), share(class.count));
+    part.classes.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn write_versions(w: &mut dyn Write, report: &Report) -> Result<()> {

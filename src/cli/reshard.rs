@@ -79,8 +79,15 @@ fn write_summary(w: &mut dyn Write, report: &ReshardReport) -> Result<()> {
         format_args!("{shards}: {about}{smallest} to {largest}, {fewest} to {most} records"),
     )?;
     if !report.dry_run {
-        let [copied, spliced, encoded] = [report.bytes_copied, report.bytes_spliced, report.bytes_reencoded].map(Size);
-        human::write_line(w, "bytes", format_args!("{copied} copied, {spliced} spliced, {encoded} encoded again"))?;
+        human::write_amounts(
+            w,
+            "bytes",
+            &[
+                ("copied", report.bytes_copied),
+                ("spliced", report.bytes_spliced),
+                ("re-encoded", report.bytes_reencoded),
+            ],
+        )?;
     }
     if let Some(ids) = report.ids {
         let missing = report.ids_missing.len();

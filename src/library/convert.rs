@@ -142,6 +142,12 @@ impl Convert {
         self
     }
 
+    /// Names the column of the labels that becomes the class of a sample, its part `cls`.
+    pub fn label_column(mut self, column: impl Into<String>) -> Self {
+        self.options.label_column = Some(column.into());
+        self
+    }
+
     /// Gives samples the numbers of the folders above their files as classes.
     pub fn label_from_folder(mut self) -> Self {
         self.options.label_from_folder = true;
@@ -329,6 +335,12 @@ impl Convert {
     /// Sets what becomes of inputs that changed since they were converted; by default the first one is an error.
     pub fn on_changed(mut self, how: OnChanged) -> Self {
         self.options.on_changed = how;
+        self
+    }
+
+    /// Replaces all records of the dataset in one version; older versions stay readable.
+    pub fn overwrite(mut self) -> Self {
+        self.options.overwrite = true;
         self
     }
 

@@ -451,15 +451,28 @@ impl Hidden {
         if snapshot.entry().settings.private.is_none() {
             return Ok(Self::default());
         }
-        let mut columns = BTreeSet::from([KEY_COLUMN.to_owned()]);
-        // Shards of older runs may have ids in other columns.
+        let mut columns = Self::id_columns(snapshot)?;
+        columns.insert(KEY_COLUMN.to_owned());
+        Ok(Self { is_private: true, columns })
+    }
+
+    /// Returns the same for a report, which also does not show ids that are not private.
+    pub(super) fn in_report(snapshot: &Snapshot) -> Result<Self> {
+        let hidden = Self::from_snapshot(snapshot)?;
+        let columns = if hidden.is_private { hidden.columns } else { Self::id_columns(snapshot)? };
+        Ok(Self { columns, ..hidden })
+    }
+
+    /// Returns the columns of record ids and subject ids. Shards of older runs may have ids in other columns.
+    fn id_columns(snapshot: &Snapshot) -> Result<BTreeSet<String>> {
+        let mut columns = BTreeSet::new();
         for (id, subject, _) in id_columns(&snapshot.dataset().entries_up_to(snapshot.version())?) {
             for name in id.iter().chain(&subject) {
                 // A nested column is hidden with all of the column that holds it.
                 columns.extend([name.clone(), name.split('.').next().unwrap_or(name).to_owned()]);
             }
         }
-        Ok(Self { is_private: true, columns })
+        Ok(columns)
     }
 
     fn remove_columns(&self, batch: &RecordBatch) -> Result<RecordBatch> {

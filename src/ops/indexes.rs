@@ -39,7 +39,7 @@ pub fn choose_indexes(
     let kinds = match (asked, old) {
         (Some(asked), Some(old)) if asked != old => {
             return Err(Error::usage(format!(
-                "expected --index {}, as this dataset has, found {}",
+                "this dataset was created with --index {}; you gave --index {}",
                 format_kinds(old),
                 format_kinds(&asked)
             ))

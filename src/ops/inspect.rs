@@ -501,7 +501,7 @@ fn inspect_dataset(context: &Context<'_>, location: &Location, snapshot: &Snapsh
     } else if report.small_files == 1 {
         report.advice = "nothing to do: the one small shard has no other to merge with".to_owned();
     } else {
-        report.advice = "nothing to do: no shards that are worth merging".to_owned();
+        report.advice = "nothing to do: no shards need merging".to_owned();
     }
     Ok(report)
 }

@@ -367,7 +367,7 @@ pub struct LookupIds {
     pub ids: Vec<String>,
     /// Prefixes of ids.
     pub prefixes: Vec<String>,
-    /// Maximum number of records to show for each prefix; all of them are counted.
+    /// Maximum number of records to show for each id and each prefix; all of them are counted.
     pub limit: Option<u64>,
 }
 
@@ -442,7 +442,8 @@ fn find_from(
     };
     let vacuumed = version.filter(|version| Version(0) < *version && !newest.can_read(*version));
     check_prefixes(newest, wanted)?;
-    let mut found = vec![false; wanted.ids.len()];
+    let mut found = vec![0_u64; wanted.ids.len()];
+    let limit = wanted.limit.unwrap_or(u64::MAX);
     let mut report = SearchReport {
         version: newest.version(),
         ids: (wanted.ids.len() + wanted.prefixes.len()) as u64,
@@ -455,8 +456,12 @@ fn find_from(
     let mut show = |number: usize, hit: Hit, now: Option<Place>| {
         let now = now.map(|place| NowReport { shard: place.shard, ordinal: place.ordinal });
         let Some(hit) = hit_report(&wanted.ids[number], hit, now) else { return Ok(()) };
-        found[number] = true;
+        found[number] += 1;
         report.hits += 1;
+        if found[number] > limit {
+            return Ok(());
+        }
+        report.shown += 1;
         visit(hit)
     };
     if let Some(version) = vacuumed {
@@ -467,16 +472,14 @@ fn find_from(
                 show(number, hit, Some(now))?;
             }
         }
-        report.shown = report.hits;
     } else {
         let snapshot = snapshot_at(newest, at)?;
         report.version = snapshot.version();
         if !wanted.ids.is_empty() {
             find_each(&snapshot, &wanted.ids, &mut |number, hit| show(number, hit, None))?;
         }
-        report.shown = report.hits;
         for prefix in &wanted.prefixes {
-            let (name, limit) = (format!("{prefix}*"), wanted.limit.unwrap_or(u64::MAX));
+            let name = format!("{prefix}*");
             let hits = find_prefix(&snapshot, prefix, limit, &context.cancel, &mut |hit| {
                 report.shown += 1;
                 hit_report(&name, hit, None).map_or(Ok(()), &mut *visit)
@@ -487,7 +490,7 @@ fn find_from(
             }
         }
     }
-    let missing = wanted.ids.iter().zip(found).filter(|(_, found)| !found).map(|(id, _)| id.clone());
+    let missing = wanted.ids.iter().zip(found).filter(|(_, found)| *found == 0).map(|(id, _)| id.clone());
     report.missing.splice(0..0, missing);
     report.erased = find_erased(newest, &report.missing, report.version)?;
     let unknown = report.missing.iter().filter(|id| report.erased.iter().all(|erased| erased.id != **id));

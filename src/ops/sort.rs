@@ -56,8 +56,8 @@ impl Sorting<'_> {
     pub(super) fn run(&self, options: &CompactOptions, dry_run: bool) -> Result<CompactReport> {
         if self.settings.shard_format != OutputFormat::Parquet {
             return Err(Error::usage(format!(
-                "expected a dataset of parquet to sort, found one of {}",
-                self.settings.shard_format
+                "only a dataset with Parquet shards can be sorted; this one has {}",
+                self.settings.shard_format.title()
             ))
             .at_location(self.snapshot.dataset().store().location().to_string())
             .with_hint("convert its sources into another dataset with --to parquet, then compact that one")

@@ -110,8 +110,10 @@ pub struct TaskReport {
     pub records_in: u64,
     /// Records written.
     pub records_out: u64,
-    /// Records rejected.
+    /// Records rejected, those that were erased earlier among them.
     pub records_rejected: u64,
+    /// Records skipped because they were erased earlier.
+    pub records_erased: u64,
     /// Records that do not satisfy the condition of the run.
     pub records_filtered: u64,
     /// Shards written.
@@ -135,6 +137,7 @@ impl TaskReport {
             records_in: outcome.counts.records_in,
             records_out: outcome.counts.records_out,
             records_rejected: outcome.counts.records_rejected,
+            records_erased: outcome.counts.records_erased,
             records_filtered: outcome.counts.records_filtered,
             shards: outcome.counts.shards_added,
             bytes_out: outcome.counts.bytes_out,

@@ -63,8 +63,9 @@ fn features_of_tfrecord_make_ids() {
     let adopted = folder.run("adopt data --id id --subject who").ok();
     assert_snapshot!(folder.redact(&adopted.stdout), @r"
     v1 of [FOLDER]/data
-      adopted    6 shards of tfrecord, 9.2 KiB, in place
+      adopted    6 TFRecord shards, 9.2 KiB, in place
       records    120, with ids, 120 with subject ids
+      originals  `compact` and `erase` replace these files, and `vacuum` deletes what they replaced; to keep them, adopt into another folder with --out
     ");
     folder.run("verify data --read-data").ok();
     let hits = |id: &str| folder.run(&format!("manifest data --find {id} --json")).ok().objects();

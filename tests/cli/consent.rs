@@ -39,7 +39,7 @@ fn other_data_does_not_join_in_silence() {
     folder.run("convert in --to parquet").ok();
     let refused = folder.run("convert rows.csv");
     assert_eq!(refused.code, 8, "{}", refused.stderr);
-    assert!(refused.stderr.contains("expected samples, as this dataset has, found rows"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("this dataset has samples; the sources give rows"), "{}", refused.stderr);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn settings_change_with_a_word() {
     folder.write("b.csv", "id,who,age\n3,x,40\n");
     let refused = folder.run("convert b.csv --id age");
     assert_eq!(refused.code, 8);
-    assert!(refused.stderr.contains("expected --id id, as this dataset has, found age"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("this dataset was created with --id id; you gave --id age"), "{}", refused.stderr);
     let told = folder.run("convert b.csv --codec zstd:7 --id id").ok();
     assert!(told.stderr.contains("--codec changes from zstd:1 to zstd:7"), "{}", told.stderr);
     folder.write("c.csv", "id,who,age\n4,x,41\n");
@@ -62,16 +62,18 @@ fn schemas_are_compared_with_the_dataset() {
         folder.write("b.csv", "id,who,age\n3,x,unknown\n");
         let refused = folder.run("convert b.csv --on-schema fail");
         assert_eq!(refused.code, 6, "{to}: {}", refused.stderr);
-        assert!(refused.stderr.contains("expected int64, as this dataset has, found text"), "{to} {}", refused.stderr);
+        assert!(refused.stderr.contains("this dataset has int64 here; the source has text"), "{to} {}", refused.stderr);
         folder.write("c.csv", "id,who,age,new\n3,x,7,8\n");
         let refused = folder.run("convert c.csv --on-schema fail");
         assert_eq!(refused.code, 6, "{to}: {}", refused.stderr);
-        assert!(refused.stderr.contains("found id, who, age, new"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("the sources have id, who, age, new"), "{}", refused.stderr);
         folder.write("d.csv", "id,age,who\n5,7,x\n");
         folder.run("convert d.csv --on-schema fail").ok();
         let refused = folder.run("convert b.csv");
         assert_eq!(refused.code, 6, "{to}: {}", refused.stderr);
-        for part in ["expected int64, as this dataset has, found `unknown`", "line 2", "`age`", "--on-schema union"] {
+        for part in
+            ["expected int64 (the type in this dataset), found `unknown`", "line 2", "`age`", "--on-schema union"]
+        {
             assert!(refused.stderr.contains(part), "{to} {part}: {}", refused.stderr);
         }
         let told = folder.run("convert b.csv --on-schema union").ok();

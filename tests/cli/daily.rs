@@ -308,8 +308,9 @@ fn shards_of_others_are_adopted_in_place_and_live_on() {
     let adopted = folder.run("adopt data").ok();
     assert_snapshot!(folder.redact(&adopted.stdout), @r"
     v1 of [FOLDER]/data
-      adopted    6 shards of tar, 156 KiB, in place
+      adopted    6 tar shards, 156 KiB, in place
       records    60, with ids
+      originals  `compact` and `erase` replace these files, and `vacuum` deletes what they replaced; to keep them, adopt into another folder with --out
       ignored    1 file (not shards)
     ");
     assert_eq!(std::fs::read(folder.path().join("data/part.3.tar")).unwrap(), before);

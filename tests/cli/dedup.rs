@@ -111,7 +111,7 @@ fn samples_are_equal_by_their_parts() {
     assert_eq!(convert(&folder, "table --out tables --to parquet --dedup content"), [6, 4, 0, 2, 0]);
     let error = folder.run("convert in --out x --dedup cls");
     assert_eq!(error.code, 2);
-    assert!(error.stderr.contains("samples have no columns"), "{error:?}");
+    assert!(error.stderr.contains("no sample has a part `cls`"), "{error:?}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn a_subject_leaves_all_versions_and_everybody_else_stays() {
         assert_eq!(folder.run("manifest --export csv --at v2").ok().stdout.lines().count(), 1 + 120 - 14, "{to}");
         let missing = folder.run("manifest --find PAT-4 r1-13");
         assert_eq!(missing.code, 1);
-        assert!(missing.stderr.contains("`PAT-4` was erased in v5, 21 records: request-17"), "{missing:?}");
+        assert!(missing.stderr.contains("`PAT-4` was erased in v5 (21 records; reason: request-17)"), "{missing:?}");
         assert!(missing.stderr.contains("`r1-13` was erased in v5"), "{missing:?}");
         let erased = of_type(&folder.run("manifest --find PAT-4 --at v2 --json").objects(), "erased");
         assert_eq!(erased[0]["state"], "erased");

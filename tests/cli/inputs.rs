@@ -60,9 +60,9 @@ fn names_are_not_trusted() {
     let wrong = folder.run("convert people.csv --from parquet");
     assert_eq!(wrong.code, 6);
     assert_snapshot!(folder.redact(&wrong.stderr), @r"
-    error: expected parquet, found something else
+    error: this file is not parquet
        at: [FOLDER]/people.csv
-     hint: name the right format with --from, or skip the file with --exclude
+     hint: it looks like csv: leave --from out, or skip it with --exclude
     ");
 }
 

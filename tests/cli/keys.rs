@@ -41,7 +41,11 @@ fn names_with_dots_are_samples_of_their_own() {
         // A later run needs no option, and refuses another rule.
         folder.write(&format!("{from}/1.2.840.113619.2.55.3.99.dcm"), b"another");
         assert_eq!(folder.run(&format!("convert {from} --out {to} --json")).ok().summary()["records_out"], 1);
-        refused(folder.run(&format!("convert {from} --out {to} --key first-dot")), 2, &["expected --key 'last-dot'"]);
+        refused(
+            folder.run(&format!("convert {from} --out {to} --key first-dot")),
+            2,
+            &["created with --key 'last-dot'"],
+        );
         assert!(folder.run(&format!("manifest {to}")).ok().stdout.contains("last-dot"));
         // Erased is one sample, with its file.
         let erased = folder.run(&format!("erase {to} 1.2.840.113619.2.55.3.7 --json")).ok().summary();

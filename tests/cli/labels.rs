@@ -397,7 +397,7 @@ fn folders_are_classes_that_keep_their_numbers() {
     let folder = Folder::new();
     classes(&folder);
     let told = folder.run("convert in --label-from-folder").ok();
-    assert!(told.stderr.contains("classes from folders: Zebra = 0, cat = 1, triangle = 2"), "{}", told.stderr);
+    assert!(told.stderr.contains("note: classes: Zebra = 0, cat = 1, triangle = 2"), "{}", told.stderr);
     let first =
         [("train/Zebra/1.cls", "0"), ("train/cat/1.cls", "1"), ("train/triangle/1.cls", "2"), ("val/cat/2.cls", "1")];
     assert_eq!(numbers(&folder, "shards"), pairs(&first));

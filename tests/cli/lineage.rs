@@ -51,7 +51,7 @@ fn a_run_is_told_from_start_to_end() {
     assert_eq!(output["facets"]["schema"]["fields"][0]["name"], "id");
     assert_eq!(events[5]["job"]["name"], "shardify.compact");
     assert_eq!(events[5]["inputs"][0]["name"], events[5]["outputs"][0]["name"]);
-    assert!(events[7]["run"]["facets"]["errorMessage"]["message"].as_str().unwrap().contains("found nothing"));
+    assert!(events[7]["run"]["facets"]["errorMessage"]["message"].as_str().unwrap().contains("no such file or folder"));
     // The same by the user's configuration, but not by that of a folder, which may come from somebody else.
     folder.write("shardify.toml", "[adopt]\nopenlineage = \"more.jsonl\"\n");
     let refused = folder.run("adopt d --out linked --quiet");

@@ -185,7 +185,10 @@ fn paths_are_those_of_the_live_shards_alone() {
         folder.run(&format!("convert {i}.csv")).ok();
     }
     let few = folder.run("compact --min-inputs 6").ok().stdout;
-    assert!(few.contains("kept       5 shards: small, but there are too few"), "{few}");
+    assert!(
+        few.contains("kept       5 shards: small; merging starts at --min-inputs such shards (default 5)"),
+        "{few}"
+    );
     folder.run("compact").ok();
     assert_eq!(folder.only_shards("shards").len(), 6);
     let paths = folder.run("manifest --list --paths").ok().stdout;

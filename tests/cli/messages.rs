@@ -62,9 +62,9 @@ fn images_with_labels() {
     ] {
         session.fails(&words.split(' ').collect::<Vec<_>>());
     }
-    assert_snapshot!(session.said, @r#"
+    assert_snapshot!(session.said, @r"
     $ shardify convert pet
-    error: expected a file or folder, found nothing
+    error: no such file or folder
        at: pet
      hint: there is `pets` in the same folder
      hint: check the path; quote patterns so that the shell does not expand them
@@ -76,7 +76,7 @@ fn images_with_labels() {
      hint: to convert all files as samples, grouped by name: --from files
     [2]
     $ shardify convert pets --labels pets/label.csv
-    error: expected a file or folder, found nothing
+    error: no such file or folder
        at: pets/label.csv
      hint: there is `labels.csv` in the same folder
      hint: check the path; quote patterns so that the shell does not expand them
@@ -101,14 +101,15 @@ fn images_with_labels() {
     $ shardify convert pets --exclude *.csv --to csv
     error: invalid value 'csv' for '--to <FORMAT>'
       [possible values: parquet, tar, tfrecord]
+      tip: shards are parquet, tar or tfrecord; '--index delta' adds a Delta log to Parquet
     [2]
     $ shardify convert pets --exclude *.csv --codec zstd:40
     error: invalid value 'zstd:40' for '--codec <CODEC[:LEVEL]>': expected a zstd level from 1 to 22, found `40`; use none, zstd, zstd:1 to zstd:22, lz4, snappy, gzip, or gzip:1 to gzip:9
     [2]
     $ shardify convert pets --exclude *
-    error: expected something to convert, found no files
+    error: no files match
        at: pets
-     hint: name a file or folder, or check --include and --exclude
+     hint: check --include and --exclude
     [2]
     $ shardify convert pets.zip
     error: expected records or files of samples, found a zip archive, which is not supported
@@ -116,7 +117,7 @@ fn images_with_labels() {
      hint: unpack it and convert what is in it
      hint: to store the files as they are, as samples: --from files; to leave them out: --exclude
     [6]
-    "#);
+    ");
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn a_csv_dump() {
     session.fails(&words("erase shards"));
     assert_snapshot!(session.said, @r#"
     $ shardify convert poeple.csv
-    error: expected a file or folder, found nothing
+    error: no such file or folder
        at: poeple.csv
      hint: there is `people.csv` in the same folder
      hint: check the path; quote patterns so that the shell does not expand them
@@ -188,8 +189,10 @@ fn a_csv_dump() {
      hint: the columns are id, name, age
     [2]
     $ shardify convert people.csv --type age=integer
-    error: invalid value 'age=integer' for '--type <COLUMN=TYPE>': expected a type at character 1 of type `integer`, found `i`; examples of types: int64, text, timestamp(us), decimal(10, 2), list<text>, struct<a: int8, b: date>
-    [2]
+    error: expected int64, found `x`
+       at: [FOLDER]/people.csv, line 4, byte 30, column `age`
+     hint: skip bad records with --on-error skip, or keep them in a file with --on-error quarantine
+    [6]
     $ shardify convert people.csv --type age=int64
     error: expected int64, found `x`
        at: [FOLDER]/people.csv, line 4, byte 30, column `age`
@@ -238,7 +241,7 @@ fn a_csv_dump() {
      hint: a condition looks like "age >= 18 and site in ('A', 'B')" or "day >= today() - 30"
     [2]
     $ shardify convert people.csv --where agee > 3
-    error: no source has this column
+    error: no source has this column of --where
        at: column `agee`
      hint: there is a column `age`
      hint: the columns are id, name, age
@@ -296,7 +299,7 @@ fn a_folder_of_jsonl() {
     }
     assert_snapshot!(session.said, @r#"
     $ shardify convert log
-    error: expected a file or folder, found nothing
+    error: no such file or folder
        at: log
      hint: there is `logs` in the same folder
      hint: check the path; quote patterns so that the shell does not expand them
@@ -308,12 +311,12 @@ fn a_folder_of_jsonl() {
      hint: the columns are id, text
     [2]
     $ shardify convert broken
-    error: expected JSON, found a fault: trailing comma
+    error: invalid JSON: trailing comma
        at: [FOLDER]/broken/a.jsonl, line 2, byte 17
      hint: skip bad records with --on-error skip, or keep them in a file with --on-error quarantine
     [6]
     $ shardify convert cut
-    error: expected JSON, found a fault: EOF while parsing a string; the file may have been cut short while it was copied or written
+    error: invalid JSON: the record ends within a string; the file may have been cut short while it was copied or written
        at: [FOLDER]/cut/a.jsonl, line 2, byte 19
      hint: skip bad records with --on-error skip, or keep them in a file with --on-error quarantine
     [6]
@@ -339,9 +342,9 @@ fn a_folder_of_jsonl() {
      hint: a schema is a Parquet file, or JSON like {"columns": [{"name": "age", "type": "int64"}]}
     [2]
     $ shardify convert logs/*.json
-    error: expected something to convert, found no files
+    error: no files match
        at: logs/*.json
-     hint: name a file or folder, or check --include and --exclude
+     hint: name a file or folder with data
     [2]
     $ shardify convert - --to tar
     error: expected --from with `-`, because the format of standard input cannot be derived from a name
@@ -439,7 +442,7 @@ fn an_existing_webdataset() {
     ] {
         session.fails(&words.split(' ').collect::<Vec<_>>());
     }
-    assert_snapshot!(session.said, @r#"
+    assert_snapshot!(session.said, @r"
     $ shardify adopt wsd
     error: expected a folder to become a dataset, found nothing
        at: wsd
@@ -457,17 +460,19 @@ fn an_existing_webdataset() {
      hint: --on-error skip adopts the other files
     [6]
     $ shardify compact wds
-    error: expected a dataset, found none
+    error: there is no shardify dataset here
        at: [FOLDER]/wds
      hint: make one with `shardify convert SOURCE --out DATASET`, or name the right folder
+     hint: shards that other tools wrote become one with `shardify adopt [FOLDER]/wds`
     [2]
     $ shardify verify wds
-    error: expected a dataset, found none
+    error: there is no shardify dataset here
        at: [FOLDER]/wds
      hint: make one with `shardify convert SOURCE --out DATASET`, or name the right folder
+     hint: shards that other tools wrote become one with `shardify adopt [FOLDER]/wds`
     [2]
     $ shardify head wds/nothing.tar
-    error: expected a file or folder, found nothing
+    error: no such file or folder
        at: wds/nothing.tar
      hint: check the path; quote patterns so that the shell does not expand them
     [2]
@@ -506,8 +511,9 @@ fn an_existing_webdataset() {
     error: expected a path or a URL of a known scheme, found `s4:`
        at: s4://bucket/wds
      hint: use a path or one of file:, s3:, gs:, az:, http:, https:
+     hint: copy the files to a folder or a bucket first, for example with rclone
     [2]
-    "#);
+    ");
 }
 
 #[test]
@@ -591,16 +597,16 @@ fn content_that_contradicts_a_name_is_read_and_told() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut packed, format!("id,x\n{rows}").as_bytes()).unwrap();
     folder.write("in/a.parquet", packed.finish().unwrap());
-    let told = "`a.parquet`: the name states Parquet, and the content is compressed csv: it is read as csv\n";
+    let told = "`a.parquet` is named as Parquet but contains compressed csv; reading it as csv\n";
     let shown = folder.run("inspect in").ok();
     assert!(shown.stdout.contains(told), "{shown:?}");
     let converted = folder.run("convert in --out d").ok();
     assert!(converted.stderr.contains(&format!("note: {told}")), "{converted:?}");
     let silent = folder.run("convert in --out e --from csv").ok();
-    assert!(!silent.stderr.contains("the name states"), "{silent:?}");
+    assert!(!silent.stderr.contains("is named as"), "{silent:?}");
     folder.write("b.csv", &folder.only_shards("d")[0].1);
     let shown = folder.run("inspect b.csv").ok();
-    assert!(shown.stdout.contains("`b.csv`: the name states delimited text, and the content is parquet"), "{shown:?}");
+    assert!(shown.stdout.contains("`b.csv` is named as delimited text but contains parquet"), "{shown:?}");
 }
 
 #[test]

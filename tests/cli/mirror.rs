@@ -117,7 +117,7 @@ fn a_column_keeps_its_type() {
     let table = actions(&folder, 1).into_iter().find_map(|action| action.get("metaData").cloned()).unwrap();
     assert!(table["schemaString"].as_str().unwrap().contains("\"c\""), "{table}");
     let ran = folder.run("convert 3.csv");
-    assert!(ran.code == 6 && ran.stderr.contains("expected int64, as this dataset has, found `no`"), "{ran:?}");
+    assert!(ran.code == 6 && ran.stderr.contains("expected int64 (the type in this dataset), found `no`"), "{ran:?}");
     // A log of Delta keeps the type even where the dataset would be widened.
     let ran = folder.run("convert 3.csv --on-schema union");
     assert_eq!(ran.code, 6, "{ran:?}");

@@ -232,7 +232,7 @@ fn who_has_private_ids_is_erased_and_does_not_come_back() {
             let nobody = folder.run("manifest d --find PATIENT-3 VISIT-64 VISIT-73 VISIT-0 --id-key key");
             assert_eq!(nobody.code, 1);
             for (id, records) in [("PATIENT-3", "14 records"), ("VISIT-64", "1 record"), ("VISIT-73", "1 record")] {
-                assert!(nobody.stderr.contains(&format!("`{id}` was erased in v5, {records}")), "{case}: {nobody:?}");
+                assert!(nobody.stderr.contains(&format!("`{id}` was erased in v5 ({records})")), "{case}: {nobody:?}");
             }
             assert!(nobody.stderr.contains("`VISIT-0` was erased in v4"), "{case}: {nobody:?}");
             assert_eq!(find(&folder, "PATIENT-4").len(), 14, "{case}");

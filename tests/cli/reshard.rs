@@ -209,7 +209,7 @@ fn a_condition_keeps_the_rows_that_convert_keeps() {
     assert!(unknown.code == 2 && unknown.stderr.contains("height"), "{unknown:?}");
     let tar = dataset("tar");
     let refused = tar.run_with(&["reshard", "shards", "--out", "x", "--where", "age > 3"]);
-    assert!(refused.code == 2 && refused.stderr.contains("parquet"), "{refused:?}");
+    assert!(refused.code == 2 && refused.stderr.contains("Parquet"), "{refused:?}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn values_of_another_type_need_a_word() {
             folder.run(&format!("convert good.csv --out ds --to {to}")).ok();
             let refused = folder.run("convert bad.csv --out ds");
             assert_eq!(refused.code, 6, "{to} {found}: {}", refused.stderr);
-            let message = format!("expected {known}, as this dataset has, found {found}");
+            let message = format!("expected {known} (the type in this dataset), found {found}");
             for part in [message.as_str(), "line 3", "column `v`", "--type v=", "--on-schema union", "--on-error skip"]
             {
                 assert!(refused.stderr.contains(part), "{to} {part}: {}", refused.stderr);
@@ -162,7 +162,7 @@ fn types_that_a_source_states_are_compared_before_it_is_read() {
     folder.run("convert t.csv --out text").ok();
     let refused = folder.run("convert text --out ds");
     assert_eq!(refused.code, 6, "{}", refused.stderr);
-    assert!(refused.stderr.contains("expected int64, as this dataset has, found text"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("this dataset has int64 here; the source has text"), "{}", refused.stderr);
     let refused = folder.run("convert t.csv --out ds --type v=text");
     assert_eq!(refused.code, 6, "{}", refused.stderr);
 }

@@ -285,7 +285,7 @@ fn what_cannot_be_divided_is_refused() {
         ("convert files --out new --split a=0.5,b=0.5 --split-by site", "by subject or id"),
         ("convert own.csv --out new --split a=0.5,b=0.5", "no column `split` beside --split"),
         ("convert b.csv --out new --split-by site", "--split"),
-        ("adopt shards --out divided", "records that are divided"),
+        ("adopt shards --out divided", "this dataset is split (a=0.5,b=0.5 by id)"),
     ] {
         let ran = folder.run(command);
         assert!(ran.code == 2 && ran.stderr.contains(part), "{command}: {ran:?}");

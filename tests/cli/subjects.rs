@@ -75,7 +75,7 @@ fn what_has_no_subject_stops_a_run_unless_that_is_meant() {
     folder.write("scans/PAT-9/1.dcm", "x");
     let changed = folder.run("convert scans --subject-from-path {subject}/* --exclude README*");
     assert_eq!(changed.code, 8, "{}", changed.stderr);
-    assert!(changed.stderr.contains("expected --subject-from-path scans/{subject}/*"), "{}", changed.stderr);
+    assert!(changed.stderr.contains("created with --subject-from-path scans/{subject}/*"), "{}", changed.stderr);
     // Whom adopted shards are about nobody knows.
     folder.run("convert scans --out plain --index none").ok();
     let refused = folder.run("adopt plain --out shards");

@@ -245,6 +245,7 @@ pub fn transaction() -> Transaction<'static> {
         labels: None,
         label_types: None,
         units: BTreeMap::new(),
+        label_column: None,
         classes: None,
         indexes: Vec::new(),
         private: None,

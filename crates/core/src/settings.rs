@@ -30,6 +30,24 @@ pub enum SettingValues {
         /// Says what is wrong with a value.
         check: fn(&str) -> Result<()>,
     },
+    /// Texts with commas between them; given several times, they are one list.
+    List {
+        /// Stands for the value in help.
+        name: &'static str,
+        /// What they do.
+        help: &'static str,
+    },
+}
+
+impl Setting {
+    /// Returns the kind of formats that it applies to, with which its help begins, such as `CSV`.
+    pub fn scope(&self) -> &'static str {
+        let help = match self.values {
+            SettingValues::Words(words) => words.first().map_or("", |(_, help)| *help),
+            SettingValues::Text { help, .. } | SettingValues::List { help, .. } => help,
+        };
+        help.split_once(':').map_or("", |(scope, _)| scope)
+    }
 }
 
 /// An option that takes settings.
@@ -57,6 +75,7 @@ impl<T: Table> FromStr for Given<T> {
         };
         match setting.values {
             SettingValues::Text { check, .. } => check(value)?,
+            SettingValues::List { .. } => {}
             SettingValues::Words(words) if words.iter().any(|(word, _)| *word == value) => {}
             SettingValues::Words(words) => {
                 let words = words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
@@ -91,7 +110,7 @@ impl<T: Table> Settings<T> {
     pub fn is_set_to(&self, key: &str, word: &str) -> bool {
         let first = |setting: &Setting| match setting.values {
             SettingValues::Words(words) => words.first().map(|(word, _)| *word),
-            SettingValues::Text { .. } => None,
+            SettingValues::Text { .. } | SettingValues::List { .. } => None,
         };
         let default = || T::SETTINGS.iter().find(|setting| setting.key == key).and_then(first);
         self.text(key).or_else(default) == Some(word)
@@ -119,9 +138,20 @@ impl<T: Table> Settings<T> {
 }
 
 impl<T: Table> FromIterator<Given<T>> for Settings<T> {
-    /// The last value of a setting counts.
+    /// The last value of a setting counts; lists are joined.
     fn from_iter<I: IntoIterator<Item = Given<T>>>(settings: I) -> Self {
-        Self { values: settings.into_iter().map(|one| (one.key.to_owned(), one.value)).collect(), table: PhantomData }
+        let is_list = |key: &str| {
+            T::SETTINGS.iter().any(|one| one.key == key && matches!(one.values, SettingValues::List { .. }))
+        };
+        let mut values: BTreeMap<String, String> = BTreeMap::new();
+        for Given { key, value, .. } in settings {
+            let value = match values.get(key) {
+                Some(before) if is_list(key) => format!("{before},{value}"),
+                _ => value,
+            };
+            values.insert(key.to_owned(), value);
+        }
+        Self { values, table: PhantomData }
     }
 }
 

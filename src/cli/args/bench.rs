@@ -15,9 +15,9 @@ use crate::{
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BenchArgs {
-    /// What a loader reads before: a folder, file, glob, URL or dataset.
+    /// The original data: a folder, file, glob, URL or dataset.
     pub(in crate::cli) source: String,
-    /// Dataset that was made of it [default: ./shards].
+    /// The dataset made from it [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
     /// Time that a training step takes, such as 100ms.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = short_duration)]
@@ -31,7 +31,7 @@ pub(in crate::cli) struct BenchArgs {
     /// Longest time of a measurement, of which there are at most 14.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = short_duration)]
     pub(in crate::cli) time: Duration,
-    /// Write the results to an HTML file, which needs nothing else.
+    /// Write the results to a self-contained HTML file.
     #[arg(long, short = 'o', aliases = ["out", "output"], value_name = "FILE", help_heading = "Output")]
     pub(in crate::cli) html: Option<String>,
 }

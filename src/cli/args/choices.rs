@@ -38,7 +38,9 @@ impl<T: Table> TypedValueParser for SettingParser<T> {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let all = T::SETTINGS.iter().flat_map(|Setting { key, values }| -> Vec<PossibleValue> {
             match values {
-                SettingValues::Text { name, help, .. } => vec![PossibleValue::new(format!("{key}={name}")).help(*help)],
+                SettingValues::Text { name, help, .. } | SettingValues::List { name, help } => {
+                    vec![PossibleValue::new(format!("{key}={name}")).help(*help)]
+                }
                 SettingValues::Words(words) => {
                     words.iter().map(|(word, help)| PossibleValue::new(format!("{key}={word}")).help(*help)).collect()
                 }
@@ -63,11 +65,30 @@ pub(super) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
     })
 }
 
+/// Names that other tools have for formats, which are understood too.
+const OTHER_NAMES: &[(&str, &[&str])] = &[
+    ("tar", &["webdataset", "wds", "tars"]),
+    ("tfrecord", &["tfrecords", "tfds"]),
+    ("parquet", &["pq"]),
+    ("jsonl", &["ndjson", "jsonlines"]),
+    ("arrow", &["feather", "ipc"]),
+    ("files", &["folder", "imagefolder"]),
+    ("netcdf", &["nc", "netcdf4"]),
+    ("hdf5", &["h5"]),
+    ("npy", &["numpy", "npz"]),
+];
+
+fn with_other_names(value: PossibleValue) -> PossibleValue {
+    let others = OTHER_NAMES.iter().find(|(name, _)| *name == value.get_name()).map_or(&[][..], |(_, others)| others);
+    value.aliases(others)
+}
+
 macro_rules! choices {
     ($($choice:ty { $($variant:ident = $name:literal: $help:literal),+ $(,)? })+) => {
         $(impl Choice for $choice {
             fn all() -> Vec<(Self, PossibleValue)> {
-                vec![$((Self::$variant, PossibleValue::new($name).help($help))),+]
+                let values = vec![$((Self::$variant, PossibleValue::new($name).help($help))),+];
+                values.into_iter().map(|(choice, value)| (choice, with_other_names(value))).collect()
             }
         })+
     };
@@ -75,7 +96,8 @@ macro_rules! choices {
 
 impl Choice for InputFormat {
     fn all() -> Vec<(Self, PossibleValue)> {
-        Self::ALL.iter().map(|format| (*format, PossibleValue::new(format.name()).help(format.help()))).collect()
+        let value = |format: &Self| with_other_names(PossibleValue::new(format.name()).help(format.help()));
+        Self::ALL.iter().map(|format| (*format, value(format))).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     codec::Codec,
-    error::Result,
+    error::{Error, Result},
     exec::{cut::ShardEnds, gather::OnError},
     format::OutputFormat,
     ops::{
@@ -72,8 +72,8 @@ struct InputArgs {
     exclude: Vec<String>,
     /// Columns of tables to keep [default: all].
     ///
-    /// They have this order. Other columns are not read, so their values may be anything; of Parquet, not even their
-    /// bytes are read. --id and --subject may name columns that are not kept: ids are stored beside the shards. Later
+    /// The columns are stored in this order. Other columns are not parsed, so their values may be anything; for Parquet,
+    /// they are not read at all. --id and --subject may name columns that are not kept: ids are stored beside the shards. Later
     /// runs into the dataset keep the same columns; '*' means all.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     columns: Vec<String>,
@@ -85,6 +85,12 @@ struct InputArgs {
     /// Hugging Face is used where files are beside it; `none` turns that off.
     #[arg(long, value_name = "FILE[:KEY]", hide_short_help = true)]
     labels: Option<String>,
+    /// Column of the labels that becomes the class of a sample: its part cls.
+    ///
+    /// Whole numbers are taken as they are. Names are numbered in their order, as those of --label-from-folder are. The
+    /// dataset keeps the column.
+    #[arg(long, value_name = "COLUMN", conflicts_with = "label_from_folder", hide_short_help = true)]
+    label_column: Option<String>,
     /// The key of a file; files with one key are the parts of one sample.
     ///
     /// `first-dot` (WebDataset's rule), `last-dot` for names with dots such as 1.2.840.7.dcm, or a regular expression:
@@ -146,13 +152,13 @@ pub(in crate::cli) struct OutputArgs {
     /// Shard size on disk [default: 128MiB].
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = target)]
     target_shard: Option<Size>,
-    /// Splits of the records: train=0.8,val=0.1,test=0.1.
+    /// Split the records, e.g. train=0.8,val=0.1,test=0.1.
     ///
     /// The shards of each split lie in a folder of its name, split=train. A subject, or what --split-by names, is in
     /// one split as a whole, in later runs too. Add seed=7 after the shares for a different split.
     #[arg(long, value_name = "SHARES", value_parser = split)]
     split: Option<SplitChoice>,
-    /// What --split keeps together: subject, id, content or a column [default: the first there is].
+    /// What --split keeps together: subject, id, content or a column [default: subject id, else record id, else content].
     ///
     /// Equal values of a column are kept together; `column:id` is the column of that name.
     #[arg(long, value_name = "WHAT", requires = "split", value_parser = side_by, hide_short_help = true)]
@@ -160,7 +166,8 @@ pub(in crate::cli) struct OutputArgs {
     /// Duplicates to omit: those with one content, one record id, or equal values in columns.
     ///
     /// The first record in the order of the input stays, and records that the dataset holds come before it. For
-    /// samples, the content are the names and bytes of all parts. The dataset keeps the setting for later runs; `none`
+    /// samples, the content are the names and bytes of all parts, and columns are parts, such as jpg; a sample without
+    /// such a part is compared as a whole. The dataset keeps the setting for later runs; `none`
     /// keeps all records of a run. `column:id` is the column of that name.
     #[arg(long, value_name = "content|id|COLUMN[,COLUMN]|none", value_parser = dedup_choice, hide_short_help = true)]
     dedup: Option<DedupChoice>,
@@ -171,7 +178,7 @@ pub(in crate::cli) struct OutputArgs {
     /// by itself.
     #[arg(long, value_name = "SEED", hide_short_help = true)]
     shuffle: Option<u64>,
-    /// Number of shards, each of about as much of the input.
+    /// Number of shards, of about equal size.
     ///
     /// The inputs must not be compressed, because their sizes are not known then. There are fewer shards if there are
     /// fewer records. With --split, each split has so many. The run is not cut into tasks. `compact` still merges and
@@ -200,6 +207,12 @@ pub(in crate::cli) struct OutputArgs {
     /// Print the plan without writing anything.
     #[arg(long)]
     dry_run: bool,
+    /// Replace all records of the dataset, in one version.
+    ///
+    /// All inputs are converted, also those that were before. Older versions stay readable until `vacuum`; ids that were
+    /// erased or blocked stay so, and the dataset keeps its settings.
+    #[arg(long, hide_short_help = true)]
+    overwrite: bool,
     /// Stored size of the inputs of a task [default: 8GiB].
     ///
     /// Larger inputs are converted task by task, each into a folder of its own. A killed run that is started again with
@@ -361,6 +374,12 @@ impl ConvertArgs {
     pub(in crate::cli) fn to_options(&self) -> Result<ConvertOptions> {
         let Self { input, output, ids, types, errors, indexes, .. } = self;
         let sources = if self.sources.is_empty() { vec![".".to_owned()] } else { self.sources.clone() };
+        let twice = |(at, field): (usize, &Field)| types.types[..at].iter().any(|other| other.name() == field.name());
+        if let Some((_, field)) = types.types.iter().enumerate().find(|(at, field)| twice((*at, *field))) {
+            return Err(Error::usage("expected one --type for each column, found two")
+                .in_column(field.name())
+                .with_hint("leave one of them out"));
+        }
         Ok(ConvertOptions {
             task_size: self.output.task_size,
             sources,
@@ -376,6 +395,7 @@ impl ConvertArgs {
             columns: input.columns.clone(),
             key: input.key.clone(),
             label_from_folder: input.label_from_folder,
+            label_column: input.label_column.clone(),
             labels: input.labels.as_deref().map(|labels| match labels {
                 "none" => LabelSource::None,
                 table => LabelSource::Table(table.to_owned()),
@@ -392,6 +412,7 @@ impl ConvertArgs {
             on_schema: types.on_schema,
             on_error: errors.on_error,
             on_changed: errors.on_changed,
+            overwrite: output.overwrite,
             hash_records: ids.hash_records,
             proofs: ids.proofs,
             private: self.private.to_choice(),

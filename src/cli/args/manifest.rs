@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::super::found::Form;
 use super::ProveArgs;
@@ -12,6 +12,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("wanted").args(["find", "find_file"]).multiple(true))]
 pub(in crate::cli) struct ManifestArgs {
     /// Dataset [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
@@ -25,10 +26,10 @@ pub(in crate::cli) struct ManifestArgs {
     /// In a file .jsonl, each line is a JSON string. - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"], help_heading = "Lookup")]
     pub(in crate::cli) find_file: Option<PathBuf>,
-    /// Show at most N records per prefix.
+    /// Show at most N records per id or prefix.
     ///
     /// All records are counted [default: 1000 in a table, else all].
-    #[arg(long, value_name = "N", requires = "find", help_heading = "Lookup", hide_short_help = true)]
+    #[arg(long, value_name = "N", requires = "wanted", help_heading = "Lookup", hide_short_help = true)]
     pub(in crate::cli) limit: Option<u64>,
     /// List the live shards.
     #[arg(long, conflicts_with = "history", help_heading = LISTING)]

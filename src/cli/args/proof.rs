@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 
 /// Arguments of `manifest` about proofs.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(in crate::cli) struct VerifyProofArgs {
     /// Root hash of the version, from a trusted party.
     ///
     /// Without it, the proof is only checked against the root that it contains, and the exit code is 7.
-    #[arg(long, value_name = "HEX", help_heading = "Proofs")]
+    #[arg(long, value_name = "HEX", value_parser = NonEmptyStringValueParser::new(), help_heading = "Proofs")]
     pub(in crate::cli) root: Option<String>,
     /// Id that the proof must be about.
     ///

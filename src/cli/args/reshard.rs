@@ -17,9 +17,9 @@ use crate::{
 /// Arguments of `reshard`.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReshardArgs {
-    /// Dataset to cut [default: ./shards].
+    /// Dataset to rewrite [default: ./shards].
     pub(in crate::cli) dataset: Option<String>,
-    /// Version to cut [default: newest].
+    /// Version to rewrite [default: newest].
     ///
     /// A version (v12), a tag, an instant, a date or a duration before now.
     #[arg(long, value_name = "WHEN", help_heading = "Selection")]
@@ -62,7 +62,7 @@ pub(in crate::cli) struct ReshardArgs {
         "records_per_shard"],
           help_heading = "Output")]
     target_shard: Option<Size>,
-    /// Number of shards, which are even in bytes.
+    /// Number of shards, of about equal size.
     ///
     /// The end of a Parquet shard is moved by up to 5 % to the end of a row group, which then needs no decoding.
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "records_per_shard", help_heading = "Output")]

@@ -15,7 +15,10 @@ use self::{
     style::STYLE,
     svg::{Bar, Edge, Node},
 };
-use super::human::{clean, plural};
+use super::{
+    human::{clean, plural},
+    report::class_shares,
+};
 use crate::{
     codec::base64::to_base64,
     ops::{
@@ -148,11 +151,7 @@ fn write_versions(out: &mut String, report: &Report) {
         (0, 0) => String::new(),
         (older, more) => format!("; {} not listed", group_digits(older + more as u64)),
     };
-    write_heading(
-        out,
-        "Versions",
-        &format!("Live records after each run; the newest is of {}{shown}.", escape_html(at)),
-    );
+    write_heading(out, "Versions", &format!("Records after each run; latest commit {}{shown}.", escape_html(at)));
     let bar = |version: &VersionReport| Bar {
         value: version.totals.records as f64,
         title: format!(
@@ -215,7 +214,7 @@ fn write_sizes(out: &mut String, report: &Report) {
         Some(_) => ("shard", "Shards"),
         None => ("file", "Files"),
     };
-    write_heading(out, "Sizes", "Each bar counts sizes up to twice its lower bound.");
+    write_heading(out, "Sizes", "Bins double in size.");
     out.push_str("<div class=\"two\">");
     size_card(out, title, "all of them", &report.shard_sizes, file);
     size_card(out, "Records", &report.record_sizes_from, &report.record_sizes, "record");
@@ -245,7 +244,7 @@ fn write_columns(out: &mut String, report: &Report) {
     }
     let sample = escape_some(&report.sample);
     let about = match report.sample_is_all {
-        true => "Everything here is of all records, and exact.".to_owned(),
+        true => "Computed over all records.".to_owned(),
         false => format!(
             "Histograms, frequent values and numbers with ~ are of a sample: {sample}. Other numbers are exact."
         ),
@@ -254,7 +253,8 @@ fn write_columns(out: &mut String, report: &Report) {
     if !report.hidden.is_empty() {
         let names: Vec<String> =
             report.hidden.iter().map(|name| format!("<code>{}</code>", escape_some(name))).collect();
-        let _ = write!(out, "<p class=\"about\">Not shown, because ids are private: {}.</p>", names.join(", "));
+        let why = if report.is_private { "ids are private" } else { "they hold ids (<code>--ids</code> shows them)" };
+        let _ = write!(out, "<p class=\"about\">Not shown, because {why}: {}.</p>", names.join(", "));
     }
     out.push_str("<div class=\"grid\">");
     let mut shown = 0;
@@ -564,11 +564,16 @@ fn write_parts(out: &mut String, report: &Report) {
         let ends =
             part.sizes.first().zip(part.sizes.last()).map(|(a, b)| (Size(a.from), Size(b.from.saturating_mul(2))));
         let (low, high) = ends.unwrap_or((Size(0), Size(0)));
+        let classes = match part.classes.is_empty() {
+            true => String::new(),
+            false => format!("<p class=\"facts\">{}</p>", escape_some(&class_shares(part))),
+        };
         let _ = write!(
             out,
             "<div class=\"card\"><div class=\"top\"><h3 class=\"mono\"><bdi>.{}</bdi></h3><span class=\"type\">{}\
              </span></div>\
-             <p class=\"facts\">{} · {}</p>{bars}<div class=\"axis\"><span>{low}</span><span>{high}</span></div></div>",
+             <p class=\"facts\">{} · {}</p>{classes}{bars}<div class=\"axis\"><span>{low}</span><span>{high}</span></div>\
+             </div>",
             escape_some(&part.extension),
             part.media,
             plural(part.samples, "sample"),

@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
-use super::{clean, format_speed, plural, write_count, write_line};
+use super::{clean, format_speed, plural, shards_of, write_count, write_line};
 use crate::{
+    codec::Codec,
     error::Result,
     ops::convert::ConvertReport,
     units::{Size, group_digits},
@@ -34,10 +35,13 @@ fn write_version(w: &mut dyn Write, report: &ConvertReport, took: &str) -> Resul
     writeln!(w, "{} of {dataset}", report.version.unwrap_or_default())?;
     let (records, sources) = (plural(counts.records_in, "record"), plural(report.sources, "source"));
     write_line(w, "read", format_args!("{records} from {sources}, {}", Size(counts.bytes_in)))?;
-    let shards = plural(counts.shards_added - report.shards_rewritten, "shard");
-    let format = format!("{} {}, {}", report.format, report.codec, Size(counts.bytes_out));
+    let shards = shards_of(counts.shards_added - report.shards_rewritten, report.format, report.codec);
     let folder = report.folder.as_deref().map_or_else(String::new, |f| format!(" in {f}/"));
-    write_line(w, "written", format_args!("{} to {shards} of {format}{folder}", group_digits(counts.records_out)))?;
+    write_line(
+        w,
+        "written",
+        format_args!("{} to {shards}, {}{folder}", group_digits(counts.records_out), Size(counts.bytes_out)),
+    )?;
     for split in &report.splits {
         let share = 100.0 * split.records as f64 / counts.records_out.max(1) as f64;
         let shards = plural(split.shards, "shard");
@@ -47,14 +51,11 @@ fn write_version(w: &mut dyn Write, report: &ConvertReport, took: &str) -> Resul
             format_args!("{}: {} in {shards}, {share:.1} %", split.name, group_digits(split.records)),
         )?;
     }
-    let erased = match counts.records_erased {
-        0 => String::new(),
-        erased => format!(", {} of them because they were erased before", group_digits(erased)),
-    };
-    write_line(w, "rejected", format_args!("{}{erased}", group_digits(counts.records_rejected)))?;
+    write_line(w, "rejected", group_digits(counts.records_refused()))?;
+    write_count(w, "skipped", counts.records_erased, "record", "(erased earlier)")?;
     write_line(w, "filtered", group_digits(counts.records_filtered))?;
     write_line(w, "duplicate", group_digits(counts.records_deduplicated))?;
-    write_count(w, "replaced", counts.records_removed, "record", "of changed sources")?;
+    write_count(w, "replaced", counts.records_removed, "record", "of earlier runs")?;
     if let Some(rejects) = &report.rejects {
         write_line(w, "rejects", format_args!("{dataset}/{rejects}"))?;
     }
@@ -68,11 +69,11 @@ fn write_planned(w: &mut dyn Write, report: &ConvertReport) -> Result<()> {
     let dataset = clean(&report.dataset);
     writeln!(
         w,
-        "would convert {} ({}) to {} of {}, in about {} of memory",
+        "would convert {} ({}) to {} ({}), with about {} of memory",
         plural(report.sources, "source"),
         Size(report.counts.bytes_in),
-        report.format,
-        report.codec,
+        report.format.title(),
+        if report.codec == Codec::None { "uncompressed".to_owned() } else { report.codec.to_string() },
         Size(report.memory_bytes)
     )?;
     if let Some(estimate) = &report.estimate {

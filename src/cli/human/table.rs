@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, io::Write};
 
-use super::{SOME_LINES, clean, format_speed, group_digits, plural, write_count, write_line, write_more};
+use super::{
+    SOME_LINES, clean, format_speed, group_digits, plural, write_amounts, write_count, write_line, write_more,
+};
 use crate::{
     error::Result,
     ops::{compact::TableReport, inspect::TableFacts, vacuum::TableVacuumReport},
@@ -68,8 +70,8 @@ pub(in crate::cli) fn write_table(w: &mut dyn Write, report: &TableReport, verbo
         )?;
     }
     write_line(w, "bytes", format_args!("{} in, {} out", Size(report.bytes_in), Size(report.bytes_out)))?;
-    let copied = Size(report.bytes_copied + report.bytes_spliced);
-    write_line(w, "copied", format_args!("{copied}, re-encoded {}", Size(report.bytes_reencoded)))?;
+    let copied = report.bytes_copied + report.bytes_spliced;
+    write_amounts(w, "work", &[("copied", copied), ("re-encoded", report.bytes_reencoded)])?;
     write_line(w, "old files", "stay for older versions until the table is vacuumed")?;
     write_line(w, "took", format_speed(report.bytes_in, report.seconds))
 }

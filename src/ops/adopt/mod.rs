@@ -404,7 +404,7 @@ impl<'a> Adoption<'a> {
         }
         match self.snapshot.map(|s| s.entry().settings.shard_format) {
             Some(known) if known != first => {
-                Err(Error::usage(format!("expected shards of {known}, as this dataset has, found {first}"))
+                Err(Error::usage(format!("this dataset has {} shards; these are {}", known.title(), first.title()))
                     .at_location(detected[0].0.uri())
                     .with_hint("name another dataset with --out"))
             }
@@ -433,6 +433,7 @@ impl<'a> Adoption<'a> {
             labels: None,
             label_types: None,
             units: BTreeMap::new(),
+            label_column: None,
             classes: None,
             indexes: Vec::new(),
             columns: Vec::new(),
@@ -451,16 +452,14 @@ impl<'a> Adoption<'a> {
                 .with_hint("`shardify convert` makes shards with subject ids from tables"));
         }
         if let Some(split) = &settings.split {
-            return Err(Error::usage(format!(
-                "expected records that are divided as in this dataset, {split}, found shards to adopt"
-            ))
-            .with_hint(
-                "`shardify convert` reads these shards and divides their records; --out names another dataset",
-            ));
+            return Err(Error::usage(format!("this dataset is split ({split}), which shards to adopt are not"))
+                .with_hint(
+                    "`shardify convert` reads these shards and divides their records; --out names another dataset",
+                ));
         }
         if settings.subjects_from.is_some() && self.options.subject.is_none() {
             return Err(Error::usage(
-                "expected shards whose records have subjects, as this dataset has, found shards to adopt",
+                "this dataset takes subject ids from paths or a table, which shards to adopt do not have",
             )
             .with_hint("`shardify convert` takes subject ids from paths or a table; --out names another dataset"));
         }

@@ -87,6 +87,10 @@ pub struct BenchRun {
     pub files_opened: u64,
     /// Bytes that came from disks, where the system tells.
     pub disk_bytes: Option<u64>,
+    /// Share of the stored bytes of the side that was read, at most 1.
+    pub share: f64,
+    /// Half of the range of the rates in parts of the time, as a share of their middle; absent for short runs.
+    pub spread: Option<f64>,
     /// Share of the time after the first batch that a consumer waits who works for the step on each batch; absent if
     /// the data ended before its second batch, and for fewer readers than the most.
     pub waiting: Option<f64>,
@@ -286,6 +290,8 @@ impl BenchSide<'_> {
             first_batch_seconds: measured.first_batch.as_secs_f64(),
             files_opened: measured.opened,
             disk_bytes,
+            share: (measured.bytes as f64 / (self.feed.bytes as f64).max(1.0)).min(1.0),
+            spread: measured.spread(self.options.limit),
             waiting: None,
         }
     }

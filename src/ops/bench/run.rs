@@ -58,6 +58,23 @@ pub(super) struct Throughput {
     pub(super) opened: u64,
     /// Items that were begun.
     pub(super) items: usize,
+    /// Records taken in each part of the time limit.
+    windows: [u64; WINDOWS],
+}
+
+/// Parts of the time limit, whose rates show how much a rate varies.
+const WINDOWS: usize = 8;
+
+impl Throughput {
+    /// Returns half of the range of the rates in parts of the time, as a share of their middle; `None` if too few parts
+    /// passed. The first part has the start, and the last one may be cut.
+    pub(super) fn spread(&self, limit: Duration) -> Option<f64> {
+        let each = limit.as_secs_f64() / WINDOWS as f64;
+        let passed = (1..WINDOWS).take_while(|window| (window + 1) as f64 * each <= self.time.as_secs_f64());
+        let counts: Vec<u64> = passed.map(|window| self.windows[window]).collect();
+        let (least, most) = (*counts.iter().min()?, *counts.iter().max()?);
+        (counts.len() > 2 && most > 0).then(|| (most - least) as f64 / (most + least) as f64)
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -124,6 +141,10 @@ fn consume_batches(
         }
         measured.batches += 1;
         measured.records += batch.records;
+        let part = started.elapsed().as_secs_f64() / setup.limit.as_secs_f64() * WINDOWS as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few, and none below 0")]
+        let part = (part as usize).min(WINDOWS - 1);
+        measured.windows[part] += batch.records;
         measured.bytes += batch.bytes;
         if let Some(step) = setup.step {
             std::thread::sleep(step);

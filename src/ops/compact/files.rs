@@ -256,8 +256,8 @@ fn merge_candidate(file: &LiveFile, target: Size) -> CompactCandidate {
 fn choice_reason(choice: Choice) -> &'static str {
     match choice {
         Choice::Oversized => "larger than 180% of the target; files of tables are not divided",
-        Choice::Settled => "remainder of a compaction; waits for more new files",
-        Choice::TooFew => "small, but its partition has too few (new) files to merge it with",
+        Choice::Settled => "left over from the last compaction; will be merged once more data arrives",
+        Choice::TooFew => "small; merging starts at --min-inputs such files of a partition (default 5)",
         Choice::OutsideWindow => "written outside the window",
         other => other.reason(),
     }

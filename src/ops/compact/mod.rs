@@ -118,8 +118,11 @@ fn choose_settings(snapshot: &Snapshot, options: &Options) -> Result<Settings> {
         && codec != settings.codec
     {
         if settings.shard_format != OutputFormat::Parquet {
-            return Err(Error::usage(format!("shards of {} are compacted by copying", settings.shard_format))
-                .with_hint("leave --codec out, or convert the sources into another dataset"));
+            return Err(Error::usage(format!(
+                "{} shards are compacted by copying, so the codec cannot change",
+                settings.shard_format.title()
+            ))
+            .with_hint("leave --codec out, or convert the sources into another dataset"));
         }
         settings.codec = codec;
     }

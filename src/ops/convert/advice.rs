@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::{
     columns::unknown_column, inputs::Inputs, job::ConvertJob, layouts, plan::ConvertPlan, report::ConvertReport,
+    unused::unused_settings,
 };
 use crate::{
     codec::Codec,
@@ -48,6 +49,7 @@ pub(super) fn tell_of_settings(job: &ConvertJob<'_>, settings: &Settings) {
 pub(super) fn tell_of_plan(job: &ConvertJob<'_>, plan: &ConvertPlan) {
     let note = |text: String| job.context.observer.event(Event::Note(text));
     tell_remarks(job, plan);
+    unused_settings(job, plan).into_iter().for_each(note);
     if let Inputs::Records(sources) = &plan.inputs
         && job.options.from.is_none()
     {
@@ -269,8 +271,7 @@ fn few_shards(job: &ConvertJob<'_>, report: &ConvertReport) -> Option<String> {
         }
     };
     Some(format!(
-        "{of} {has}: loaders such as webdataset give each worker whole shards, so more workers than that get none; \
-         {way}"
+        "{of} {has}: webdataset assigns whole shards to workers, so at most that many workers get data; {way}"
     ))
 }
 

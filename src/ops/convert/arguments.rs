@@ -50,6 +50,7 @@ pub(super) fn log_arguments(
     set("schema", prescribed.map_or_else(String::new, schema::file::print_file));
     set("on-name", options.on_name.map_or_else(String::new, choice_word));
     set("missing", if options.missing == OnMissing::Skip { choice_word(options.missing) } else { String::new() });
+    set("overwrite", if options.overwrite { "true".into() } else { String::new() });
     set("hash-records", if settings.hash_records { "true".into() } else { String::new() });
     set(
         "type",
@@ -112,6 +113,7 @@ fn beside_sources(options: &ConvertOptions, settings: &Settings) -> Vec<(&'stati
         ("subject-table", is(matches!(options.subjects, Some(SubjectSource::Table { .. })))),
         ("key", if settings.keys.is_first_dot() { String::new() } else { settings.keys.to_string() }),
         ("labels", labels),
-        ("label-from-folder", is(settings.classes.is_some())),
+        ("label-from-folder", is(settings.classes.is_some() && settings.label_column.is_none())),
+        ("label-column", settings.label_column.clone().unwrap_or_default()),
     ]
 }

@@ -9,7 +9,7 @@
 //! A dataset keeps the names of its classes in the order of their numbers, so that a class keeps its number in later
 //! runs, and new ones get the next numbers.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::job::ConvertJob;
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Extension of the part, which webdataset decodes to a whole number.
-const EXTENSION: &str = "cls";
+pub(super) const EXTENSION: &str = "cls";
 /// Name of the option.
 pub(super) const OPTION: &str = "--label-from-folder";
 /// Maximum number of classes: each entry of the log states their names.
@@ -44,30 +44,49 @@ pub(super) fn of_samples(
     subjects: Option<&SubjectResolver>,
 ) -> Result<Option<GivenPart>> {
     let Some(known) = &settings.classes else { return Ok(None) };
+    if settings.label_column.is_some() {
+        return Ok(None);
+    }
     if settings.private.as_ref().is_some_and(|private| private.redacted_sources) {
         return Err(Error::usage(format!("expected no {OPTION} beside --redact-source-paths, found both")).with_hint(
             "the log states the names of classes, which are names of folders: label samples with --labels",
         ));
     }
-    let numbers: HashMap<&str, u32> = known.iter().map(String::as_str).zip(0..).collect();
+    let known: HashSet<&str> = known.iter().map(String::as_str).collect();
     let mut new: BTreeSet<&str> = BTreeSet::new();
     for sample in samples.iter_range(0..samples.len(), files) {
         let folder = checked_folder(sample, subjects)?;
-        if !numbers.contains_key(folder) {
+        if !known.contains(folder) {
             new.insert(folder);
         }
     }
+    add_classes(job, settings, &new, OPTION)?;
+    of_known(settings, files, samples)
+}
+
+/// Gives classes that a dataset does not have the next numbers, in their order.
+///
+/// # Errors
+/// When there are too many.
+pub(super) fn add_classes(
+    job: &ConvertJob<'_>,
+    settings: &mut Settings,
+    found: &BTreeSet<&str>,
+    option: &str,
+) -> Result<()> {
+    let known: Vec<String> = settings.classes.take().unwrap_or_default();
+    let has: HashSet<&str> = known.iter().map(String::as_str).collect();
+    let new: BTreeSet<&str> = found.iter().copied().filter(|name| !has.contains(name)).collect();
     if known.len() + new.len() > MAX_CLASSES {
         return Err(Error::input(format!(
-            "expected at most {MAX_CLASSES} classes for {OPTION}, found {}",
+            "expected at most {MAX_CLASSES} classes for {option}, found {}",
             known.len() + new.len()
         ))
-        .with_hint("classes are the folders directly above the files; label other samples with --labels"));
+        .with_hint("the log states the names of classes; label other samples with --labels alone"));
     }
     tell_numbers(job, known.len(), &new);
-    let classes: Vec<String> = known.iter().cloned().chain(new.into_iter().map(str::to_owned)).collect();
-    settings.classes = Some(classes);
-    of_known(settings, files, samples)
+    settings.classes = Some(known.iter().cloned().chain(new.into_iter().map(str::to_owned)).collect());
+    Ok(())
 }
 
 /// Returns the numbers of samples' classes as parts of theirs, given settings that have all of these classes; `None` if
@@ -76,7 +95,7 @@ pub(super) fn of_samples(
 /// # Errors
 /// When a sample has another class.
 pub(super) fn of_known(settings: &Settings, files: &[SourceFile], samples: &Samples) -> Result<Option<GivenPart>> {
-    let Some(classes) = &settings.classes else { return Ok(None) };
+    let Some(classes) = settings.classes.as_ref().filter(|_| settings.label_column.is_none()) else { return Ok(None) };
     let numbers: HashMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
     let number = |sample: SampleFiles<'_, SourceFile>| -> Result<Option<u32>> {
         let folder = folder_of(sample.key()).and_then(|folder| numbers.get(folder));
@@ -129,6 +148,6 @@ fn tell_numbers(job: &ConvertJob<'_>, known: usize, new: &BTreeSet<&str>) {
     }
     let shown: Vec<String> = new.iter().zip(known..).take(SHOWN).map(|(name, at)| format!("{name} = {at}")).collect();
     let more = if new.len() > SHOWN { format!(" and {} more", new.len() - SHOWN) } else { String::new() };
-    let what = if known == 0 { "classes from folders" } else { "new classes" };
+    let what = if known == 0 { "classes" } else { "new classes" };
     job.context.observer.event(Event::Note(format!("{what}: {}{more}", shown.join(", "))));
 }

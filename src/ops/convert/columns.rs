@@ -208,7 +208,7 @@ impl GivenTypes {
 /// Returns the error for a column whose values the dataset's type does not hold.
 fn unlike_dataset(known: &Field, found: &Field) -> Error {
     let (then, now) = (print_type(known), print_type(found));
-    let error = Error::input(format!("expected {then}, as this dataset has, found {now}")).in_column(found.name());
+    let error = Error::input(format!("this dataset has {then} here; the source has {now}")).in_column(found.name());
     bound_hints(error, found.name(), &then)
 }
 
@@ -250,6 +250,19 @@ fn prescribed_columns(job: &ConvertJob<'_>) -> Result<Option<Fields>> {
 /// Returns the error for a column that no source has.
 pub(super) fn unknown_column(wanted: &str, columns: &[impl AsRef<str>]) -> Error {
     schema::hint_columns(Error::usage("no source has this column").in_column(wanted), wanted, columns)
+}
+
+/// Returns the error for a column that --columns or --where names and no source has. In a condition, a name in double
+/// quotes is a column, and is often meant as text.
+pub(super) fn unknown_named_column(options: &ConvertOptions, wanted: &str, columns: &[impl AsRef<str>]) -> Error {
+    let in_list = named_columns(options).iter().any(|column| column == wanted);
+    let condition = options.filter.as_ref().filter(|_| !in_list);
+    let Some(condition) = condition else { return unknown_column(wanted, columns) };
+    let error = Error::usage("no source has this column of --where").in_column(wanted);
+    match condition.given().contains(&format!("\"{wanted}\"")) {
+        true => error.with_hint(format!("text is written in single quotes: '{wanted}'; double quotes name a column")),
+        false => schema::hint_columns(error, wanted, columns),
+    }
 }
 
 /// Returns an error if sources must have the same columns and do not.

@@ -1,6 +1,6 @@
 //! Folds the result of a run into one transaction, and commits it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use arrow::datatypes::Fields;
 
@@ -10,13 +10,18 @@ use super::{
 };
 use crate::{
     dataset::{
-        Counts, NewShard, Numbers, Operation, OutcomeCounts, PlaceRef, Publication, Revision, SegmentRef, Settings,
-        Transaction,
+        Counts, NewShard, NewSources as _, Numbers, Operation, OutcomeCounts, PlaceRef, Publication, Revision,
+        SegmentRef, Settings, Transaction,
     },
     error::Result,
+    events::Event,
     exec::{constants, convert::Converted, gather::Tally, shard::FinishedShard, types},
     indexes::{self, version},
-    ops::{inputs::tell_left_out, lineage, revision, undo::SourceReplacement},
+    ops::{
+        inputs::{Identity, tell_left_out},
+        lineage, revision,
+        undo::SourceReplacement,
+    },
     schema::bound,
     storage::{Staged, Store},
 };
@@ -91,11 +96,45 @@ pub(super) fn commit_run(
     report.counts = snapshot.entry().counts;
     report.version = Some(snapshot.version());
     version::refresh_indexes(&snapshot, indexes, job.context.observer)?;
-    if !plan.replaced.is_empty() {
+    if plan.replaced.is_empty() {
+        tell_copies(job, &sources)?;
+    } else {
         tell_left_out(job.context, &snapshot)?;
     }
     report.note_shares(&plan.settings, groups, job.context.observer);
     Ok(report)
+}
+
+/// Tells which new sources have the content of one that the dataset had under another name: they were renamed or copied,
+/// and their records are there twice.
+fn tell_copies(job: &ConvertJob<'_>, sources: &Fresh<'_>) -> Result<()> {
+    let Some(before) = job.snapshot.filter(|_| job.options.identity == Identity::Path) else { return Ok(()) };
+    let mut new: HashMap<(u64, u64), String> = HashMap::new();
+    sources.each_row(&mut |row| {
+        if !row.is_part_of_sample() && row.bytes > 0 && row.hash != 0 && row.records > 0 {
+            new.entry((row.bytes, row.hash)).or_insert(row.name);
+        }
+        Ok(())
+    })?;
+    if new.is_empty() {
+        return Ok(());
+    }
+    let (mut copies, mut first) = (0_u64, None);
+    before.each_source(&mut |row| {
+        if let (None, Some(name)) = (row.removed, new.remove(&(row.bytes, row.hash))) {
+            copies += 1;
+            first.get_or_insert((name, row.name));
+        }
+        Ok(())
+    })?;
+    if let Some((name, known)) = first {
+        let others = if copies == 1 { String::new() } else { format!(" and {} more", copies - 1) };
+        job.context.observer.event(Event::Note(format!(
+            "`{name}`{others}: the dataset has the same content as `{known}`, so these records are in it twice; `remove` \
+             takes one out, and --identity content skips renamed and copied inputs"
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the settings of a dataset after a run with these columns of rows, whose types bind later runs.

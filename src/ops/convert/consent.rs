@@ -57,7 +57,7 @@ impl ConvertJob<'_> {
                 Ok(())
             } else {
                 self.require_accepted(Accept::Kind, "kind", || {
-                    format!("expected {}, as this dataset has, found {}", name(had_samples), name(!had_samples))
+                    format!("this dataset has {}; the sources give {}", name(had_samples), name(!had_samples))
                 })
             };
         }
@@ -127,7 +127,7 @@ impl ConvertJob<'_> {
             now.sort_unstable();
             if before != now {
                 let (before, now) = (names(known).join(", "), names(found).join(", "));
-                return Err(Error::input(format!("expected the columns {before}, as this dataset has, found {now}"))
+                return Err(Error::input(format!("this dataset has the columns {before}; the sources have {now}"))
                     .at_location(self.dataset.store().location().to_string())
                     .with_hint("unite columns by name with --on-schema keep"));
             }
@@ -175,7 +175,7 @@ impl ConvertJob<'_> {
             return match then == now {
                 true => Ok(()),
                 false => self.require_accepted(Accept::Settings, "settings", || {
-                    format!("expected {}, as this dataset has, found {}", named(then), named(now))
+                    format!("this dataset has {}; you asked for {}", named(then), named(now))
                 }),
             };
         }
@@ -209,7 +209,8 @@ impl ConvertJob<'_> {
     pub(super) fn check_settings(&self, old: &Settings, now: &Settings) -> Result<()> {
         let changed = |what: &str, then: &str, now: &str| {
             self.require_accepted(Accept::Settings, "settings", || {
-                format!("expected --{what} {then}, as this dataset has, found {now}")
+                let then = if then.is_empty() { format!("without --{what}") } else { format!("with --{what} {then}") };
+                format!("this dataset was created {then}; you gave --{what} {now}")
             })
         };
         if !self.options.id.is_empty() && now.id != old.id {
@@ -222,14 +223,21 @@ impl ConvertJob<'_> {
             let shown = |columns: &[String]| if columns.is_empty() { "'*'".to_owned() } else { columns.join(",") };
             changed("columns", &shown(&old.columns), &shown(&now.columns))?;
         }
-        if now.classes.is_some() && old.classes.is_none() {
+        if now.label_column != old.label_column {
+            changed(
+                "label-column",
+                old.label_column.as_deref().unwrap_or(""),
+                now.label_column.as_deref().unwrap_or(""),
+            )?;
+        }
+        if now.classes.is_some() && old.classes.is_none() && now.label_column.is_none() {
             self.require_accepted(Accept::Settings, "settings", || {
-                format!("expected samples without classes, as this dataset has, found {}", classes::OPTION)
+                format!("this dataset was created without classes; you gave {}", classes::OPTION)
             })?;
         }
         if now.subjects_from != old.subjects_from {
             self.require_accepted(Accept::Settings, "settings", || {
-                format!("expected {}, as this dataset has, found {}", from(old), from(now))
+                format!("this dataset was created with {}; you gave {}", from(old), from(now))
             })?;
         }
         Ok(())
@@ -256,7 +264,7 @@ pub(super) fn minor_changes(old: &Settings, now: &Settings) -> impl Iterator<Ite
 }
 
 fn list_columns(columns: &[String]) -> String {
-    if columns.is_empty() { "of none".to_owned() } else { columns.join(",") }
+    columns.join(",")
 }
 
 /// Describes the origin of subject ids as the options spell it.

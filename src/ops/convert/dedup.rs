@@ -34,9 +34,14 @@ pub(super) fn check_dedup(settings: &Settings, known: &RecordFacts<'_>) -> Resul
             Err(Error::usage("expected record ids for --dedup id, found none: origins differ for all records")
                 .with_hint("name the columns of the record id with --id, or use --dedup content"))
         }
-        Some(DedupBy::Columns(_)) if known.are_samples => {
-            Err(Error::usage("expected tables for --dedup with columns, found samples")
-                .with_hint("samples have no columns; use --dedup content or --dedup id"))
+        Some(DedupBy::Columns(names)) if known.are_samples => {
+            let parts: Vec<&str> = known.fields.iter().map(|field| field.name().as_str()).collect();
+            let missing = names.iter().find(|name| !parts.is_empty() && !parts.contains(&name.as_str()));
+            missing.map_or(Ok(()), |name| {
+                Err(Error::usage(format!("no sample has a part `{name}` for --dedup"))
+                    .with_hint(format!("the parts are {}", parts.join(", ")))
+                    .with_hint("or use --dedup content or --dedup id"))
+            })
         }
         Some(DedupBy::Columns(names)) => names.iter().try_for_each(|name| known.check_column(name)),
         _ => Ok(()),

@@ -163,7 +163,7 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
         csv: CsvOptions {
             delimiter: job.options.read.delimiter(),
             has_header: job.options.read.has_header(),
-            null: job.options.read.null_text().map(str::to_owned),
+            nulls: job.options.read.null_texts(),
             tidy: job.options.read.is_tidy(),
             repair: job.options.read.is_tidy() && job.options.on_error != OnError::Fail,
             pinned: pinned.iter().cloned().collect(),

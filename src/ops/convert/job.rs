@@ -50,8 +50,8 @@ impl<'a> ConvertJob<'a> {
             && old.shard_format != to
         {
             return Err(Error::usage(format!(
-                "expected shards of {}, as this dataset has, found {to}",
-                old.shard_format
+                "this dataset has {} shards; you gave --to {to}",
+                old.shard_format.title()
             ))
             .at_location(dataset.store().location().to_string())
             .with_hint("name another dataset with --out"));
@@ -73,6 +73,7 @@ impl<'a> ConvertJob<'a> {
             labels: old.and_then(|o| o.labels.clone()),
             label_types: old.and_then(|o| o.label_types.clone()),
             units: old.map(|o| o.units.clone()).unwrap_or_default(),
+            label_column: options.label_column.clone().or_else(|| old.and_then(|o| o.label_column.clone())),
             classes: old.and_then(|o| o.classes.clone()).or_else(|| options.label_from_folder.then(Vec::new)),
             indexes: old.map(|o| o.indexes.clone()).unwrap_or_default(),
             columns: match options.columns.as_slice() {

@@ -26,9 +26,11 @@ pub(super) fn choose_key_rule(snapshot: Option<&Snapshot>, choice: Option<&KeyRu
     let known = &snapshot.entry().settings.keys;
     match choice.filter(|choice| *choice != known) {
         None => Ok(known.clone()),
-        Some(other) => Err(Error::usage(format!("expected --key '{known}', as this dataset has, found '{other}'"))
-            .at_location(snapshot.dataset().store().location().to_string())
-            .with_hint("a dataset has one rule for keys; name another dataset with --out")),
+        Some(other) => {
+            Err(Error::usage(format!("this dataset was created with --key '{known}'; you gave --key '{other}'"))
+                .at_location(snapshot.dataset().store().location().to_string())
+                .with_hint("a dataset has one rule for keys; name another dataset with --out"))
+        }
     }
 }
 

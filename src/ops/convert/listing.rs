@@ -89,16 +89,24 @@ impl Listing {
         let may_come = |file: &SourceFile| suppress.as_ref().is_none_or(|list| !list.has_source(&file.uri()));
         found.files.retain(may_come);
         let mut erased = (files - found.files.len()) as u64;
-        let known = inputs::partition_sources(context, found.files, snapshot, options.identity, options.on_changed)?;
+        // What is replaced as a whole is read as if nothing were known.
+        let known_by = snapshot.filter(|_| !options.overwrite);
+        let known = inputs::partition_sources(context, found.files, known_by, options.identity, options.on_changed)?;
         let inputs::Partition { mut fresh, mut unchanged, mut changed, moved, mut replaced } = known;
         for table in tables {
-            let known = table.partition_files(context, snapshot, options.on_changed)?;
+            let known = table.partition_files(context, known_by, options.on_changed)?;
             unchanged += known.unchanged;
             changed += known.changed;
             replaced.extend(known.replaced);
             let (come, erased_files): (Vec<_>, Vec<_>) = known.fresh.into_iter().partition(may_come);
             erased += erased_files.len() as u64;
             fresh.extend(come);
+        }
+        if let (Some(snapshot), true) = (snapshot, options.overwrite) {
+            snapshot.each_source(&mut |row| {
+                replaced.extend(row.removed.is_none().then_some(row.uri));
+                Ok(())
+            })?;
         }
         scan::sort_by_name(&mut fresh);
         let skipped = SkippedCounts { ignored: found.ignored, unchanged, changed, moved, erased };
@@ -119,6 +127,16 @@ struct ListedInputs {
     tables: Vec<TableSource>,
     /// Labels of the files.
     labels: Option<Labels>,
+}
+
+/// Adds how the dataset is named, to the error for a last source that does not exist.
+fn hint_output(error: Error, sources: &[String]) -> Error {
+    let last =
+        sources.last().filter(|last| sources.len() > 1 && error.place().source.as_deref() == Some(last.as_str()));
+    match last {
+        Some(last) => error.with_hint(format!("the dataset to write is named by an option: --out {last}")),
+        None => error,
+    }
 }
 
 /// Omits files that only describe others, and names those of other tools; returns how many.
@@ -150,7 +168,8 @@ fn find_inputs(
     let (streams, named): (Vec<String>, Vec<String>) = options.sources.iter().cloned().partition(|s| s == STDIN);
     let mut found = ScanResult::default();
     if !named.is_empty() {
-        found = scan::scan_sources(&named, &context.folder, &context.settings, &scan_options)?;
+        found = scan::scan_sources(&named, &context.folder, &context.settings, &scan_options)
+            .map_err(|error| hint_output(error, &named))?;
     }
     let mut live = Vec::new();
     let tables = tables::take_tables(context, &mut found, options)?;
@@ -197,9 +216,15 @@ fn find_inputs(
                 "name another dataset with --out; `compact` merges the shards of this one, `reshard` cuts it anew",
             ));
         }
-        return Err(Error::usage("expected something to convert, found no files")
+        let is_pattern = |source: &String| source.contains(['*', '?', '[']);
+        let chosen = !options.include.is_empty() || !options.exclude.is_empty();
+        let what = match chosen || options.sources.iter().any(is_pattern) {
+            true => "no files match",
+            false => "there are no files to convert",
+        };
+        return Err(Error::usage(what)
             .at_location(options.sources.iter().map(|source| plain_argument(source)).collect::<Vec<_>>().join(" "))
-            .with_hint("name a file or folder, or check --include and --exclude"));
+            .with_hint(if chosen { "check --include and --exclude" } else { "name a file or folder with data" }));
     }
     Ok(ListedInputs { found, live, tables, labels })
 }

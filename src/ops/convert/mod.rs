@@ -21,6 +21,7 @@ mod idle;
 mod inputs;
 mod job;
 mod keys;
+mod label_column;
 mod labels;
 mod layouts;
 mod listing;
@@ -41,6 +42,7 @@ mod tables;
 mod task;
 mod trial;
 mod units;
+mod unused;
 mod work;
 mod write;
 

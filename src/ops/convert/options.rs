@@ -183,6 +183,9 @@ pub struct ConvertOptions {
     pub labels: Option<LabelSource>,
     /// Where the keys of samples of files end; `None` for the dataset's rule.
     pub key: Option<KeyRule>,
+    /// Column of the labels that becomes the class of a sample.
+    #[serde(default)]
+    pub label_column: Option<String>,
     /// Whether samples get the numbers of the folders above their files as classes.
     #[serde(default)]
     pub label_from_folder: bool,
@@ -217,6 +220,9 @@ pub struct ConvertOptions {
     pub on_error: OnError,
     /// How changed sources are handled.
     pub on_changed: OnChanged,
+    /// Whether the run replaces all that the dataset has, in one version.
+    #[serde(default)]
+    pub overwrite: bool,
     /// What identifies a source that was converted before.
     pub identity: Identity,
     /// How ids are stored.

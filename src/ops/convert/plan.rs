@@ -23,7 +23,7 @@ use super::{
     dedup, idle,
     inputs::{self, Inputs},
     job::ConvertJob,
-    keys,
+    keys, label_column,
     labels::{self, LabelTables, Labels},
     listing::{Listing, SkippedCounts},
     select::ConvertSelection,
@@ -446,7 +446,10 @@ fn with_labels(
             None
         }
     };
-    let class = classes::of_samples(job, settings, files, &samples, subjects)?;
+    let class = match label_column::of_samples(job, settings, &samples, label.as_ref())? {
+        Some(class) => Some(class),
+        None => classes::of_samples(job, settings, files, &samples, subjects)?,
+    };
     Ok(samples.with_given(label.into_iter().chain(class)))
 }
 
@@ -508,14 +511,14 @@ fn with_named_columns(
     let Some(column) = found.filter(|_| !names.is_empty()) else { return Ok(all) };
     let may_hide = |source: &RecordSource| source.reader.facts().columns.is_none() && !source.format.is_typed();
     if prescribed.is_some() || !sources.iter().any(may_hide) {
-        return Err(columns::unknown_column(&column, names));
+        return Err(columns::unknown_named_column(job.options, &column, names));
     }
     let (context, observer) = (job.context, job.context.observer);
     observer.event(Event::Phase { name: "looking for columns", bytes: None });
     let seen = infer_all(sources, context.memory_plan(settings), context.jobs, observer, &context.cancel)?;
     let names = columns::names_of(sources, &seen);
     match missing(&names, &seen) {
-        Some(column) => Err(columns::unknown_column(&column, &names)),
+        Some(column) => Err(columns::unknown_named_column(job.options, &column, &names)),
         None => Ok(all.iter().zip(&seen).map(|(sample, seen)| unite_lists(sample, seen)).collect()),
     }
 }

@@ -15,7 +15,7 @@ use super::{
     commit::{ConvertCommitParts, assemble_commit, outcome_counts},
     inputs::{self, Inputs},
     job::ConvertJob,
-    labels,
+    label_column, labels,
     plan::{ConvertPlan, with_folder_columns},
     run::{RunAttempt, RunOutput, run_once},
     shuffle,
@@ -272,7 +272,10 @@ impl<'a> ConvertRunner<'a> {
             let samples = shuffle::in_order(&self.work.settings, files::group_samples(&files), &files);
             let row = |number: usize| decisions.for_sample(samples.get(number, &files))?.label;
             let label = self.labels.as_ref().map(|labels| labels::of_task(labels, (0..samples.len()).map(row)));
-            let class = classes::of_known(&self.work.settings, &files, &samples)?;
+            let class = match label_column::of_known(&self.work.settings, &samples, label.as_ref())? {
+                Some(class) => Some(class),
+                None => classes::of_known(&self.work.settings, &files, &samples)?,
+            };
             return Ok(Inputs::Samples { samples: samples.with_given(label.into_iter().chain(class)), files });
         }
         if let Some((sources, numbers)) = &self.opened {

@@ -160,7 +160,7 @@ pub(super) fn task_obstacle(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Option<
     } else if plan.settings.shuffle.is_some() && matches!(plan.inputs, Inputs::Records(_)) {
         Some("--shuffle mixes the records of all tables and archives, and each task has shards of its own")
     } else if !plan.replaced.is_empty() {
-        Some("--on-changed replace removes records in the same version")
+        Some("the run removes records in the same version (--on-changed replace, --overwrite)")
     } else if plan.settings.private.as_ref().is_some_and(|private| private.redacted_sources) {
         Some("the names of sources are private in this dataset, and a plan would state them")
     } else if plan.settings.private.is_some() && job.options.filter.is_some() {

@@ -5,7 +5,8 @@
 //! much is read does not depend on the size of the input, apart from footers and lengths. Nothing depends on the
 //! clock or on threads, so the same input gives the same report.
 //!
-//! Of private datasets, columns of ids, source names, reasons with values, and the content of samples are omitted.
+//! Columns of ids are described only if that is asked for. Of private datasets they never are, and source names, reasons
+//! with values, and the content of samples are omitted, too.
 
 mod lineage;
 mod media;
@@ -61,6 +62,8 @@ pub struct ReportOptions {
     pub at: Option<String>,
     /// Version that it is compared with.
     pub against: Option<String>,
+    /// Whether columns of ids are described like all others, unless ids are private.
+    pub ids: bool,
 }
 
 /// A version in a report.
@@ -169,7 +172,7 @@ pub fn build_report(context: &Context<'_>, options: &ReportOptions) -> Result<Re
         let snapshot = manifest::open_snapshot(context, &location, options.at.as_deref())?;
         let older =
             options.against.as_deref().map(|at| manifest::open_snapshot(context, &location, Some(at))).transpose()?;
-        let result = of_snapshot(context, &snapshot, older.as_ref());
+        let result = of_snapshot(context, &snapshot, older.as_ref(), options.ids);
         return super::or_overtaken(std::iter::once(&snapshot).chain(&older), result);
     }
     for (option, given) in [("--at", &options.at), ("--against", &options.against)] {
@@ -191,10 +194,10 @@ fn dataset_at(context: &Context<'_>, source: &str) -> Result<Option<Location>> {
     Ok(context.open_dataset(&location)?.newest_snapshot()?.map(|_| location))
 }
 
-fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapshot>) -> Result<Report> {
+fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapshot>, ids: bool) -> Result<Report> {
     let entry = snapshot.entry();
     let shards = snapshot.live_shards()?;
-    let hidden = Hidden::from_snapshot(snapshot)?;
+    let hidden = if ids { Hidden::from_snapshot(snapshot)? } else { Hidden::in_report(snapshot)? };
     let (versions, entries) = newest_versions(snapshot)?;
     let mut report = Report {
         source: snapshot.dataset().store().location().to_string(),

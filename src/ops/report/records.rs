@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     media::{Gallery, MAX_PICTURE_BYTES, Media},
-    profile::Profile,
+    profile::{Profile, TopValue},
 };
 use crate::{
     dataset::Snapshot,
@@ -52,7 +52,16 @@ pub struct PartReport {
     pub bytes: u64,
     /// Sizes.
     pub sizes: Vec<SizeBin>,
+    /// Of classes (`cls`): the most frequent ones, with their names where the dataset has them.
+    pub classes: Vec<TopValue>,
 }
+
+/// Extension of the part that is the class of a sample.
+const CLASS: &str = "cls";
+/// Maximum number of classes that are counted.
+const MAX_CLASSES: usize = 100_000;
+/// Number of classes that are shown.
+const SHOWN_CLASSES: usize = 20;
 
 /// How much is read, and what for.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +109,7 @@ pub(super) struct Collected {
 pub(super) fn of_shards(context: &Context<'_>, snapshot: &Snapshot, hidden: &Hidden, pick: Pick) -> Result<Collected> {
     let shards = pick_evenly(snapshot.live_shards()?, pick.files);
     let mut collector = Collector::new(pick.of_each(shards.len()), hidden.is_private);
+    collector.class_names = snapshot.entry().settings.classes.clone().unwrap_or_default();
     context.observer.event(Event::Phase { name: pick.phase_name(), bytes: None });
     for shard in &shards {
         let file = shard_file(snapshot.dataset(), &shard.path)?;
@@ -171,6 +181,8 @@ struct Parts {
     samples: u64,
     bytes: u64,
     sizes: Sizes,
+    /// How many samples have each class.
+    classes: BTreeMap<String, u64>,
 }
 
 struct Collector {
@@ -184,11 +196,14 @@ struct Collector {
     parts: BTreeMap<String, Parts>,
     sizes: Sizes,
     gallery: Gallery,
+    /// Names of the classes, in the order of their numbers.
+    class_names: Vec<String>,
 }
 
 impl Collector {
     fn new(pick: Pick, is_private: bool) -> Self {
         Self {
+            class_names: Vec::new(),
             pick,
             is_private,
             records: 0,
@@ -253,12 +268,34 @@ impl Collector {
         if !self.parts.contains_key(extension) && self.parts.len() == MAX_PARTS {
             return;
         }
-        let empty =
-            || Parts { media: media_type(&part.extension, &part.start), samples: 0, bytes: 0, sizes: Sizes::default() };
+        let empty = || Parts {
+            media: media_type(&part.extension, &part.start),
+            samples: 0,
+            bytes: 0,
+            sizes: Sizes::default(),
+            classes: BTreeMap::new(),
+        };
         let parts = self.parts.entry(extension.to_owned()).or_insert_with(empty);
         parts.samples += 1;
         parts.bytes += part.bytes;
         parts.sizes.add(part.bytes);
+        if let (CLASS, false, Ok(class)) = (extension, part.is_hidden, std::str::from_utf8(&part.start)) {
+            let room = parts.classes.len() < MAX_CLASSES;
+            match parts.classes.get_mut(class.trim()) {
+                Some(count) => *count += 1,
+                None if room => drop(parts.classes.insert(class.trim().to_owned(), 1)),
+                None => {}
+            }
+        }
+    }
+
+    /// Returns the most frequent classes, with their names.
+    fn top_classes(&self, classes: BTreeMap<String, u64>) -> Vec<TopValue> {
+        let name = |class: &str| class.parse().ok().and_then(|number: usize| self.class_names.get(number));
+        let shown = |class: String| name(&class).map_or_else(|| class.clone(), |name| format!("{class} {name}"));
+        let mut all: Vec<(String, u64)> = classes.into_iter().collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all.into_iter().take(SHOWN_CLASSES).map(|(class, count)| TopValue { value: shown(class), count }).collect()
     }
 
     fn add_batch(&mut self, batch: &RecordBatch) -> Result<()> {
@@ -289,7 +326,7 @@ impl Collector {
         }
     }
 
-    fn finish(self, files: usize, noun: &str) -> Collected {
+    fn finish(mut self, files: usize, noun: &str) -> Collected {
         let unreadable = match self.unreadable {
             0 => String::new(),
             some => format!(", of which {} cannot be read", group_digits(some)),
@@ -303,19 +340,22 @@ impl Collector {
                 format!("{records} records: the first {each} of each of {files} {noun}s{unreadable}")
             }
         };
+        let parts = std::mem::take(&mut self.parts);
         let part = |(extension, parts): (String, Parts)| PartReport {
+            classes: self.top_classes(parts.classes),
             extension,
             media: parts.media,
             samples: parts.samples,
             bytes: parts.bytes,
             sizes: parts.sizes.size_bins(),
         };
+        let parts = parts.into_iter().map(part).collect();
         Collected {
             records: self.records,
             rejected: self.rejected,
             basis,
             columns: self.columns,
-            parts: self.parts.into_iter().map(part).collect(),
+            parts,
             sizes: self.sizes,
             media: self.gallery.finish(),
         }

@@ -71,8 +71,11 @@ struct RecordChoice<'a> {
 pub(super) fn choose_records(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &ReshardOptions) -> Result<Chosen> {
     let format = snapshot.entry().settings.shard_format;
     if options.filter.is_some() && format != OutputFormat::Parquet {
-        return Err(Error::usage(format!("expected a dataset of parquet for --where, found one of {format}"))
-            .with_hint("choose the records with --ids instead"));
+        return Err(Error::usage(format!(
+            "--where needs a dataset with Parquet shards; this one has {}",
+            format.title()
+        ))
+        .with_hint("choose the records with --ids instead"));
     }
     let mut choice = RecordChoice {
         snapshot,

@@ -15,7 +15,7 @@ pub enum DedupBy {
     Content,
     /// The record id.
     Id,
-    /// The values of these columns.
+    /// The values of these columns of rows; the contents of these parts of samples.
     Columns(Vec<String>),
 }
 

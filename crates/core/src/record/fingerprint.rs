@@ -112,6 +112,15 @@ impl Fingerprinter {
         truncated_hash(hasher.update(&form))
     }
 
+    /// Returns the fingerprint of some parts of a sample, named by their extensions; of all parts if it has none of them.
+    pub fn of_parts(&self, sample: &Sample, names: &[String]) -> Fingerprint {
+        let parts = sample.parts.iter().filter(|part| names.contains(&part.extension)).cloned().collect::<Vec<_>>();
+        if parts.is_empty() {
+            return self.of_sample(sample);
+        }
+        self.of_sample(&Sample { parts, key: String::new(), origin: String::new(), subject: None })
+    }
+
     /// Returns the fingerprint of a record id, as it is stored.
     pub fn of_id(&self, id: &str) -> Fingerprint {
         truncated_hash(self.new_hasher().update(id.as_bytes()))

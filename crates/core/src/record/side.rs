@@ -118,7 +118,10 @@ impl FromStr for Shares {
         }
         let sum: f64 = shares.iter().map(|(_, share)| share).sum();
         if (sum - 1.0).abs() > TOLERANCE {
-            return Err(format!("expected shares that add up to 1, found {sum}"));
+            return Err(format!(
+                "expected shares that add up to 1, found {sum}; all splits are in one option: --split \
+                 train=0.8,val=0.1,test=0.1"
+            ));
         }
         Ok(Self(shares))
     }

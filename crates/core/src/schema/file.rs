@@ -62,6 +62,22 @@ const SIMPLE: &[(&str, DataType)] = &[
     ("timestamp", TIMESTAMP),
 ];
 
+/// Names that other tools have for types. They are read, and never written.
+const OTHER_NAMES: &[(&str, DataType)] = &[
+    ("str", DataType::Utf8),
+    ("utf8", DataType::Utf8),
+    ("varchar", DataType::Utf8),
+    ("object", DataType::Utf8),
+    ("integer", DataType::Int64),
+    ("long", DataType::Int64),
+    ("bigint", DataType::Int64),
+    ("double", DataType::Float64),
+    ("boolean", DataType::Boolean),
+    ("bytes", DataType::Binary),
+    ("blob", DataType::Binary),
+    ("datetime", TIMESTAMP),
+];
+
 /// Name of the file beside shards whose format does not store the types of their rows.
 pub const NAME: &str = "schema.json";
 
@@ -363,7 +379,7 @@ impl<'a> TypeParser<'a> {
                 self.require_symbol('>')?;
                 data_type
             }
-            _ => match SIMPLE.iter().find(|(name, _)| *name == word) {
+            _ => match SIMPLE.iter().chain(OTHER_NAMES).find(|(name, _)| *name == word) {
                 Some((_, simple)) => simple.clone(),
                 None => {
                     self.at = start;

@@ -345,7 +345,7 @@ impl Store for LocalStore {
             Ok(meta) if meta.is_file() => Ok(Some(object_facts(path.to_owned(), &meta))),
             Ok(_) => Ok(None),
             Err(e) if is_absent(&e) => Ok(None),
-            Err(e) => Err(self.operation_error(path, "looking up")(e)),
+            Err(e) => Err(self.operation_error(path, "reading the file attributes")(e)),
         }
     }
 

@@ -51,7 +51,13 @@ impl Location {
             let found = if known { format!("`{scheme}:`") } else { "none".to_owned() };
             return Err(Error::usage(format!("expected a path or a URL of a known scheme, found {found}"))
                 .at_location(plain_argument(text))
-                .with_hint("use a path or one of file:, s3:, gs:, az:, http:, https:"));
+                .with_hint("use a path or one of file:, s3:, gs:, az:, http:, https:")
+                .with_hint(match &*scheme {
+                    "hf" => "download the repository first: hf download REPO --repo-type dataset --local-dir FOLDER",
+                    "hdfs" | "abfs" | "abfss" => "copy or mount the files first: hdfs dfs -get, or a FUSE mount",
+                    "r2" | "minio" | "oss" | "b2" => "use s3: with $AWS_ENDPOINT_URL: most stores speak its protocol",
+                    _ => "copy the files to a folder or a bucket first, for example with rclone",
+                }));
         }
         let url = url()?;
         let shown = without_secrets(&url);

@@ -368,7 +368,7 @@ impl Store for RemoteStore {
         match shared_runtime()?.block_on(self.inner.head(&at)) {
             Ok(meta) => Ok(Some(self.object_facts(&meta))),
             Err(StoreError::NotFound { .. }) => Ok(None),
-            Err(e) => Err(self.operation_error(path, "looking up", &e)),
+            Err(e) => Err(self.operation_error(path, "accessing the object", &e)),
         }
     }
 

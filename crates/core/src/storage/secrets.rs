@@ -72,7 +72,15 @@ impl Secrets {
     pub(super) fn operation_error(&self, doing: &str, cause: &(dyn std::error::Error + 'static)) -> Error {
         match Redirected::find_cause(cause) {
             Some(redirected) => redirected.to_error(),
-            None => Error::storage(format!("{doing} failed")).with_cause(self.redact_error(cause)),
+            None => {
+                let said = self.redact_error(cause);
+                let error = Error::storage(format!("{doing} failed")).with_cause(plain_cause(&said));
+                let unreachable = ["Connection refused", "failed to lookup address", "dns error", "No route to host"];
+                match unreachable.iter().any(|sign| said.contains(sign)) {
+                    true => error.with_hint("check the host and the port, and that the server is up"),
+                    false => error,
+                }
+            }
         }
     }
 
@@ -98,10 +106,37 @@ impl Secrets {
     }
 }
 
+/// Returns what a client says without what it says of itself: the number and the limits of its attempts, the request,
+/// and the layers that an error went through.
+fn plain_cause(text: &str) -> String {
+    let request = text.strip_prefix("Generic ").and_then(|rest| rest.split_once(" error: Error performing "));
+    let Some((_, request)) = request else { return text.to_owned() };
+    let Some((attempts, cause)) = request.split_once("  - ").or_else(|| request.split_once(" - ")) else {
+        return text.to_owned();
+    };
+    let layers = ["HTTP error: ", "error sending request: ", "client error (Connect): ", "tcp connect error: "];
+    let cause = layers.iter().fold(cause, |cause, layer| cause.strip_prefix(layer).unwrap_or(cause));
+    let retries =
+        attempts.split(", ").find_map(|part| part.strip_prefix("after ")).map(|part| format!(", after {part}"));
+    format!("{cause}{}", retries.unwrap_or_default())
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cause_of_a_failed_request_is_what_is_said() {
+        let said = "Generic HTTP error: Error performing HEAD http://h:9/a.csv in 2.7s, after 10 retries, max_retries: 10, \
+                    retry_timeout: 180s  - HTTP error: error sending request: client error (Connect): tcp connect error: \
+                    Connection refused (os error 111)";
+        assert_eq!(plain_cause(said), "Connection refused (os error 111), after 10 retries");
+        assert_eq!(plain_cause("Object not found"), "Object not found");
+        let answered =
+            "Generic S3 error: Error performing GET http://h/a in 1ms - Server returned non-2xx status code: 403";
+        assert_eq!(plain_cause(answered), "Server returned non-2xx status code: 403");
+    }
 
     #[test]
     fn only_secrets_are_removed_from_messages() {

@@ -75,13 +75,20 @@ pub fn check_kinds(kinds: &[IndexKind], format: OutputFormat, codec: Codec) -> R
     let Some(kind) = kinds.iter().find(|kind| !fits_shards(**kind, format, codec)) else {
         return IndexKind::check_built(kinds);
     };
-    let names = |codec| fitting_kinds(format, codec).map(|kind| kind.files().name).collect::<Vec<_>>().join(", ");
-    let hint = match (names(codec), names(Codec::None)) {
-        (now, plain) if now.is_empty() => format!("use --codec none, which {plain} fit, or --index none"),
-        (now, _) => format!("what fits is {now}"),
+    let names = |codec| {
+        let names: Vec<&str> = fitting_kinds(format, codec).map(|kind| kind.files().name).collect();
+        match names.split_last() {
+            Some((last, [_, ..])) => format!("{} or {last}", names[..names.len() - 1].join(", ")),
+            _ => names.concat(),
+        }
     };
-    let packed = if is_plain(format, codec) { String::new() } else { format!(" compressed with {codec}") };
-    Err(Error::usage(format!("the index {kind} does not fit shards of {format}{packed}")).with_hint(hint))
+    let hint = match (names(codec), names(Codec::None)) {
+        (now, plain) if now.is_empty() => format!("use --codec none, which allows {plain}, or --index none"),
+        (now, _) => format!("use {now}"),
+    };
+    let packed = if is_plain(format, codec) { String::new() } else { format!("{codec}-compressed ") };
+    let refused = format!("--index {kind} cannot be used with {packed}{} shards", format.title());
+    Err(Error::usage(refused).with_hint(hint))
 }
 
 /// Stages the files of the folders of new shards.

@@ -128,9 +128,9 @@ impl Choice {
             Self::OtherCodec => {
                 "compressed with another codec, or adopted as one stream; shards are copied, not decoded"
             }
-            Self::Settled => "remainder of a compaction; waits for more new shards",
+            Self::Settled => "left over from the last compaction; will be merged once more data arrives",
             Self::Sorted => "sorted or shuffled; --sort-by or --zorder merges it with others in an order",
-            Self::TooFew => "small, but there are too few (new) shards to merge it with",
+            Self::TooFew => "small; merging starts at --min-inputs such shards (default 5)",
             Self::Deferred => "smaller than 75% of the target; left to another run by --max-bytes",
             Self::DeferredLarge => "larger than 180% of the target; left to another run by --max-bytes",
         }

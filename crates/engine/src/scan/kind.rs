@@ -140,9 +140,7 @@ fn detect_records(file: &SourceFile, options: &SniffOptions) -> Result<Option<Re
         _ => options,
     };
     let found = sniff::sniff_source(file, options).and_then(|found| match (found, options.from) {
-        (None, Some(from)) => Err(Error::input(format!("expected {}, found something else", from.name()))
-            .at_location(file.uri())
-            .with_hint("name the right format with --from, or skip the file with --exclude")),
+        (None, Some(from)) => Err(not_in_format(file, from, options)),
         // A truncated or damaged table is not treated as a file of a sample, whatever is next to it.
         (None, None) if names_records(file.name()) => Err(foreign::not_as_named(file)),
         (found, _) => Ok(found),
@@ -154,6 +152,17 @@ fn detect_records(file: &SourceFile, options: &SniffOptions) -> Result<Option<Re
             Ok(Some(sniff::unreadable_source(file, options, e)))
         }
         (found, None) => found,
+    }
+}
+
+/// Returns the error for a file that is not in the format that --from names.
+fn not_in_format(file: &SourceFile, from: InputFormat, options: &SniffOptions) -> Error {
+    let error = Error::input(format!("this file is not {}", from.name())).at_location(file.uri());
+    let options = SniffOptions { from: None, ..options.clone() };
+    match sniff::sniff_source(file, &options) {
+        Ok(Some(found)) => error
+            .with_hint(format!("it looks like {}: leave --from out, or skip it with --exclude", found.format.name())),
+        _ => error.with_hint("name the right format with --from, or skip the file with --exclude"),
     }
 }
 

@@ -34,9 +34,8 @@ pub fn misnamed_note(source: &RecordSource) -> Option<String> {
 pub fn contradiction_note(name: &str, packed: &str, format: InputFormat) -> Option<String> {
     let (states, formats) = stated_formats(name)?;
     let found = format.name();
-    (!formats.contains(&format)).then(|| {
-        format!("`{name}`: the name states {states}, and the content is {packed}{found}: it is read as {found}")
-    })
+    (!formats.contains(&format))
+        .then(|| format!("`{name}` is named as {states} but contains {packed}{found}; reading it as {found}"))
 }
 
 #[cfg(test)]
@@ -52,7 +51,7 @@ mod tests {
         assert!(names_arrays("a.nc") && names_arrays("b.NPY") && !names_arrays("c.csv") && !names_arrays("d"));
         assert_eq!(
             contradiction_note("a.parquet", "compressed ", InputFormat::CSV).as_deref(),
-            Some("`a.parquet`: the name states Parquet, and the content is compressed csv: it is read as csv")
+            Some("`a.parquet` is named as Parquet but contains compressed csv; reading it as csv")
         );
     }
 }

@@ -684,7 +684,7 @@ impl Scan {
         })?;
         self.pack_found(&below);
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
-            let error = Error::usage("expected a file or folder, found nothing").at_location(plain_argument(text));
+            let error = Error::usage("no such file or folder").at_location(plain_argument(text));
             let error = match root.local_path().and_then(similar_file_name) {
                 Some(neighbour) => error.with_hint(format!("there is `{neighbour}` in the same folder")),
                 None => error,

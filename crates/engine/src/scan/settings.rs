@@ -61,7 +61,13 @@ impl Table for Read {
                 ("no", "CSV: the first row is data"),
             ]),
         },
-        text_setting("null", "TEXT", "CSV: text that means null, besides empty fields", |_| Ok(())),
+        Setting {
+            key: "null",
+            values: SettingValues::List {
+                name: "TEXT[,TEXT]",
+                help: "CSV: texts to treat as null, in addition to empty fields",
+            },
+        },
         Setting {
             key: "tidy",
             values: SettingValues::Words(&[
@@ -135,9 +141,9 @@ impl ReadSettings {
         self.is_set_to("header", "yes")
     }
 
-    /// Returns the text that means null, besides empty fields.
-    pub fn null_text(&self) -> Option<&str> {
-        self.text("null")
+    /// Returns the texts that mean null, besides empty fields.
+    pub fn null_texts(&self) -> Vec<String> {
+        self.text("null").map(|texts| texts.split(',').map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// Whether `key=value` folders in the paths of sources become columns.
@@ -209,10 +215,21 @@ mod tests {
     fn settings_have_their_types() {
         let none = settings(&[]);
         assert!(none.is_tidy() && none.has_header() && !none.hive_columns() && !none.is_raw());
-        assert_eq!((none.delimiter(), none.encoding(), none.null_text(), none.as_of()), (None, None, None, None));
+        assert_eq!((none.delimiter(), none.encoding(), none.null_texts().len(), none.as_of()), (None, None, 0, None));
         assert_eq!(none.array_options(), ArrayOptions::default());
-        let all = settings(&["delimiter=tab", "header=no", "null=", "patch=lat=64,lon=32", "var=t,p", "raw=yes"]);
-        assert_eq!((all.delimiter(), all.has_header(), all.null_text()), (Some(b'\t'), false, Some("")));
+        let all = settings(&[
+            "delimiter=tab",
+            "header=no",
+            "null=NA",
+            "null=N/A,-",
+            "patch=lat=64,lon=32",
+            "var=t,p",
+            "raw=yes",
+        ]);
+        assert_eq!(
+            (all.delimiter(), all.has_header(), all.null_texts().join("|")),
+            (Some(b'\t'), false, "NA|N/A|-".to_owned())
+        );
         let arrays = all.array_options();
         assert_eq!(arrays.patch, [("lat".to_owned(), 64), ("lon".to_owned(), 32)]);
         assert_eq!((arrays.vars.as_slice(), arrays.raw), (["t".to_owned(), "p".to_owned()].as_slice(), true));

@@ -308,6 +308,15 @@ impl OutputFormat {
         }
     }
 
+    /// Returns the name as its authors write it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Parquet => "Parquet",
+            Self::Tar => "tar",
+            Self::TfRecord => "TFRecord",
+        }
+    }
+
     /// Returns the default codec.
     pub fn default_codec(self) -> Codec {
         match self {
@@ -323,10 +332,12 @@ impl OutputFormat {
     pub fn check_codec(self, codec: Codec) -> Result<()> {
         let hint = match (self, codec) {
             (Self::Parquet, _) | (_, Codec::None | Codec::Gzip(_)) | (Self::Tar, Codec::Zstd(_)) => return Ok(()),
-            (Self::Tar, _) => "for tar use none (readers can seek), gzip (every reader) or zstd (GNU tar, Python 3.14)",
-            (Self::TfRecord, _) => "for tfrecord use none or gzip, which TensorFlow and tfrecord read",
+            (Self::Tar, _) => "use none (readers can seek), gzip (every reader) or zstd (GNU tar, Python 3.14)",
+            (Self::TfRecord, _) => "use none or gzip, which TensorFlow and tfrecord read",
         };
-        Err(Error::usage(format!("no stock reader of {self} opens shards compressed with {codec}")).with_hint(hint))
+        let refused =
+            format!("{codec}-compressed {} shards are not supported: no standard reader opens them", self.title());
+        Err(Error::usage(refused).with_hint(hint))
     }
 }
 

@@ -67,8 +67,13 @@ pub(super) fn scan_tokens(text: &str) -> Result<Vec<Placed>> {
                 Some(symbol) => (Token::Symbol(symbol), symbol.len()),
                 None => {
                     let place = at..at + first.len_utf8();
-                    return Err(expected_error("a column, a literal or an operator", text, &place)
-                        .with_hint("put names of columns with other characters in double quotes"));
+                    let hint = match first {
+                        '&' => "write `and`",
+                        '|' => "write `or`",
+                        '!' => "write `not`, or `!=`",
+                        _ => "put names of columns with other characters in double quotes",
+                    };
+                    return Err(expected_error("a column, a literal or an operator", text, &place).with_hint(hint));
                 }
             },
         };

@@ -610,6 +610,7 @@ mod tests {
                 labels: None,
                 label_types: None,
                 units: std::collections::BTreeMap::new(),
+                label_column: None,
                 classes: None,
                 indexes: Vec::new(),
                 columns: Vec::new(),

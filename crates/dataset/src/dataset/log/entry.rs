@@ -264,8 +264,10 @@ pub struct Settings {
     /// Units of columns of arrays, which bind later runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub units: BTreeMap<String, String>,
-    /// Names of the classes of samples, which are numbered in this order from 0; absent if samples have no classes from
-    /// folders.
+    /// Column of the labels that is the class of a sample; absent if classes come from folders, or there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_column: Option<String>,
+    /// Names of the classes of samples, which are numbered in this order from 0; absent if none has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<String>>,
     /// Indexes for training tools that every shard has.

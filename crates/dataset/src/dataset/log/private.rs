@@ -89,8 +89,11 @@ pub fn choose_private(
     let mode = old.private.as_ref().map_or(IdMode::Plain, |private| private.mode);
     if asked.is_some_and(|asked| asked != mode) {
         let asked = asked.map_or("", IdMode::name);
-        return Err(Error::usage(format!("expected --id-mode {}, as this dataset has, found {asked}", mode.name()))
-            .with_hint("how ids are stored is chosen when a dataset is made; name another one with --out"));
+        return Err(Error::usage(format!(
+            "this dataset was created with --id-mode {}; you gave --id-mode {asked}",
+            mode.name()
+        ))
+        .with_hint("how ids are stored is chosen when a dataset is made; name another one with --out"));
     }
     if redact && !old.private.as_ref().is_some_and(|private| private.redacted_sources) {
         return Err(Error::usage(

@@ -85,9 +85,11 @@ impl Dataset {
     /// When nothing was ever committed here, or the log cannot be read.
     pub fn open_newest(&self) -> Result<Snapshot> {
         self.newest_snapshot()?.ok_or_else(|| {
-            Error::usage("expected a dataset, found none")
-                .at_location(self.store().location().to_string())
+            let place = self.store().location().to_string();
+            Error::usage("there is no shardify dataset here")
                 .with_hint("make one with `shardify convert SOURCE --out DATASET`, or name the right folder")
+                .with_hint(format!("shards that other tools wrote become one with `shardify adopt {place}`"))
+                .at_location(place)
         })
     }
 

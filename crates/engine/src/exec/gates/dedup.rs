@@ -25,7 +25,7 @@ use crate::{
         dedup::DedupBy,
         fingerprint::{Fingerprint, Fingerprinter},
         id_column,
-        parts::{is_table_of_samples, samples_of_rows},
+        parts::{KEY_COLUMN, is_table_of_samples, samples_of_rows},
         path::column_at,
     },
     scan::SourceFile,
@@ -64,6 +64,9 @@ impl Gate for DedupGate<'_> {
                 None => Vec::new(),
                 Some(ids) => ids.iter().map(|id| id.map(|id| self.of_id(id)).transpose()).collect::<Result<_>>()?,
             },
+            (DedupBy::Columns(names), Payload::Samples(samples)) => {
+                samples.iter().map(|sample| Some(self.fingerprinter.of_parts(sample, names))).collect()
+            }
             (_, Payload::Samples(samples)) => {
                 samples.iter().map(|sample| Some(self.fingerprinter.of_sample(sample))).collect()
             }
@@ -92,6 +95,10 @@ impl Gate for DedupGate<'_> {
 
 impl DedupGate<'_> {
     fn of_columns(&self, rows: &RecordBatch, names: &[String]) -> Result<Vec<Option<Fingerprint>>> {
+        if is_table_of_samples(rows.schema_ref().fields()) && !names.iter().any(|name| name == KEY_COLUMN) {
+            let samples = samples_of_rows(rows, &vec![String::new(); rows.num_rows()])?;
+            return Ok(samples.iter().map(|sample| Some(self.fingerprinter.of_parts(sample, names))).collect());
+        }
         let column = |name: &String| -> Result<(String, ArrayRef)> {
             let column = column_at(rows, name)?.ok_or_else(|| {
                 Error::input("expected the column that duplicates are found by, found none").in_column(name.clone())

@@ -92,6 +92,16 @@ impl InputFormat {
         extension.is_some_and(|extension| self.0.endings.iter().any(|ending| extension.eq_ignore_ascii_case(ending)))
     }
 
+    /// Whether settings of `--read` apply to it whose [scope](crate::settings::Setting::scope) this is.
+    pub fn takes_settings(self, scope: &str) -> bool {
+        match scope {
+            "CSV" => self.is_delimited(),
+            "Text" => self.is_delimited() || [Self::JSONL, Self::JSON].contains(&self),
+            "Arrays" => self.is_array(),
+            _ => true,
+        }
+    }
+
     /// Whether this is a format in whose files records lie in lines of delimited text.
     pub(super) fn is_delimited(self) -> bool {
         [Self::CSV, Self::TSV].contains(&self)

@@ -56,20 +56,20 @@ pub(super) struct Cells<'a> {
     pub(super) plainly_quoted: bool,
     /// Approximate number of rows of the whole split, for which builders reserve memory.
     pub(super) expected: usize,
-    /// Unquoted text that means null, in addition to the empty field.
-    pub(super) null: Option<&'a [u8]>,
+    /// Unquoted texts that mean null, in addition to the empty field.
+    pub(super) nulls: &'a [String],
 }
 
 impl<'a> Cells<'a> {
     /// Returns the cells of the current chunk.
-    pub(super) fn from_tokens(tokens: &'a Tokenizer<'a>, null: Option<&'a [u8]>) -> Self {
+    pub(super) fn from_tokens(tokens: &'a Tokenizer<'a>, nulls: &'a [String]) -> Self {
         Self {
             bytes: tokens.bytes,
             rows: &tokens.rows,
             ends: tokens.field_ends(),
             plainly_quoted: tokens.is_plainly_quoted(),
             expected: tokens.expected_rows(),
-            null,
+            nulls,
         }
     }
 
@@ -90,6 +90,12 @@ impl<'a> Cells<'a> {
         &self.bytes[start..end]
     }
 
+    /// Whether an unquoted field is a text that means null.
+    #[inline]
+    pub(super) fn is_null_text(&self, raw: &[u8]) -> bool {
+        self.nulls.iter().any(|null| null.as_bytes() == raw)
+    }
+
     /// Returns the value of a field that is not text; `None` if it is null.
     #[inline]
     pub(super) fn unquoted_value<'s>(&self, raw: &'s [u8], scratch: &'s mut Vec<u8>) -> Option<&'s [u8]> {
@@ -97,7 +103,7 @@ impl<'a> Cells<'a> {
             scratch.clear();
             return Some(unquote_field(raw, scratch)).filter(|value| !value.is_empty());
         }
-        (!raw.is_empty() && self.null != Some(raw)).then_some(raw)
+        (!raw.is_empty() && !self.is_null_text(raw)).then_some(raw)
     }
 }
 
@@ -320,7 +326,7 @@ where
     ) {
         let Parsing { group, numbers } = parsing;
         let (there, mut valid) = quick.parse_rows(cells, rows.clone(), faults.column, group, numbers);
-        let mut others = there & if cells.null.is_some() { u64::MAX } else { !valid };
+        let mut others = there & if cells.nulls.is_empty() { !valid } else { u64::MAX };
         while others != 0 {
             let i = others.trailing_zeros() as usize;
             others &= others - 1;
@@ -336,7 +342,7 @@ where
     fn look_at(&mut self, cells: Cells<'_>, row: usize, faults: &mut Faults<'_>) -> Option<T::Native> {
         let raw = cells.raw_field(row, faults.column);
         if let Some(value) = (self.parse)(raw)
-            && cells.null.is_none_or(|null| null != raw)
+            && !cells.is_null_text(raw)
         {
             return Some(value);
         }
@@ -537,7 +543,7 @@ impl TextColumn {
         let mut at = 0;
         for (i, row) in rows.clone().enumerate() {
             let (start, end) = cells.field_span(row, column);
-            let there = (start != end) & cells.null.is_none_or(|null| null != &cells.bytes[start..end]);
+            let there = (start != end) & !cells.is_null_text(&cells.bytes[start..end]);
             let quoted = there & (cells.bytes.get(start) == Some(&QUOTE));
             valid |= u64::from(there) << i;
             if quoted & !cells.plainly_quoted {

@@ -44,8 +44,8 @@ pub struct CsvOptions {
     pub certain: bool,
     /// Whether at least the source's name implies delimited text.
     pub named: bool,
-    /// Unquoted text that means null, in addition to the empty field.
-    pub null: Option<String>,
+    /// Unquoted texts that mean null, in addition to the empty field.
+    pub nulls: Vec<String>,
     /// Columns whose types the user set: records with values that do not fit are rejected, and the types do not change.
     pub pinned: HashSet<String>,
     /// Columns whose types the dataset set: as pinned ones, but only the usual notation of values is accepted.
@@ -67,7 +67,7 @@ impl Default for CsvOptions {
             has_header: true,
             certain: false,
             named: false,
-            null: None,
+            nulls: Vec::new(),
             pinned: HashSet::new(),
             bound: HashSet::new(),
             text: HashSet::new(),

@@ -189,7 +189,7 @@ fn check_columns(bytes: &[u8], records: &[oracle::Record], width: usize) {
     let mut faults = Vec::new();
     while tokens.advance_chunk() {
         for (i, column) in columns.iter_mut().enumerate() {
-            column.append_cells(Cells::from_tokens(&tokens, None), i, &mut faults);
+            column.append_cells(Cells::from_tokens(&tokens, &[]), i, &mut faults);
         }
     }
     let arrays: Vec<_> = columns.iter_mut().map(|column| column.finish().unwrap()).collect();

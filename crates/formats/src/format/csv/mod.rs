@@ -105,10 +105,6 @@ impl CsvSource {
         self.trailing || !self.quotes.are_usual() || self.quoting.is_character() && has_quotes()
     }
 
-    fn null(&self) -> Option<&[u8]> {
-        self.options.null.as_deref().map(str::as_bytes)
-    }
-
     /// Returns the types of the columns' values. `None` if there is anything unusual, unless `screened` states that it
     /// was handled.
     fn guess(&self, bytes: &[u8], screened: bool) -> Option<Vec<Guess>> {
@@ -123,7 +119,7 @@ impl CsvSource {
             if !screened && tokens.is_odd() {
                 return None;
             }
-            let cells = Cells::from_tokens(&tokens, self.null());
+            let cells = Cells::from_tokens(&tokens, &self.options.nulls);
             for (column, guess) in found.iter_mut().enumerate() {
                 guess.look_at(cells, column);
             }
@@ -395,7 +391,7 @@ impl<'a> Parse<'a> {
             if self.screened.is_none() && tokens.may_span_lines() && self.source.swallows(&tokens) {
                 return Ok(None);
             }
-            let cells = Cells::from_tokens(&tokens, self.source.null());
+            let cells = Cells::from_tokens(&tokens, &self.source.options.nulls);
             if !watched.is_empty() && has_names(cells, &watched) {
                 return Ok(None);
             }
@@ -457,7 +453,7 @@ impl<'a> Parse<'a> {
         self.stays.resize(self.rows.len() + cells.rows.len(), true);
         for fault in faults.drain(..) {
             self.stays[self.rows.len() + fault.row] = false;
-            let whose = if self.source.is_pinned(name(&fault)) { "" } else { ", as this dataset has" };
+            let whose = if self.source.is_pinned(name(&fault)) { "" } else { " (the type in this dataset)" };
             let reason = format!("expected {}{whose}, found `{}`", expected(&fault), shown(cells, fault));
             self.unfit.push((cells.rows[fault.row], fault.column, reason));
         }
@@ -743,19 +739,22 @@ mod tests {
     }
 
     #[test]
-    fn the_null_text_of_the_user_is_null_unless_quoted() {
-        let options = CsvOptions { null: Some("-999".to_owned()), ..CsvOptions::default() };
+    fn the_null_texts_of_the_user_are_null_unless_quoted() {
+        let options = CsvOptions { nulls: vec!["-999".to_owned(), "NA".to_owned()], ..CsvOptions::default() };
         let source = source("a,b\n", &options);
         let got = block(
             source
                 .parse(
-                    &split("-999,-999\n\"-999\",\"-999\"\n"),
+                    &split("-999,-999\nNA,NA\n\"-999\",\"-999\"\n"),
                     &schema(&[("a", DataType::Int64), ("b", DataType::Utf8)]),
                 )
                 .unwrap(),
         );
-        assert_eq!(batch(&got).column(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [None, Some(-999)]);
-        assert_eq!(values(batch(&got), 1), ["-", "-999"]);
+        assert_eq!(
+            batch(&got).column(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(),
+            [None, None, Some(-999)]
+        );
+        assert_eq!(values(batch(&got), 1), ["-", "-", "-999"]);
     }
 
     #[test]

@@ -147,13 +147,18 @@ pub(super) fn walk_record<'r>(
 }
 
 /// Beginning of the reason for a record that ends too early.
-pub(super) const UNEXPECTED_END: &str = "expected JSON, found a fault: EOF";
+pub(super) const UNEXPECTED_END: &str = "invalid JSON: the record ends";
 
 /// Returns the message of `serde_json` without its line and column.
 pub(super) fn error_reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = if error.line() > 0 { text.rfind(" at line ") } else { None };
-    format!("expected JSON, found a fault: {}", &text[..end.unwrap_or(text.len())])
+    let text = &text[..end.unwrap_or(text.len())];
+    match text.strip_prefix("EOF while parsing ") {
+        Some("a value") => format!("{UNEXPECTED_END} where a value is expected"),
+        Some(within) => format!("{UNEXPECTED_END} within {within}"),
+        None => format!("invalid JSON: {text}"),
+    }
 }
 
 /// Returns the byte offset of an error within the parsed text.
@@ -182,7 +187,7 @@ mod tests {
     #[test]
     fn reasons_have_no_line_numbers_of_their_own() {
         let error = serde_json::from_str::<serde::de::IgnoredAny>("[1").unwrap_err();
-        assert_eq!(error_reason(&error), "expected JSON, found a fault: EOF while parsing a list");
+        assert_eq!(error_reason(&error), "invalid JSON: the record ends within a list");
     }
 
     #[test]

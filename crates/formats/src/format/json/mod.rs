@@ -168,7 +168,9 @@ impl JsonSource {
     fn fixed(&self, column: &str) -> Option<&'static str> {
         let covers = |pin: &str| column.strip_prefix(pin).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         let any = |pins: &[String]| pins.iter().any(|pin| covers(pin));
-        any(&self.options.pinned).then_some("").or_else(|| any(&self.options.bound).then_some(", as this dataset has"))
+        any(&self.options.pinned)
+            .then_some("")
+            .or_else(|| any(&self.options.bound).then_some(" (the type in this dataset)"))
     }
 }
 
@@ -445,7 +447,7 @@ mod tests {
             [
                 (1, 2, 9, None, "expected an object, found an array"),
                 (2, 3, 26, Some("a"), "expected each key once, found one that appears twice"),
-                (3, 4, 34, None, "expected JSON, found a fault: expected `:`"),
+                (3, 4, 34, None, "invalid JSON: expected `:`"),
                 (4, 5, 43, None, "expected UTF-8 text, found byte 0xFF"),
             ]
         );
