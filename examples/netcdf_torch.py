@@ -13,29 +13,24 @@ import shardify
 LAT, LON = 2, 2
 
 
-def collate(rows):
-    """A batch of patches; cells without a value are NaN."""
-    cells = [[float("nan") if cell is None else cell for cell in row["t2m"]] for row in rows]
-    return torch.tensor(cells).reshape(-1, LAT, LON)
-
-
 def main(out):
     # A record is a patch of 2 x 2 cells of a day; the last patch of a dimension is moved back so that it ends at the edge.
-    report = shardify.convert("testdata/arrays/grid.nc", out=out, record_dim="time", patch=[f"lat={LAT}", f"lon={LON}"])
+    report = shardify.convert("testdata/arrays/grid.nc", out=out, read={"record_dim": "time", "patch": {"lat": LAT, "lon": LON}})
     print(f"{report.records_out} patches in {report.shards_added} shards")
 
+    # A patch is an array of 2 x 2 numbers; cells without a value are NaN.
     patches = shardify.open(out).torch(seed=1, columns=["t2m"])
-    loader = torch.utils.data.DataLoader(patches, batch_size=3, num_workers=2, collate_fn=collate)
+    loader = torch.utils.data.DataLoader(patches, batch_size=3, num_workers=2)
     seen = []
     for step, batch in enumerate(loader):
-        seen.append(batch)
+        seen.append(batch["t2m"])
         if step == 1:  # The job is stopped here. A checkpoint holds the state of each rank.
             state = patches.state_dict(batches=step + 1, batch_size=3, workers=2)
             break
 
     # It goes on with another number of workers. What was read is not read again, and nothing is omitted.
     patches.load_state_dict([state])
-    seen += torch.utils.data.DataLoader(patches, batch_size=3, num_workers=0, collate_fn=collate)
+    seen += [batch["t2m"] for batch in torch.utils.data.DataLoader(patches, batch_size=3, num_workers=0)]
     cells = torch.cat(seen)
     print(f"{len(cells)} patches read, mean {cells.nanmean():.3f} K")
 

@@ -1,14 +1,50 @@
-"""shardify from Python: convert, compact, find and erase, and read exactly one version with the reader you have.
+"""shardify from Python: turns files, tables and arrays into training shards, and finds and erases records in them.
 
     import shardify
 
     shardify.convert("raw/", out="shards", subject="person_id")
     shardify.find("shards", "PAT-00023")
-    table = shardify.open("shards").pyarrow().to_table()
+    frame = shardify.open("shards").pandas()
 
-Each call runs the program once; see `shardify.commands` for options, `shardify.errors` for exceptions.
+Make and read datasets:
+
+    convert     files, tables, archives and arrays into shards
+    open        a version of a dataset, for pandas, pyarrow, torch and others
+    inspect     formats, sizes and columns of files, and what to do next
+    head        the first records
+    report      versions, columns, rejects and drift, also as a page
+
+Keep them in order:
+
+    compact     merge small shards
+    reshard     the same records, or some of them, in other shards
+    adopt       make a dataset of existing shards
+    pull        a checked local copy
+    vacuum      delete files that no version needs
+    remove      the records of an input or a run
+    revert      restore an older version
+    tag, untag  name a version, and delete the name
+
+Look up and prove:
+
+    find        the records of ids: shard, origin, versions
+    erase       a person, from every version
+    history     the versions
+    diff        what changed between two versions
+    verify      a dataset against its log
+    check       the data by rules
+
+Large inputs and clusters:
+
+    plan, plan_compact, plan_adopt, run_task, commit, run
+
+Each call runs the program once. `help(shardify.convert)` has all options of a function, `shardify.errors` the exceptions, and
+`shardify.ray` and `shardify.spark` do all tasks on a cluster.
 """
 
+from typing import TYPE_CHECKING
+
+from ._calls import version
 from .commands import (
     adopt,
     check,
@@ -18,32 +54,54 @@ from .commands import (
     diff,
     erase,
     find,
+    head,
+    history,
+    inspect,
     plan,
     plan_adopt,
     plan_compact,
     pull,
+    remove,
     report,
     reshard,
+    revert,
     run_task,
+    tag,
+    untag,
+    vacuum,
     verify,
-    version,
 )
 from .dataset import Dataset, Shard, open
-from .errors import BugError, ChangedError, ConflictError, InputError, ShardifyError, StorageError, UsageError
+from .errors import (
+    AllRejectedError,
+    BugError,
+    ChangedError,
+    ConflictError,
+    InputError,
+    MissingPackageError,
+    ShardifyError,
+    ShardifyWarning,
+    StorageError,
+    UsageError,
+)
 from .progress import Progress
 from .runners import run
 
 __all__ = [
+    "AllRejectedError",
     "BugError",
     "ChangedError",
     "ConflictError",
     "Dataset",
     "InputError",
+    "MissingPackageError",
     "Progress",
     "Shard",
     "ShardifyError",
+    "ShardifyWarning",
     "StorageError",
     "UsageError",
+    "__version__",
     "adopt",
     "check",
     "commit",
@@ -52,15 +110,40 @@ __all__ = [
     "diff",
     "erase",
     "find",
+    "head",
+    "history",
+    "inspect",
     "open",
     "plan",
     "plan_adopt",
     "plan_compact",
     "pull",
+    "remove",
     "report",
     "reshard",
+    "revert",
     "run",
     "run_task",
+    "tag",
+    "untag",
+    "vacuum",
     "verify",
     "version",
 ]
+
+__version__: str
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> str:
+        """`__version__`: that of the installed package, else that of the program. It is looked up when it is asked for."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import metadata
+
+        try:
+            found = metadata.version("shardify")
+        except metadata.PackageNotFoundError:
+            found = version()
+        globals()["__version__"] = found
+        return found

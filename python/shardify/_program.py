@@ -17,11 +17,13 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import of_code
+from ._hints import in_python
+from .errors import ShardifyWarning, of_code
 from .progress import Callback, of_line
 
 # What the program may take to end after SIGINT, in seconds; it deletes what it has not committed.
@@ -39,6 +41,7 @@ _SCRIPTS = [
 ]
 
 _PR_SET_PDEATHSIG = 1
+_PACKAGE = os.path.dirname(__file__)
 
 
 def find() -> str:
@@ -77,8 +80,8 @@ def run(
 ) -> list[dict[str, Any]]:
     """Runs a command, with `given` as its standard input; returns the objects that it printed, or passes them to `on_object`.
 
-    They are passed as they come, and how far the command is to `progress`. Raises the exception of its exit code, what `progress` raises,
-    and `KeyboardInterrupt` after Ctrl-C, once the program has ended.
+    They are passed as they come, and how far the command is to `progress`. Once the program has ended, its notes become warnings, and the
+    exception of its exit code, what `progress` raised, or `KeyboardInterrupt` after Ctrl-C is raised.
     """
     command = [find(), "--json", "--progress", "always" if progress else "never", *arguments]
     process = subprocess.Popen(
@@ -115,11 +118,22 @@ def run(
             raise
         finally:
             reader.join()
+    for note in errors.notes:
+        # Shown at the line of the caller, which is outside of the package.
+        warnings.warn(in_python(note), ShardifyWarning, stacklevel=_caller())
     if errors.raised is not None:
         raise errors.raised
     if code not in ANSWERS:
         raise of_code(code, failures[-1] if failures else None, "".join(errors.said))
     return objects
+
+
+def _caller() -> int:
+    """How many calls above the function that asks the first one outside of the package is, as `warnings.warn` counts them."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == _PACKAGE:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _give(process: subprocess.Popen[str], text: str) -> None:
@@ -136,18 +150,22 @@ def _objects(lines: Iterable[str]) -> Iterable[dict[str, Any]]:
 
 
 class _Errors:
-    """Standard error of the program: keeps its end for messages, and passes progress on."""
+    """Standard error of the program: keeps its notes, and its end for messages, and passes progress on."""
 
     def __init__(self, process: subprocess.Popen[str], stream: IO[str], progress: Callback | None) -> None:
         self._process, self._stream, self._progress = process, stream, progress
         self._kept = 0
         self.said: list[str] = []
+        self.notes: list[str] = []
         self.raised: BaseException | None = None
 
     def read(self) -> None:
         for line in self._stream:
             now = of_line(line) if self._progress else None
-            if now is None:
+            note = _note_of(line) if now is None else None
+            if note is not None:
+                self.notes.append(note)
+            elif now is None:
                 self._keep(line)
             elif self.raised is None and self._progress is not None:
                 try:
@@ -162,6 +180,14 @@ class _Errors:
         self._kept += len(line)
         while self._kept > KEPT and len(self.said) > 1:
             self._kept -= len(self.said.pop(0))
+
+
+def _note_of(line: str) -> str | None:
+    """The note or warning in a line of the program; `None` if it is something else."""
+    if not line.startswith(('{"type":"note"', '{"type":"warning"')):
+        return None
+    message: str = json.loads(line)["message"]
+    return message
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -199,7 +199,7 @@ def shards(dataset: Dataset) -> dict[str, Callable[[Options], Counts]]:
     """Loaders of a dataset."""
     paths = dataset.paths()
     found: dict[str, Callable[[Options], Counts]] = {
-        "torch DataLoader": lambda o: with_torch(Sized(dataset.torch()), o),
+        "torch DataLoader": lambda o: with_torch(Sized(dataset.torch(values="python")), o),
     }
     if dataset.format == "tar":
         found["tarfile"] = lambda o: batched(tar_members(paths), o.batch)

@@ -1,24 +1,16 @@
-"""The commands of shardify as functions.
+"""The commands of shardify as functions, with all of their options.
 
-Options are keyword arguments named as on the command line, with `_` for `-`: `target_shard="128MiB"`, `on_error="quarantine"`,
-`dry_run=True`. Lists may be given where an option takes several values, and a dictionary for `type`. See `shardify COMMAND --help`.
+Written by scripts/python_functions.py from docs/reference/commands.json; do not edit.
 
-`progress=True` shows a bar, and `progress=FUNCTION` calls it about once a second; see `shardify.progress`.
+Options are named as on the command line, with `_` for `-`. An option that is not given has the default of the program.
 """
 
-from __future__ import annotations
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict
 
-import contextlib
-import json
-import os
-import subprocess
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Union
-
-from . import _program
-from .errors import UsageError
-from .progress import Wanted, Watch
+from . import _calls
+from ._options import Duration, Path, When
+from .progress import Wanted
 from .reports import (
     AdoptReport,
     CheckReport,
@@ -28,213 +20,1306 @@ from .reports import (
     DatasetReport,
     EraseReport,
     Hit,
+    InspectReport,
     PlanReport,
     PullReport,
+    RemoveReport,
     Report,
     ReshardReport,
+    RevertReport,
+    TagReport,
     TaskReport,
+    VacuumReport,
     VerifyReport,
+    VersionReport,
 )
 
-Path = Union[str, "os.PathLike[str]"]
-Setting = bool | int | str | Iterable[str] | Mapping[str, int]
-Option = Union[None, bool, int, str, "os.PathLike[str]", Iterable[str], Mapping[str, str], Mapping[str, Setting]]
-
-# Options whose values are separated by commas; those of the others are repeated.
-_JOINED = frozenset({"id", "index"})
+Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "arrow", "files", "tar", "tfrecord", "netcdf", "hdf5", "zarr", "npy"]
+Index = Literal["auto", "none", "dali", "wids", "energon", "tfindex", "delta", "hf"]
+Accept = Literal["kind", "columns", "settings", "subjects", "labels", "constants", "units"]
 
 
-def _setting(value: Setting) -> str:
-    """The value of a setting in a dictionary, such as `read={"header": False, "patch": {"lat": 64, "lon": 64}}`."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ",".join(f"{key}={one}" for key, one in value.items())
-    return str(value) if isinstance(value, (str, int)) else ",".join(value)
+class ReadSettings(TypedDict, total=False):
+    """Settings of an input format.
+
+    Keys:
+        delimiter: CSV. One character, or `tab`; detected by default.
+        encoding: Text. Such as latin1, windows-1252, utf-16 or shift_jis; detected by default.
+        header: CSV. True: the first row names the columns. False: the first row is data.
+        null: CSV. Texts to treat as null, in addition to empty fields.
+        tidy: CSV. True: where the standard reading is impossible, read by another one that fits. False: only the standard reading (RFC
+            4180): the first line is the header, all others are records.
+        hive_columns: Tables. False: folders KEY=VALUE in paths mean nothing. True: a column for each folder KEY=VALUE in their paths (Hive
+            partitions).
+        as_of: Delta. Version v12, or the newest at 2026-11-25T09:00:00Z.
+        record_dim: Arrays. Dimension along which they are split into records.
+        var: Arrays. Variables to read; all by default.
+        patch: Arrays. Cut each record into patches of this size.
+        stride: Arrays. Distance between the starts of patches; their size by default.
+        flatten: Arrays. False: one row per record. True: one row per cell.
+        raw: Arrays. False: decode CF conventions: _FillValue, scale_factor, units of time and the like. True: keep values as stored.
+        sparse: Arrays. False: refuse those that declare far more values than their bytes can hold. True: accept them; what was never
+            written are fill values.
+    """
+
+    delimiter: str
+    encoding: str
+    header: bool
+    null: str | Iterable[str]
+    tidy: bool
+    hive_columns: bool
+    as_of: When
+    record_dim: str
+    var: str | Iterable[str]
+    patch: Mapping[str, int]
+    stride: Mapping[str, int]
+    flatten: bool
+    raw: bool
+    sparse: bool
 
 
-def flags(options: Mapping[str, Option]) -> list[str]:
-    """Options as words of a command line. A value is a part of its word, so that none is taken for an option."""
-    words: list[str] = []
-    for name, value in options.items():
-        flag = "--" + name.rstrip("_").replace("_", "-")
-        if value is None or value is False:
-            continue
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, (str, int, os.PathLike)):
-            words.append(f"{flag}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
-        else:
-            given = [f"{key}={_setting(one)}" for key, one in value.items()] if isinstance(value, Mapping) else list(value)
-            if name in _JOINED and given:
-                words.append(f"{flag}={','.join(given)}")
-            else:
-                words += [f"{flag}={one}" for one in given]
-    return words
+class WriteSettings(TypedDict, total=False):
+    """Settings of a shard format.
+
+    Keys:
+        row_group: Parquet. Uncompressed size of a row group, at most 128MiB; 64MiB by default.
+        media: Parquet. "bytes": images and audio of samples are one binary column per extension. "hf": they are structs of bytes and path,
+            as in Hugging Face datasets.
+        rows: Tar. "auto": rows with a column __key__ become the samples they came from, other rows JSON. "json": a row is one member
+            KEY.json with all columns. "parts": a row is one member KEY.COLUMN for each column that is not null.
+        tensors: TFRecord. "bytes": a tensor is its bytes, beside its shape and type. "lists": a tensor is a list of numbers.
+    """
+
+    row_group: int | str
+    media: Literal["bytes", "hf"]
+    rows: Literal["auto", "json", "parts"]
+    tensors: Literal["bytes", "lists"]
 
 
-def _run(arguments: Sequence[str], progress: Wanted, given: str | None = None) -> list[dict[str, Any]]:
-    with Watch(progress) as watch:
-        return _program.run(arguments, progress=watch if watch else None, given=given)
+class PlanOptions(TypedDict, total=False):
+    """Options of `plan`."""
+
+    from_: Format | None
+    include: str | Iterable[str] | None
+    exclude: str | Iterable[str] | None
+    columns: str | Iterable[str] | None
+    labels: Path | None
+    label_column: str | None
+    key: str | None
+    label_from_folder: bool
+    where: str | None
+    read: ReadSettings | None
+    identity: Literal["path", "content"] | None
+    to: Literal["parquet", "tar", "tfrecord"] | None
+    target_shard: int | str | None
+    split: str | Mapping[str, float] | None
+    split_by: str | None
+    dedup: str | Iterable[str] | None
+    shuffle: int | None
+    shards: int | None
+    even: bool
+    records_per_shard: int | None
+    codec: str | None
+    overwrite: bool
+    task_size: int | str | None
+    write: WriteSettings | None
+    id: str | Iterable[str] | None
+    subject: str | None
+    subject_from_path: str | None
+    subject_table: Path | None
+    hash_records: bool
+    proofs: bool
+    id_normalize: bool
+    accept: Accept | Iterable[Accept] | None
+    id_mode: Literal["plain", "hmac", "sealed"] | None
+    id_key: Path | None
+    redact_source_paths: bool
+    id_salt: bool
+    openlineage: Path | None
+    type: Mapping[str, str] | None
+    schema: Path | None
+    on_schema: Literal["keep", "union", "fail"] | None
+    index: Index | Iterable[Index] | None
+    on_name: Literal["fail", "rename", "skip"] | None
+    on_error: Literal["fail", "skip", "quarantine"] | None
+    on_changed: Literal["fail", "append", "replace", "skip"] | None
+    missing: Literal["fail", "skip", "keep"] | None
+    memory: int | str | None
 
 
-def _summary(arguments: Sequence[str], progress: Wanted = None, given: str | None = None) -> dict[str, Any]:
-    return _run(arguments, progress, given)[-1]
+class PlanCompactOptions(TypedDict, total=False):
+    """Options of `plan_compact`."""
+
+    since: When | None
+    until: When | None
+    min_inputs: int | None
+    max_bytes: int | str | None
+    target_shard: int | str | None
+    codec: str | None
+    verify: Literal["full"] | None
+    no_check: bool
+    openlineage: Path | None
+    task_size: int | str | None
+    memory: int | str | None
 
 
-def _texts(value: Option) -> list[str]:
-    if value is None:
-        return []
-    return [str(value)] if isinstance(value, (str, int, os.PathLike)) else [str(one) for one in value]
+class PlanAdoptOptions(TypedDict, total=False):
+    """Options of `plan_adopt`."""
+
+    include: str | Iterable[str] | None
+    exclude: str | Iterable[str] | None
+    out: Path | None
+    id: str | Iterable[str] | None
+    subject: str | None
+    hash_records: bool
+    proofs: bool
+    id_mode: Literal["plain", "hmac", "sealed"] | None
+    id_key: Path | None
+    redact_source_paths: bool
+    id_salt: bool
+    openlineage: Path | None
+    on_error: Literal["fail", "skip"] | None
+    task_size: int | str | None
+    memory: int | str | None
 
 
-def _paths(paths: Iterable[Path]) -> list[str]:
-    return [os.fspath(path) for path in paths]
+def convert(
+    *sources: Path,
+    from_: Format | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    columns: str | Iterable[str] | None = None,
+    labels: Path | None = None,
+    label_column: str | None = None,
+    key: str | None = None,
+    label_from_folder: bool = False,
+    where: str | None = None,
+    read: ReadSettings | None = None,
+    identity: Literal["path", "content"] | None = None,
+    out: Path | None = None,
+    to: Literal["parquet", "tar", "tfrecord"] | None = None,
+    target_shard: int | str | None = None,
+    split: str | Mapping[str, float] | None = None,
+    split_by: str | None = None,
+    dedup: str | Iterable[str] | None = None,
+    shuffle: int | None = None,
+    shards: int | None = None,
+    even: bool = False,
+    records_per_shard: int | None = None,
+    codec: str | None = None,
+    dry_run: bool = False,
+    overwrite: bool = False,
+    task_size: int | str | None = None,
+    write: WriteSettings | None = None,
+    id: str | Iterable[str] | None = None,
+    subject: str | None = None,
+    subject_from_path: str | None = None,
+    subject_table: Path | None = None,
+    hash_records: bool = False,
+    proofs: bool = False,
+    id_normalize: bool = False,
+    accept: Accept | Iterable[Accept] | None = None,
+    id_mode: Literal["plain", "hmac", "sealed"] | None = None,
+    id_key: Path | None = None,
+    redact_source_paths: bool = False,
+    id_salt: bool = False,
+    openlineage: Path | None = None,
+    type: Mapping[str, str] | None = None,
+    schema: Path | None = None,
+    on_schema: Literal["keep", "union", "fail"] | None = None,
+    index: Index | Iterable[Index] | None = None,
+    on_name: Literal["fail", "rename", "skip"] | None = None,
+    on_error: Literal["fail", "skip", "quarantine"] | None = None,
+    on_changed: Literal["fail", "append", "replace", "skip"] | None = None,
+    missing: Literal["fail", "skip", "keep"] | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> ConvertReport:
+    """Converts files, tables, archives and arrays into shards of a dataset.
+
+    Inputs that the dataset already has are skipped, so the same call can be repeated as data arrives. All shards of a run become visible in
+    one version, or none. A conversion that was killed continues when it is repeated.
+
+    Args:
+        sources: Files, folders, globs or URLs [default: the current folder]
+        from_: Input format [default: detected from the content]
+        include: Read only inputs that match
+        exclude: Skip inputs that match
+        columns: Columns of tables to keep [default: all]
+        labels: Table with the labels of files: the row of a sample becomes its part json
+        label_column: Column of the labels that becomes the class of a sample: its part cls
+        key: The key of a file; files with one key are the parts of one sample
+        label_from_folder: Label each sample with the number of the folder directly above its files: its part cls
+        where: Rows of tables to keep: a condition in SQL
+        read: Settings of the input format, see `ReadSettings`
+        identity: How to recognize inputs that were converted before [default: path]
+        out: Dataset to create or extend [default: ./shards]
+        to: Shard format [default: tables parquet, files tar]
+        target_shard: Shard size on disk [default: 128MiB]
+        split: Shares of the splits, such as {"train": 0.8, "val": 0.1, "test": 0.1}
+        split_by: What `split` keeps together: subject, id, content or a column [default: subject id, else record id, else content]
+        dedup: Duplicates to omit: those with one content, one record id, or equal values in columns
+        shuffle: Shuffle the records, in an order that follows from this seed
+        shards: Number of shards, of about equal size
+        even: With `shards`: even in records, not in bytes
+        records_per_shard: Number of records of each shard; the last shard has the rest
+        codec: Compression: none, zstd, lz4, snappy, gzip
+        dry_run: Report what would be done, without doing it
+        overwrite: Replace all records of the dataset, in one version
+        task_size: Stored size of the inputs of a task [default: 8GiB]
+        write: Settings of the shard format, see `WriteSettings`
+        id: Columns of the record id [default: origin]
+        subject: Column of the subject id
+        subject_from_path: Pattern that extracts the subject id of a sample or input from its path
+        subject_table: Table with the subject id of each sample or input
+        hash_records: Keep the content hash of every row of Parquet shards
+        proofs: Make a dataset whose versions can be proved to have an id, or not to have it
+        id_normalize: Also skip records whose id is a spelling variant of an erased id
+        accept: Accept data that differs in kind from what the dataset holds
+        id_mode: How a new dataset stores ids outside of its shards [default: plain]
+        id_key: File with the key of private ids
+        redact_source_paths: Also store tokens in place of the names and URLs of inputs
+        id_salt: Salt the tokens of a new dataset
+        openlineage: File or URL to send OpenLineage events to
+        type: Types of columns, such as {"age": "int16"}
+        schema: File with the columns and their types
+        on_schema: How to treat inputs with other columns or types, also than the dataset has [default: keep]
+        index: Indexes to write beside the shards, for training tools
+        on_name: How to treat names that a reader of the shards cannot handle
+        on_error: How to treat bad records and files [default: fail]
+        on_changed: How to treat changed inputs [default: fail]
+        missing: How to treat samples that lack a part which other samples have [default: keep]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        What was read, written and rejected.
+
+    Raises:
+        AllRejectedError: There were records, and every one was rejected; its `report` has the version that was made.
+        InputError: A source is bad.
+        ChangedError: A source or an option differs from the dataset.
+    """
+    return _calls.convert(
+        sources,
+        progress,
+        from_=from_,
+        include=include,
+        exclude=exclude,
+        columns=columns,
+        labels=labels,
+        label_column=label_column,
+        key=key,
+        label_from_folder=label_from_folder,
+        where=where,
+        read=read,
+        identity=identity,
+        out=out,
+        to=to,
+        target_shard=target_shard,
+        split=split,
+        split_by=split_by,
+        dedup=dedup,
+        shuffle=shuffle,
+        shards=shards,
+        even=even,
+        records_per_shard=records_per_shard,
+        codec=codec,
+        dry_run=dry_run,
+        overwrite=overwrite,
+        task_size=task_size,
+        write=write,
+        id=id,
+        subject=subject,
+        subject_from_path=subject_from_path,
+        subject_table=subject_table,
+        hash_records=hash_records,
+        proofs=proofs,
+        id_normalize=id_normalize,
+        accept=accept,
+        id_mode=id_mode,
+        id_key=id_key,
+        redact_source_paths=redact_source_paths,
+        id_salt=id_salt,
+        openlineage=openlineage,
+        type=type,
+        schema=schema,
+        on_schema=on_schema,
+        index=index,
+        on_name=on_name,
+        on_error=on_error,
+        on_changed=on_changed,
+        missing=missing,
+        jobs=jobs,
+        memory=memory,
+    )
 
 
-def convert(*sources: Path, out: Path | None = None, progress: Wanted = None, **options: Option) -> ConvertReport:
-    """Converts files, tables, archives and arrays into shards of a dataset. A killed conversion continues when repeated."""
-    words = flags({"out": out, **options})
-    return ConvertReport.of(_summary(["convert", *words, "--", *_paths(sources)], progress))
+def adopt(
+    source: Path,
+    *,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    out: Path | None = None,
+    id: str | Iterable[str] | None = None,
+    subject: str | None = None,
+    hash_records: bool = False,
+    proofs: bool = False,
+    id_mode: Literal["plain", "hmac", "sealed"] | None = None,
+    id_key: Path | None = None,
+    redact_source_paths: bool = False,
+    id_salt: bool = False,
+    openlineage: Path | None = None,
+    on_error: Literal["fail", "skip"] | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> AdoptReport:
+    """Registers existing Parquet, tar or TFRecord shards as a dataset without rewriting them.
+
+    Args:
+        source: Folder of the shards; becomes the dataset unless `out` is given
+        include: Adopt only files that match
+        exclude: Skip files that match
+        out: Dataset to link the shards into [default: SOURCE]
+        id: Columns or features of the record id
+        subject: Column or feature of the subject id
+        hash_records: Keep the content hash of every row of Parquet
+        proofs: Make a dataset whose versions can be proved to have an id, or not to have it
+        id_mode: How a new dataset stores ids outside of its shards [default: plain]
+        id_key: File with the key of private ids
+        redact_source_paths: Also store tokens in place of the names and URLs of inputs
+        id_salt: Salt the tokens of a new dataset
+        openlineage: File or URL to send OpenLineage events to
+        on_error: How to treat damaged files [default: fail]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The shards and records that the dataset has now.
+
+    Raises:
+        AllRejectedError: There were records, and every one was rejected; its `report` has the version that was made.
+    """
+    return _calls.adopt(
+        source,
+        progress,
+        include=include,
+        exclude=exclude,
+        out=out,
+        id=id,
+        subject=subject,
+        hash_records=hash_records,
+        proofs=proofs,
+        id_mode=id_mode,
+        id_key=id_key,
+        redact_source_paths=redact_source_paths,
+        id_salt=id_salt,
+        openlineage=openlineage,
+        on_error=on_error,
+        jobs=jobs,
+        memory=memory,
+    )
 
 
-def adopt(source: Path, progress: Wanted = None, **options: Option) -> AdoptReport:
-    """Registers existing Parquet, tar or TFRecord shards as a dataset without rewriting them."""
-    return AdoptReport.of(_summary(["adopt", *flags(options), "--", os.fspath(source)], progress))
+def compact(
+    dataset: Path,
+    *,
+    since: When | None = None,
+    until: When | None = None,
+    min_inputs: int | None = None,
+    max_bytes: int | str | None = None,
+    target_shard: int | str | None = None,
+    codec: str | None = None,
+    sort_by: str | Iterable[str] | None = None,
+    zorder: str | Iterable[str] | None = None,
+    dry_run: bool = False,
+    verify: Literal["full"] | None = None,
+    no_check: bool = False,
+    openlineage: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> CompactReport:
+    """Merges small shards, and divides large ones.
+
+    Args:
+        dataset: Dataset or Delta table
+        since: Merge only shards committed at this time or later
+        until: Merge only shards committed at this time or earlier
+        min_inputs: Minimum number of shards to merge [default: 5]
+        max_bytes: Rewrite at most this much; later runs do the rest
+        target_shard: Shard size on disk [default: as before]
+        codec: Parquet compression [default: as before]
+        sort_by: Sort the records by columns
+        zorder: Cluster the records by several columns
+        dry_run: Report what would be done, without doing it
+        verify: Verify new shards against their inputs
+        no_check: Do not check the checksums inside TFRecord shards
+        openlineage: File or URL to send OpenLineage events to
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The shards before and after.
+    """
+    return _calls.compact(
+        dataset,
+        progress,
+        since=since,
+        until=until,
+        min_inputs=min_inputs,
+        max_bytes=max_bytes,
+        target_shard=target_shard,
+        codec=codec,
+        sort_by=sort_by,
+        zorder=zorder,
+        dry_run=dry_run,
+        verify=verify,
+        no_check=no_check,
+        openlineage=openlineage,
+        jobs=jobs,
+        memory=memory,
+    )
 
 
-def compact(dataset: Path, progress: Wanted = None, **options: Option) -> CompactReport:
-    """Merges small shards."""
-    return CompactReport.of(_summary(["compact", *flags(options), "--", os.fspath(dataset)], progress))
+def reshard(
+    dataset: Path,
+    out: Path,
+    *,
+    at: When | None = None,
+    ids: Path | Iterable[str] | None = None,
+    where: str | None = None,
+    split: str | Iterable[str] | None = None,
+    sample: float | None = None,
+    seed: int | None = None,
+    shuffle: int | None = None,
+    target_shard: int | str | None = None,
+    shards: int | None = None,
+    even: bool = False,
+    records_per_shard: int | None = None,
+    dry_run: bool = False,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> ReshardReport:
+    """Cuts a version into other shards, in a new dataset, with all of the records or some.
 
+    Args:
+        dataset: Dataset: a folder or URL
+        out: New dataset: a folder or URL without one
+        at: Version to rewrite [default: newest]
+        ids: Ids of the records, as a list or as a file with one per line
+        where: Take the records that satisfy a condition
+        split: Take only these splits of a dataset made with `convert(split=...)`
+        sample: Take a random share of the records, such as 0.1
+        seed: With `sample`: choose other records [default: 0]
+        shuffle: Put the records in a random order, which follows from a seed
+        target_shard: Shard size on disk [default: that of the dataset]
+        shards: Number of shards, of about equal size
+        even: With `shards`: even in records, not in bytes
+        records_per_shard: Records of each shard; the last one has the rest
+        dry_run: Report what would be done, without doing it
+        id_key: File with the key of private ids
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
 
-def find(dataset: Path, *ids: str, **options: Option) -> list[Hit]:
-    """Finds the records of record ids and subject ids. `PAT-000*` finds all ids that begin so; a literal star at the end is `\\*`."""
-    if not ids:
-        return []
-    # Other users of the machine see command lines, so only the beginnings of ids stand there.
-    starts = [one for one in ids if one.endswith("*") and not one.endswith("\\*")]
-    whole = [one[:-2] + "*" if one.endswith("\\*") else one for one in ids if one not in starts]
-    words = ["manifest", *flags({"find": starts, **options})]
-    with _given("find_file", whole) as (option, given):
-        objects = _program.run([*words, *option, "--", os.fspath(dataset)], given=given)
-    return [Hit.of(one) for one in objects if one.get("type") == "hit"]
-
-
-@contextlib.contextmanager
-def _given(option: str, ids: Sequence[str]) -> Iterator[tuple[list[str], str | None]]:
-    """The option for a list of ids, and the standard input that it is read from. Ids that are more than a line go through a file."""
-    if not ids:
-        yield [], None
-    elif all(one.strip() == one and one.isprintable() and one for one in ids):
-        yield flags({option: "-"}), "".join(f"{one}\n" for one in ids)
-    else:
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
-            file.writelines(json.dumps(one) + "\n" for one in ids)
-            file.flush()
-            yield flags({option: file.name}), None
-
-
-def diff(dataset: Path, before: str, after: str, **options: Option) -> list[Report]:
-    """What changed between two versions: shards, sources and records that were added, removed, changed or moved."""
-    for version in (before, after):
-        if version.startswith("-"):
-            raise UsageError(f"expected a version, found {version!r}")
-    objects = _program.run(["manifest", *flags(options), "--diff", before, after, "--", os.fspath(dataset)])
-    return [Report.of(one) for one in objects]
-
-
-def verify(dataset: Path, progress: Wanted = None, **options: Option) -> VerifyReport:
-    """Checks a dataset against its log. The report is false if something is damaged, and names it."""
-    objects = _run(["verify", *flags(options), "--", os.fspath(dataset)], progress)
-    problems = tuple(f"{one['object']}: {one['problem']}" for one in objects if one.get("type") == "problem")
-    return VerifyReport(raw=objects[-1], problems=problems)
-
-
-def check(dataset: Path, rules: Path, progress: Wanted = None, **options: Option) -> CheckReport:
-    """Checks the data of a version by a file of rules. The report is false if a rule fails, and has all rules with what was found."""
-    objects = _run(["check", *flags({"rules": rules, **options}), "--", os.fspath(dataset)], progress)
-    return CheckReport.of({**objects[-1], "results": tuple(one for one in objects if one.get("type") == "rule")})
+    Returns:
+        The new shards, and the ids that no record has.
+    """
+    return _calls.reshard(
+        dataset,
+        out,
+        progress,
+        at=at,
+        ids=ids,
+        where=where,
+        split=split,
+        sample=sample,
+        seed=seed,
+        shuffle=shuffle,
+        target_shard=target_shard,
+        shards=shards,
+        even=even,
+        records_per_shard=records_per_shard,
+        dry_run=dry_run,
+        id_key=id_key,
+        jobs=jobs,
+        memory=memory,
+    )
 
 
 def erase(
     dataset: Path,
-    *ids: str,
+    *words: str,
     subject: str | Iterable[str] | None = None,
     record: str | Iterable[str] | None = None,
+    source: str | Iterable[str] | None = None,
+    ids: Path | Iterable[str] | None = None,
     all_versions: bool = False,
+    dry_run: bool = False,
+    receipt: Path | None = None,
+    reason: str | None = None,
+    id_key: Path | None = None,
+    openlineage: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
     progress: Wanted = None,
-    **options: Option,
 ) -> EraseReport:
     """Erases records, or all records of a subject, and blocks their re-import.
 
-    Ids are passed by standard input, as other users of the machine see command lines; of ids of several kinds in one call, only those of
+    Ids are passed by standard input, since other users of the machine see command lines. Of ids of several kinds in one call, only those of
     the first kind are.
+
+    Args:
+        dataset: Dataset
+        words: Record ids, subject ids or origins; an id that matches more than one kind is refused
+        subject: Erase all records of this subject
+        record: Erase the record with this record id
+        source: Erase row N of an input
+        ids: Ids of the records, as a list or as a file with one per line
+        all_versions: Erase from all readable versions, not only the newest
+        dry_run: Report what would be done, without doing it
+        receipt: Also write the receipt to this file
+        reason: Reason, stored with the version; must not name a person
+        id_key: File with the key of private ids
+        openlineage: File or URL to send OpenLineage events to
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        What was erased, the receipt, and the ids that no record has.
     """
-    of_kind = {"any": list(ids), "subject": _texts(subject), "record": _texts(record), "source": _texts(options.pop("source", None))}
-    first = next((kind for kind, texts in of_kind.items() if texts), "any")
-    others = {kind: texts for kind, texts in of_kind.items() if kind != first}
-    words = flags({"all_versions": all_versions, **options, **others})
-    if first != "any":
-        words += flags({"as": first})
-    with _given("ids", of_kind[first]) as (option, given):
-        summary = _summary(["erase", *words, *option, "--", os.fspath(dataset)], progress, given)
-    return EraseReport.of({**summary, "missing": tuple(summary.get("missing", ()))})
+    return _calls.erase(
+        dataset,
+        words,
+        progress,
+        subject=subject,
+        record=record,
+        source=source,
+        ids=ids,
+        all_versions=all_versions,
+        dry_run=dry_run,
+        receipt=receipt,
+        reason=reason,
+        id_key=id_key,
+        openlineage=openlineage,
+        jobs=jobs,
+        memory=memory,
+    )
 
 
-def pull(dataset: Path, folder: Path, progress: Wanted = None, **options: Option) -> PullReport:
-    """Copies a version of a dataset to a local folder. A later pull fetches what is new."""
-    return PullReport.of(_summary(["pull", *flags(options), "--", os.fspath(dataset), os.fspath(folder)], progress))
+def remove(
+    dataset: Path,
+    *,
+    source: str | None = None,
+    run: When | None = None,
+    dry_run: bool = False,
+    id_key: Path | None = None,
+    openlineage: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> RemoveReport:
+    """Removes the records of an input or a run from the newest version; older versions keep them.
+
+    Args:
+        dataset: Dataset
+        source: Remove the records of this input: a name, path or URL
+        run: Remove the records that this version added
+        dry_run: Report what would be done, without doing it
+        id_key: File with the key of private ids
+        openlineage: File or URL to send OpenLineage events to
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The records and shards that were removed.
+    """
+    return _calls.remove(
+        dataset,
+        progress,
+        source=source,
+        run=run,
+        dry_run=dry_run,
+        id_key=id_key,
+        openlineage=openlineage,
+        jobs=jobs,
+        memory=memory,
+    )
 
 
-def reshard(
-    dataset: Path, out: Path, *, ids: Path | Iterable[str] | None = None, progress: Wanted = None, **options: Option
-) -> ReshardReport:
-    """Cuts a version into other shards, in a new dataset, with all of the records or some. `ids` are ids, or a file with one per line."""
-    words, given = ["reshard", *flags({"out": out, **options})], None
-    with contextlib.ExitStack() as stack:
-        if ids is not None:
-            if isinstance(ids, (str, os.PathLike)):
-                words += flags({"ids": ids})
-            else:
-                option, given = stack.enter_context(_given("ids", list(ids)))
-                words += option
-        return ReshardReport.of_objects(_run([*words, "--", os.fspath(dataset)], progress, given))
+def revert(
+    dataset: Path,
+    to: When,
+    *,
+    dry_run: bool = False,
+    openlineage: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> RevertReport:
+    """Restores the content of an older version as a new version.
+
+    Args:
+        dataset: Dataset
+        to: Version to restore
+        dry_run: Report what would be done, without doing it
+        openlineage: File or URL to send OpenLineage events to
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The version that was made, and the records before and after.
+    """
+    return _calls.revert(dataset, to, progress, dry_run=dry_run, openlineage=openlineage, jobs=jobs, memory=memory)
 
 
-def report(source: Path, progress: Wanted = None, **options: Option) -> DatasetReport:
-    """Describes a dataset, or files that are not converted yet. `html="report.html"` writes it as a page, too."""
-    return DatasetReport.of_objects(_run(["report", *flags(options), "--", os.fspath(source)], progress))
+def vacuum(
+    dataset: Path,
+    *,
+    retain: Duration | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> VacuumReport:
+    """Deletes files that no retained version needs.
+
+    Args:
+        dataset: Dataset, or a Delta table
+        retain: Time that replaced versions stay readable [default: 7d]
+        force: Allow a retention of less than a day, or than a Delta table states
+        dry_run: Report what would be done, without doing it
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        What was deleted.
+    """
+    return _calls.vacuum(dataset, progress, retain=retain, force=force, dry_run=dry_run, jobs=jobs, memory=memory)
 
 
-def plan(*sources: Path, out: Path | None = None, progress: Wanted = None, **options: Option) -> PlanReport:
-    """Plans a conversion as tasks, which `run_task` runs anywhere and in any order, and `commit` makes visible."""
-    words = flags({"out": out, **options})
-    return PlanReport.of(_summary(["plan", "convert", *words, "--", *_paths(sources)], progress))
+def pull(
+    dataset: Path,
+    folder: Path,
+    *,
+    at: When | None = None,
+    split: str | Iterable[str] | None = None,
+    data_only: bool = False,
+    prune: bool = False,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> PullReport:
+    """Copies a version of a dataset to a local folder, checked. A later pull fetches what is new.
+
+    Args:
+        dataset: Dataset to copy: a folder or URL
+        folder: Local folder: new, empty, or pulled from the same dataset
+        at: Version to copy [default: newest]
+        split: Copy only these splits of a dataset made with `convert(split=...)` [default: all]
+        data_only: Copy only the shards, and what readers need beside them
+        prune: Delete older versions of the copy
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The version of the copy, and what was fetched.
+    """
+    return _calls.pull(dataset, folder, progress, at=at, split=split, data_only=data_only, prune=prune, jobs=jobs, memory=memory)
 
 
-def plan_compact(dataset: Path, progress: Wanted = None, **options: Option) -> PlanReport:
-    """Plans a compaction as tasks. Options are those of `compact` but `sort_by` and `zorder`."""
-    return PlanReport.of(_summary(["plan", "compact", *flags(options), "--", os.fspath(dataset)], progress))
+def report(
+    source: Path,
+    *,
+    html: Path | None = None,
+    against: When | None = None,
+    ids: bool = False,
+    at: When | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> DatasetReport:
+    """Describes a dataset, or files that are not converted yet. `html="report.html"` writes it as a page, too.
+
+    Args:
+        source: Dataset, file, folder, glob or URL
+        html: Write the report to a self-contained HTML file
+        against: Compare the values with those of another version
+        ids: Ids of the records, as a list or as a file with one per line
+        at: Version of the dataset [default: newest]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        Versions, columns, rejects and drift.
+    """
+    return _calls.report(source, progress, html=html, against=against, ids=ids, at=at, jobs=jobs, memory=memory)
 
 
-def plan_adopt(source: Path, progress: Wanted = None, **options: Option) -> PlanReport:
-    """Plans the adoption of existing shards as tasks."""
-    return PlanReport.of(_summary(["plan", "adopt", *flags(options), "--", os.fspath(source)], progress))
+def inspect(
+    source: Path = ".",
+    *,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> InspectReport:
+    """Shows formats, sizes and columns of files, and what to do next. A sample is read, and nothing is written.
+
+    Args:
+        source: Dataset, file, folder, glob or URL [default: current folder]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        Formats, columns and problems; `call` is the next call.
+    """
+    return _calls.inspect(source, jobs=jobs, memory=memory)
 
 
-def run_task(plan: str, task: int, progress: Wanted = None, **options: Option) -> TaskReport:
-    """Runs one task of a plan; a task that was run before ends at once."""
-    objects = _run(["run-task", *flags({"task": task, **options}), "--", plan], progress)
-    return TaskReport.of(next(one for one in objects if one.get("type") == "task"))
+def head(
+    source: Path,
+    n: int = 10,
+    *,
+    at: When | None = None,
+    from_: Format | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> list[dict[str, Any]]:
+    """Reads the first records of a dataset, file or folder.
+
+    Args:
+        source: Dataset, file, folder, glob or URL
+        n: Number of records
+        at: Version of the dataset [default: newest]
+        from_: Format of the source [default: detected from the content]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        A dictionary for each record: the values of a row by column, or the `key` and `parts` of a sample.
+    """
+    return _calls.head(source, n, at=at, from_=from_, jobs=jobs, memory=memory)
 
 
-def commit(plan: str, **options: Option) -> CommitReport:
-    """Commits a plan whose tasks have all been run."""
-    return CommitReport.of(_summary(["commit", *flags(options), "--", plan]))
+def find(
+    dataset: Path,
+    *ids: str,
+    limit: int | None = None,
+    at: When | None = None,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> list[Hit]:
+    """Finds the records of record ids and subject ids.
+
+    `PAT-000*` finds all ids that begin so; a literal star at the end is `\\*`. Ids are passed by standard input, since other users of the
+    machine see command lines.
+
+    Args:
+        dataset: Dataset
+        ids: Record ids, subject ids, or beginnings of them with a star
+        limit: Show at most N records per id or prefix
+        at: Version to read [default: the newest]
+        id_key: File with the key of private ids
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        A `Hit` for each record: its shard, its origin, and the versions that have it.
+    """
+    return _calls.find(dataset, ids, limit=limit, at=at, id_key=id_key, jobs=jobs, memory=memory)
 
 
-def version() -> str:
-    """The version of the program."""
-    said = subprocess.run([_program.find(), "--version"], capture_output=True, text=True, check=True)
-    return said.stdout.split()[-1]
+def history(
+    dataset: Path,
+    *,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> list[VersionReport]:
+    """Lists the versions of a dataset, the newest last.
+
+    Args:
+        dataset: Dataset
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        What each run did, its time and tags, and the live shards and records after it.
+    """
+    return _calls.history(dataset, jobs=jobs, memory=memory)
+
+
+def diff(
+    dataset: Path,
+    before: When,
+    after: When,
+    *,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> list[Report]:
+    """Compares two versions: shards, sources and records that were added, removed, changed or moved.
+
+    Args:
+        dataset: Dataset
+        before: Older version
+        after: Newer version
+        id_key: File with the key of private ids
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        A report for each difference; the last one has the sums.
+    """
+    return _calls.diff(dataset, before, after, id_key=id_key, jobs=jobs, memory=memory)
+
+
+def tag(
+    dataset: Path,
+    name: str,
+    *,
+    at: When | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> TagReport:
+    """Gives a version a name. `vacuum` keeps tagged versions, and whatever takes a version takes its tag.
+
+    Args:
+        dataset: Dataset
+        name: Begins with a letter and consists of letters, digits and . _ - + /
+        at: Version to read [default: the newest]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        The tag and its version.
+    """
+    return _calls.tag(dataset, name, at=at, jobs=jobs, memory=memory)
+
+
+def untag(
+    dataset: Path,
+    name: str,
+    *,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> TagReport:
+    """Deletes a tag. `vacuum` may then delete the version.
+
+    Args:
+        dataset: Dataset
+        name: Name of the tag
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        The tag and its version.
+    """
+    return _calls.untag(dataset, name, jobs=jobs, memory=memory)
+
+
+def verify(
+    dataset: Path,
+    *,
+    at: When | None = None,
+    read_data: bool = False,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> VerifyReport:
+    """Checks a dataset against its log.
+
+    Args:
+        dataset: Dataset
+        at: Version to verify [default: the newest]
+        read_data: Read every byte of every shard
+        id_key: File with the key of private ids
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        A report that is false if something is damaged, and names it.
+    """
+    return _calls.verify(dataset, progress, at=at, read_data=read_data, id_key=id_key, jobs=jobs, memory=memory)
+
+
+def check(
+    dataset: Path,
+    rules: Path,
+    *,
+    at: When | None = None,
+    prometheus: Path | None = None,
+    openlineage: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> CheckReport:
+    """Checks the data of a version by a file of rules.
+
+    Args:
+        dataset: Dataset
+        rules: File of rules, in TOML
+        at: Version to check [default: newest]
+        prometheus: Write the results as Prometheus metrics to a file; `-` is standard output
+        openlineage: File or URL to send OpenLineage events to
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        A report that is false if a rule fails, with all rules and what was found.
+    """
+    return _calls.check(dataset, rules, progress, at=at, prometheus=prometheus, openlineage=openlineage, jobs=jobs, memory=memory)
+
+
+def plan(
+    *sources: Path,
+    from_: Format | None = None,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    columns: str | Iterable[str] | None = None,
+    labels: Path | None = None,
+    label_column: str | None = None,
+    key: str | None = None,
+    label_from_folder: bool = False,
+    where: str | None = None,
+    read: ReadSettings | None = None,
+    identity: Literal["path", "content"] | None = None,
+    out: Path | None = None,
+    to: Literal["parquet", "tar", "tfrecord"] | None = None,
+    target_shard: int | str | None = None,
+    split: str | Mapping[str, float] | None = None,
+    split_by: str | None = None,
+    dedup: str | Iterable[str] | None = None,
+    shuffle: int | None = None,
+    shards: int | None = None,
+    even: bool = False,
+    records_per_shard: int | None = None,
+    codec: str | None = None,
+    overwrite: bool = False,
+    task_size: int | str | None = None,
+    write: WriteSettings | None = None,
+    id: str | Iterable[str] | None = None,
+    subject: str | None = None,
+    subject_from_path: str | None = None,
+    subject_table: Path | None = None,
+    hash_records: bool = False,
+    proofs: bool = False,
+    id_normalize: bool = False,
+    accept: Accept | Iterable[Accept] | None = None,
+    id_mode: Literal["plain", "hmac", "sealed"] | None = None,
+    id_key: Path | None = None,
+    redact_source_paths: bool = False,
+    id_salt: bool = False,
+    openlineage: Path | None = None,
+    type: Mapping[str, str] | None = None,
+    schema: Path | None = None,
+    on_schema: Literal["keep", "union", "fail"] | None = None,
+    index: Index | Iterable[Index] | None = None,
+    on_name: Literal["fail", "rename", "skip"] | None = None,
+    on_error: Literal["fail", "skip", "quarantine"] | None = None,
+    on_changed: Literal["fail", "append", "replace", "skip"] | None = None,
+    missing: Literal["fail", "skip", "keep"] | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> PlanReport:
+    """Plans a conversion as tasks, which `run_task` runs anywhere and in any order, and `commit` makes visible.
+
+    Args:
+        sources: Files, folders, globs or URLs [default: the current folder]
+        from_: Input format [default: detected from the content]
+        include: Read only inputs that match
+        exclude: Skip inputs that match
+        columns: Columns of tables to keep [default: all]
+        labels: Table with the labels of files: the row of a sample becomes its part json
+        label_column: Column of the labels that becomes the class of a sample: its part cls
+        key: The key of a file; files with one key are the parts of one sample
+        label_from_folder: Label each sample with the number of the folder directly above its files: its part cls
+        where: Rows of tables to keep: a condition in SQL
+        read: Settings of the input format, see `ReadSettings`
+        identity: How to recognize inputs that were converted before [default: path]
+        out: Dataset to create or extend [default: ./shards]
+        to: Shard format [default: tables parquet, files tar]
+        target_shard: Shard size on disk [default: 128MiB]
+        split: Shares of the splits, such as {"train": 0.8, "val": 0.1, "test": 0.1}
+        split_by: What `split` keeps together: subject, id, content or a column [default: subject id, else record id, else content]
+        dedup: Duplicates to omit: those with one content, one record id, or equal values in columns
+        shuffle: Shuffle the records, in an order that follows from this seed
+        shards: Number of shards, of about equal size
+        even: With `shards`: even in records, not in bytes
+        records_per_shard: Number of records of each shard; the last shard has the rest
+        codec: Compression: none, zstd, lz4, snappy, gzip
+        overwrite: Replace all records of the dataset, in one version
+        task_size: Stored size of the inputs of a task [default: 8GiB]
+        write: Settings of the shard format, see `WriteSettings`
+        id: Columns of the record id [default: origin]
+        subject: Column of the subject id
+        subject_from_path: Pattern that extracts the subject id of a sample or input from its path
+        subject_table: Table with the subject id of each sample or input
+        hash_records: Keep the content hash of every row of Parquet shards
+        proofs: Make a dataset whose versions can be proved to have an id, or not to have it
+        id_normalize: Also skip records whose id is a spelling variant of an erased id
+        accept: Accept data that differs in kind from what the dataset holds
+        id_mode: How a new dataset stores ids outside of its shards [default: plain]
+        id_key: File with the key of private ids
+        redact_source_paths: Also store tokens in place of the names and URLs of inputs
+        id_salt: Salt the tokens of a new dataset
+        openlineage: File or URL to send OpenLineage events to
+        type: Types of columns, such as {"age": "int16"}
+        schema: File with the columns and their types
+        on_schema: How to treat inputs with other columns or types, also than the dataset has [default: keep]
+        index: Indexes to write beside the shards, for training tools
+        on_name: How to treat names that a reader of the shards cannot handle
+        on_error: How to treat bad records and files [default: fail]
+        on_changed: How to treat changed inputs [default: fail]
+        missing: How to treat samples that lack a part which other samples have [default: keep]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The path of the plan, and its number of tasks.
+    """
+    return _calls.plan(
+        sources,
+        progress,
+        from_=from_,
+        include=include,
+        exclude=exclude,
+        columns=columns,
+        labels=labels,
+        label_column=label_column,
+        key=key,
+        label_from_folder=label_from_folder,
+        where=where,
+        read=read,
+        identity=identity,
+        out=out,
+        to=to,
+        target_shard=target_shard,
+        split=split,
+        split_by=split_by,
+        dedup=dedup,
+        shuffle=shuffle,
+        shards=shards,
+        even=even,
+        records_per_shard=records_per_shard,
+        codec=codec,
+        overwrite=overwrite,
+        task_size=task_size,
+        write=write,
+        id=id,
+        subject=subject,
+        subject_from_path=subject_from_path,
+        subject_table=subject_table,
+        hash_records=hash_records,
+        proofs=proofs,
+        id_normalize=id_normalize,
+        accept=accept,
+        id_mode=id_mode,
+        id_key=id_key,
+        redact_source_paths=redact_source_paths,
+        id_salt=id_salt,
+        openlineage=openlineage,
+        type=type,
+        schema=schema,
+        on_schema=on_schema,
+        index=index,
+        on_name=on_name,
+        on_error=on_error,
+        on_changed=on_changed,
+        missing=missing,
+        jobs=jobs,
+        memory=memory,
+    )
+
+
+def plan_compact(
+    dataset: Path,
+    *,
+    since: When | None = None,
+    until: When | None = None,
+    min_inputs: int | None = None,
+    max_bytes: int | str | None = None,
+    target_shard: int | str | None = None,
+    codec: str | None = None,
+    verify: Literal["full"] | None = None,
+    no_check: bool = False,
+    openlineage: Path | None = None,
+    task_size: int | str | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> PlanReport:
+    """Plans a compaction as tasks.
+
+    Args:
+        dataset: Dataset or Delta table
+        since: Merge only shards committed at this time or later
+        until: Merge only shards committed at this time or earlier
+        min_inputs: Minimum number of shards to merge [default: 5]
+        max_bytes: Rewrite at most this much; later runs do the rest
+        target_shard: Shard size on disk [default: as before]
+        codec: Parquet compression [default: as before]
+        verify: Verify new shards against their inputs
+        no_check: Do not check the checksums inside TFRecord shards
+        openlineage: File or URL to send OpenLineage events to
+        task_size: Bytes of shards for each task [default: 8GiB]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The path of the plan, and its number of tasks.
+    """
+    return _calls.plan_compact(
+        dataset,
+        progress,
+        since=since,
+        until=until,
+        min_inputs=min_inputs,
+        max_bytes=max_bytes,
+        target_shard=target_shard,
+        codec=codec,
+        verify=verify,
+        no_check=no_check,
+        openlineage=openlineage,
+        task_size=task_size,
+        jobs=jobs,
+        memory=memory,
+    )
+
+
+def plan_adopt(
+    source: Path,
+    *,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    out: Path | None = None,
+    id: str | Iterable[str] | None = None,
+    subject: str | None = None,
+    hash_records: bool = False,
+    proofs: bool = False,
+    id_mode: Literal["plain", "hmac", "sealed"] | None = None,
+    id_key: Path | None = None,
+    redact_source_paths: bool = False,
+    id_salt: bool = False,
+    openlineage: Path | None = None,
+    on_error: Literal["fail", "skip"] | None = None,
+    task_size: int | str | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> PlanReport:
+    """Plans the adoption of existing shards as tasks.
+
+    Args:
+        source: Folder of the shards; becomes the dataset unless `out` is given
+        include: Adopt only files that match
+        exclude: Skip files that match
+        out: Dataset to link the shards into [default: SOURCE]
+        id: Columns or features of the record id
+        subject: Column or feature of the subject id
+        hash_records: Keep the content hash of every row of Parquet
+        proofs: Make a dataset whose versions can be proved to have an id, or not to have it
+        id_mode: How a new dataset stores ids outside of its shards [default: plain]
+        id_key: File with the key of private ids
+        redact_source_paths: Also store tokens in place of the names and URLs of inputs
+        id_salt: Salt the tokens of a new dataset
+        openlineage: File or URL to send OpenLineage events to
+        on_error: How to treat damaged files [default: fail]
+        task_size: Bytes of files for each task [default: 8GiB]
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        The path of the plan, and its number of tasks.
+    """
+    return _calls.plan_adopt(
+        source,
+        progress,
+        include=include,
+        exclude=exclude,
+        out=out,
+        id=id,
+        subject=subject,
+        hash_records=hash_records,
+        proofs=proofs,
+        id_mode=id_mode,
+        id_key=id_key,
+        redact_source_paths=redact_source_paths,
+        id_salt=id_salt,
+        openlineage=openlineage,
+        on_error=on_error,
+        task_size=task_size,
+        jobs=jobs,
+        memory=memory,
+    )
+
+
+def run_task(
+    plan: Path,
+    task: int,
+    *,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+    progress: Wanted = None,
+) -> TaskReport:
+    """Runs one task of a plan; a task that was run before ends at once.
+
+    Args:
+        plan: Path or URL of the plan
+        task: Number of the task, from 0
+        id_key: File with the key of private ids
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+        progress: `True` for a bar, or a function that gets a `Progress` about once a second.
+
+    Returns:
+        What the task read and wrote.
+    """
+    return _calls.run_task(plan, task, progress, id_key=id_key, jobs=jobs, memory=memory)
+
+
+def commit(
+    plan: Path,
+    *,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> CommitReport:
+    """Commits a plan whose tasks have all been run.
+
+    Args:
+        plan: Path or URL of the plan
+        id_key: File with the key of private ids
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        The version; or the next plan, with wider types, if a value fitted no column.
+
+    Raises:
+        AllRejectedError: There were records, and every one was rejected; its `report` has the version that was made.
+        ConflictError: A task is missing, or another run was faster.
+    """
+    return _calls.commit(plan, id_key=id_key, jobs=jobs, memory=memory)

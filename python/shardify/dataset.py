@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _program
+from . import _display, _program
+from ._extras import needs
+from ._options import When, text
 from .errors import UsageError
 
 if TYPE_CHECKING:
+    import pandas
     import pyarrow.dataset
 
     from .loading import ShardDataset
 
+# Columns that a notebook shows.
+SHOWN = 20
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}
 
 
@@ -34,9 +40,12 @@ class Shard:
     blake3: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Dataset:
-    """A version of a dataset, or a part of it. It stays as it is whatever is committed later, until `vacuum` deletes its shards."""
+    """A version of a dataset, or a part of it. It stays as it is whatever is committed later, until `vacuum` deletes its shards.
+
+    `len(dataset)` is its number of live records.
+    """
 
     location: str
     version: int
@@ -48,6 +57,40 @@ class Dataset:
     def records(self) -> int:
         """Number of records."""
         return sum(shard.records for shard in self.shards)
+
+    def __len__(self) -> int:
+        return self.records
+
+    def __bool__(self) -> bool:
+        """True, also without records: `if dataset` asks whether there is one."""
+        return True
+
+    @functools.cached_property
+    def schema(self) -> Mapping[str, str]:
+        """The columns with their types, in order; of samples, the parts. `.pyarrow().schema` has the types of Arrow."""
+        types = self.settings.get("types")
+        if types:
+            return {one["name"]: one["type"] for one in types}
+        # Adopted shards and samples: their columns are in the shards alone.
+        objects = _program.run(["report", "--ids", f"--at=v{self.version}", "--", self.location])
+        columns = {one["column"]: one["data_type"] for one in objects if one.get("type") == "column"}
+        parts = {one["extension"]: "binary" for one in objects if one.get("type") == "part"}
+        return columns or ({"__key__": "text", **parts} if parts else {})
+
+    def __repr__(self) -> str:
+        return f"<shardify.Dataset {self.location!r} v{self.version}: {self._counts()}>"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: what the dataset is, and the columns that it knows without reading shards."""
+        columns = self.settings.get("types") or ()
+        fields = {"shards": self._counts(), **{f"column {one['name']}": str(one["type"]) for one in columns[:SHOWN]}}
+        if len(columns) > SHOWN:
+            fields["..."] = _display.count(len(columns) - SHOWN, "more column")
+        return _display.table(f"{self.location} v{self.version}", fields)
+
+    def _counts(self) -> str:
+        """`1,234,567 records, 10 shards of parquet`."""
+        return f"{_display.count(self.records, 'record')}, {_display.count(len(self.shards), 'shard')} of {self.format}"
 
     def paths(self) -> list[str]:
         """Paths or URLs of the shards, in the order of their records."""
@@ -87,10 +130,19 @@ class Dataset:
         shards = tuple(shard for shard in self.shards if wanted <= set(shard.path.split("/")))
         return dataclasses.replace(self, shards=shards)
 
+    def pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+        """A `pandas.DataFrame` of Parquet shards: all of their records, in memory; of these columns only."""
+        with needs("pandas"):
+            import pandas  # noqa: F401
+
+        frame: pandas.DataFrame = self.pyarrow().to_table(columns=columns).to_pandas()
+        return frame
+
     def pyarrow(self) -> pyarrow.dataset.Dataset:
         """A `pyarrow.dataset.Dataset` of Parquet shards."""
-        import pyarrow.dataset
-        import pyarrow.fs
+        with needs("pyarrow"):
+            import pyarrow.dataset
+            import pyarrow.fs
 
         self._expect("parquet")
         system, root = None, self.location
@@ -107,28 +159,32 @@ class Dataset:
 
     def polars(self) -> Any:
         """A `polars.LazyFrame` of Parquet shards."""
-        import polars
+        with needs("polars"):
+            import polars
 
         self._expect("parquet")
         return polars.scan_parquet(self.paths())
 
     def duckdb(self, connection: Any = None) -> Any:
         """A `duckdb.DuckDBPyRelation` of Parquet shards."""
-        import duckdb
+        with needs("duckdb"):
+            import duckdb
 
         self._expect("parquet")
         return (connection or duckdb).read_parquet(self.paths(), union_by_name=True)
 
     def webdataset(self, **options: Any) -> Any:
-        """A `webdataset.WebDataset` of tar shards; `shardshuffle` is off unless given."""
-        import webdataset
+        """A `webdataset.WebDataset` of tar shards. Unless given, `shardshuffle` is off, and ranks divide the shards."""
+        with needs("webdataset"):
+            import webdataset
 
         self._expect("tar")
-        return webdataset.WebDataset(self.paths(), **{"shardshuffle": False, **options})
+        return webdataset.WebDataset(self.paths(), **{"shardshuffle": False, "nodesplitter": webdataset.split_by_node, **options})
 
     def tf(self, **options: Any) -> Any:
         """A `tf.data.TFRecordDataset` of serialized Examples."""
-        import tensorflow
+        with needs("tensorflow"):
+            import tensorflow
 
         self._expect("tfrecord")
         codec = self.shards[0].codec.split(":")[0] if self.shards else "none"
@@ -136,15 +192,22 @@ class Dataset:
 
     def ray(self, **options: Any) -> Any:
         """A `ray.data.Dataset`."""
-        import ray.data
+        with needs("ray"):
+            import ray.data
 
         read = {"parquet": "read_parquet", "tar": "read_webdataset", "tfrecord": "read_tfrecords"}[self.format]
         return getattr(ray.data, read)(self.paths(), **options)
 
     def huggingface(self, **options: Any) -> Any:
-        """A `datasets.Dataset`, or an `IterableDataset` with `streaming=True`."""
-        import datasets
+        """A `datasets.Dataset`, or an `IterableDataset` with `streaming=True`. Tensors are features `Array2D` to `Array5D`."""
+        with needs("huggingface"):
+            import datasets
 
+        if self.format == "parquet" and self.shards and not {"data_files", "features"} & set(options):
+            from . import _huggingface
+
+            if _huggingface.has_tensors(self.paths()[0]):
+                return _huggingface.load(self.paths(), [shard.blake3 for shard in self.shards], **options)
         builder = {"parquet": "parquet", "tar": "webdataset"}.get(self.format)
         if builder is None:
             raise TypeError(f"Hugging Face datasets read Parquet and tar, found {self.format}")
@@ -169,10 +232,10 @@ def unknown(what: str, name: str, known: list[str]) -> UsageError:
     return UsageError(f"expected a {what} of the dataset ({there}), found `{name}`", hints=hints)
 
 
-def open(location: str | os.PathLike[str], at: str | int | None = None) -> Dataset:
+def open(location: str | os.PathLike[str], at: When | None = None) -> Dataset:
     """Opens a version of a dataset: a number, `v12`, a tag or a time; the newest by default."""
     place = os.fspath(location)
-    version = [] if at is None else [f"--at={f'v{at}' if isinstance(at, int) else at}"]
+    version = [] if at is None else [f"--at={text('at', at)}"]
     summary = _program.run(["manifest", *version, "--", place])[-1]
     # The newest version may change between the two calls.
     exact = f"--at=v{summary['version']}"

@@ -1,13 +1,22 @@
-"""Exceptions: one for each exit code of the program that means a failure.
+"""Exceptions: one for each exit code of the program that means a failure, and two of the package.
 
 Each carries what the program said: `message`, and where it applies `source` (file or URL), `line`, `byte`, `column`, and
-`hints`, which say what to do. Code 3 (records were rejected) is no exception: reports have the count. Neither is code 1: the
-answer is no.
+`hints`, which say what to do, in Python's words. Code 3 (records were rejected) is no exception while some records are left: reports have
+the count. Neither is code 1: the answer is no. Notes of the program are `ShardifyWarning`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ._hints import in_python
+
+if TYPE_CHECKING:
+    from .reports import Written
+
+
+class ShardifyWarning(UserWarning):
+    """A note of the program about inputs, options or the environment."""
 
 
 class ShardifyError(Exception):
@@ -56,6 +65,16 @@ class InputError(ShardifyError):
     code = 6
 
 
+class AllRejectedError(InputError):
+    """There were records, and every one was rejected. `report` has the counts, and the version if one was made."""
+
+    code = 3
+
+    def __init__(self, message: str, report: Written | None = None, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.report = report
+
+
 class ChangedError(ShardifyError):
     """A source or an option differs from the dataset. The hints say how to accept it."""
 
@@ -68,6 +87,10 @@ class BugError(ShardifyError):
     code = 70
 
 
+class MissingPackageError(ShardifyError, ImportError):
+    """A reader needs a package that is not installed. The hint is the command that installs it."""
+
+
 BY_CODE: dict[int, type[ShardifyError]] = {
     kind.code: kind for kind in (UsageError, ConflictError, StorageError, InputError, ChangedError, BugError)
 }
@@ -78,5 +101,6 @@ def of_code(code: int, said: dict[str, Any] | None, errors: str) -> ShardifyErro
     kind = BY_CODE.get(code, ShardifyError)
     if said is None:
         return kind(errors.strip() or f"shardify ended with exit code {code}")
-    place = {name: said.get(name) for name in ("source", "line", "byte", "column", "hints", "causes")}
-    return kind(said.get("message", ""), **place)
+    place = {name: said.get(name) for name in ("source", "line", "byte", "column")}
+    advice = {name: [in_python(one) for one in said.get(name) or ()] for name in ("hints", "causes")}
+    return kind(in_python(said.get("message", "")), **place, **advice)

@@ -19,12 +19,14 @@ What is left after a stop is a list of ranges of positions, which any other numb
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
+from . import _values
 from .dataset import unknown
 from .errors import UsageError
 
@@ -42,6 +44,10 @@ except ImportError:  # Without torch, the dataset is an iterable of one worker.
 
 
 Range = tuple[int, int]
+
+VALUES = ("numpy", "python")
+# Rows of Parquet that are decoded at once.
+BATCH = 1024
 
 
 def deal(left: Sequence[Range], consumers: int) -> list[list[Range]]:
@@ -101,8 +107,13 @@ def delivered(lengths: Sequence[int], batches: int, batch_size: int) -> list[int
 
 
 class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
-    """Records of a version of a dataset, dealt to ranks and workers. Parquet gives a dictionary for each row, tar one for each
-    sample with `__key__` and the bytes of its parts, TFRecord the bytes of each Example."""
+    """Records of a version of a dataset, dealt to ranks and workers.
+
+    Parquet gives a dictionary for each row, tar one for each sample with `__key__` and its parts, TFRecord the bytes of each Example.
+    Values are what `torch.utils.data.default_collate` takes: tensors and parts `.npy` are arrays of NumPy of the stored shape and type,
+    dates and times are whole numbers since 1970, and a null is an error unless `fill` has a value for its column. Other parts of
+    samples are bytes. With `values="python"`, rows have the values of `pyarrow.Table.to_pylist`, and all parts are bytes.
+    """
 
     def __init__(
         self,
@@ -113,19 +124,29 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
         rank: int | None = None,
         ranks: int | None = None,
         columns: Sequence[str] | None = None,
+        fill: Mapping[str, Any] | None = None,
+        values: str = "numpy",
     ) -> None:
         super().__init__()
         self.dataset, self.seed, self.shuffle = dataset, seed, shuffle
         self.columns = list(columns) if columns is not None else None
+        self.fill, self.values = dict(fill or {}), values
+        self._check_values()
         self._check_columns()
         self.rank = _of_environment("RANK", 0) if rank is None else rank
         self.ranks = _of_environment("WORLD_SIZE", 1) if ranks is None else ranks
         self.epoch = 0
         self._left: list[Range] | None = None
 
+    def _check_values(self) -> None:
+        if self.values not in VALUES:
+            raise UsageError(f"expected values of {' or '.join(VALUES)}, found `{self.values}`")
+        if self.fill and (self.dataset.format != "parquet" or self.values != "numpy"):
+            raise UsageError("expected no `fill`: only columns of Parquet, read as `numpy`, have nulls to be replaced")
+
     def _check_columns(self) -> None:
         """Refuses columns that no shard has, which readers would omit. Tar has no list of its parts."""
-        missing = set(self.columns or ())
+        missing = {*(self.columns or ()), *(_column_of(name) for name in self.fill)}
         if missing and self.dataset.format == "tfrecord":
             raise UsageError("expected no columns: records of TFRecord are given as bytes")
         if not missing or self.dataset.format != "parquet":
@@ -134,7 +155,7 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
 
         known: dict[str, None] = {}
         for path in self.dataset.paths():
-            with _opened(path) as file:
+            with opened(path) as file:
                 schema = pyarrow.parquet.read_schema(file)
             known.update(dict.fromkeys(schema.names))
             missing -= {*schema.names, *(one for one in missing if one.split(".", 1)[0] in schema.names)}
@@ -204,37 +225,52 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
             lower, upper = max(start, first), min(end, first + shard.records)
             if lower < upper:
                 path = f"{self.dataset.location.rstrip('/')}/{shard.path}"
-                yield from read(path, lower - first, upper - first, self.columns)
+                yield from read(path, lower - first, upper - first, self)
+
+
+def _column_of(name: str) -> str:
+    """The column that a name in `fill` is about: `box` of `box.left` and of `box[]`."""
+    return name.split(".", 1)[0].removesuffix("[]")
 
 
 def _of_environment(name: str, otherwise: int) -> int:
     return int(os.environ.get(name) or otherwise)
 
 
-def _rows(path: str, start: int, end: int, columns: list[str] | None) -> Iterator[dict[str, Any]]:
+def _rows(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[dict[str, Any]]:
     """Rows of Parquet; row groups outside of the range are not read."""
     import pyarrow.parquet
 
-    with _opened(path) as file:
+    with opened(path) as file:
         parquet = pyarrow.parquet.ParquetFile(file)
         first = 0
         for group in range(parquet.num_row_groups):
             rows = parquet.metadata.row_group(group).num_rows
             if first < end and start < first + rows:
                 at = first
-                for batch in parquet.iter_batches(1024, row_groups=[group], columns=columns):
+                for batch in parquet.iter_batches(BATCH, row_groups=[group], columns=wanted.columns):
                     lower, upper = max(start, at) - at, min(end, at + batch.num_rows) - at
                     if lower < upper:
-                        yield from batch.slice(lower, upper - lower).to_pylist()
+                        yield from _values_of(batch.slice(lower, upper - lower), path, wanted)
                     at += batch.num_rows
             first += rows
 
 
-def _samples(path: str, start: int, end: int, columns: list[str] | None) -> Iterator[dict[str, Any]]:
+def _values_of(batch: Any, path: str, wanted: ShardDataset) -> Iterable[dict[str, Any]]:
+    if wanted.values == "python":
+        return cast("list[dict[str, Any]]", batch.to_pylist())
+    try:
+        return _values.rows(batch, wanted.fill)
+    except UsageError as error:
+        error.source = path
+        raise
+
+
+def _samples(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[dict[str, Any]]:
     """Samples of a tar, compressed or not, by the rule of WebDataset: files that share a path up to the first dot of their name."""
     import tarfile
 
-    with _opened(path) as file, _inflated(path, file) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
+    with opened(path) as file, _inflated(path, file) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
         number, sample = -1, dict[str, Any](__key__=None)
         for member in tar:
             if not member.isfile():
@@ -248,17 +284,26 @@ def _samples(path: str, start: int, end: int, columns: list[str] | None) -> Iter
                 number, sample = number + 1, {"__key__": key}
                 if number >= end:
                     return
-            if number >= start and (columns is None or extension in columns):
+            if number >= start and (wanted.columns is None or extension in wanted.columns):
                 content = tar.extractfile(member)
                 assert content is not None
-                sample[extension] = content.read()
+                sample[extension] = _part(extension, content.read(), wanted)
         if start <= number < end:
             yield sample
 
 
-def _examples(path: str, start: int, end: int, columns: list[str] | None) -> Iterator[bytes]:
+def _part(extension: str, content: bytes, wanted: ShardDataset) -> Any:
+    """A part of a sample: an array of NumPy if it is one and arrays are wanted, else its bytes."""
+    if wanted.values == "python" or extension.rpartition(".")[2] != "npy":
+        return content
+    import numpy.lib.format
+
+    return numpy.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+
+
+def _examples(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[bytes]:
     """Records of a TFRecord file: 8 bytes of length, 4 of checksum, the record, 4 of checksum."""
-    with _opened(path) as file, _inflated(path, file) as plain:
+    with opened(path) as file, _inflated(path, file) as plain:
         for number in range(end):
             head = plain.read(12)
             if len(head) < 12:
@@ -269,7 +314,8 @@ def _examples(path: str, start: int, end: int, columns: list[str] | None) -> Ite
                 yield record
 
 
-def _opened(path: str) -> Any:
+def opened(path: str) -> Any:
+    """The file of a path or a URL, opened for reading."""
     if "://" not in path:
         return open(path, "rb")
     import pyarrow.fs

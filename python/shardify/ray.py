@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Any
-
-import ray
+from typing import TYPE_CHECKING, Any
 
 from . import runners
-from .commands import Option, Path
+from ._extras import needs
+from ._options import Path
+from .commands import PlanAdoptOptions, PlanCompactOptions, PlanOptions
 from .errors import StorageError
 from .progress import Wanted
 from .reports import CommitReport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+with needs("ray"):
+    import ray
 
 # Attempts of a task whose worker or node died.
 RETRIES = 3
@@ -58,19 +64,19 @@ def _work(work: functools.partial[runners.Result]) -> runners.Result:
     return work()
 
 
-def convert(*sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
-    """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
+def convert(*sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanOptions]) -> CommitReport | None:
+    """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan`."""
     with RayExecutor(cpus=jobs) as executor:
         return runners.convert(executor, *sources, out=out, jobs=jobs, progress=progress, **options)
 
 
-def compact(dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+def compact(dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanCompactOptions]) -> CommitReport | None:
     """Merges small shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_compact`."""
     with RayExecutor(cpus=jobs) as executor:
         return runners.compact(executor, dataset, jobs=jobs, progress=progress, **options)
 
 
-def adopt(source: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+def adopt(source: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanAdoptOptions]) -> CommitReport | None:
     """Registers existing shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_adopt`."""
     with RayExecutor(cpus=jobs) as executor:
         return runners.adopt(executor, source, jobs=jobs, progress=progress, **options)

@@ -1,6 +1,7 @@
 """What commands report, as the program prints it with `--json`.
 
-Fields that a newer program adds are in `raw`, which has all of them.
+Fields that a newer program adds are in `raw`, which has all of them. A report prints as one line of the fields that are not at their
+default, and notebooks show a table.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from . import _display
+from ._hints import call_of, in_python
+
 R = TypeVar("R", bound="Report")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Report:
     """A report; `raw` is the object that the program printed."""
 
@@ -23,8 +27,19 @@ class Report:
         names = [field.name for field in dataclasses.fields(cls) if field.name != "raw"]
         return cls(raw=raw, **{name: raw[name] for name in names if name in raw})
 
+    def _shown(self) -> dict[str, Any]:
+        """The fields that say something: those that are not at their default."""
+        fields = [field for field in dataclasses.fields(self) if field.repr]
+        return {field.name: getattr(self, field.name) for field in fields if getattr(self, field.name) != field.default}
 
-@dataclasses.dataclass(frozen=True)
+    def __repr__(self) -> str:
+        return _display.line(type(self).__name__, self._shown())
+
+    def _repr_html_(self) -> str:
+        return _display.table(type(self).__name__, self._shown())
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Written(Report):
     """A command that may have made a version. records_in = records_out + records_rejected + records_deduplicated + records_filtered."""
 
@@ -42,7 +57,7 @@ class Written(Report):
     seconds: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ConvertReport(Written):
     """Report of `convert` and of the commit of its plan."""
 
@@ -55,7 +70,7 @@ class ConvertReport(Written):
     codec: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CompactReport(Written):
     """Report of `compact`."""
 
@@ -63,12 +78,126 @@ class CompactReport(Written):
     shards_after: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class AdoptReport(Written):
     """Report of `adopt`."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
+class RemoveReport(Written):
+    """Report of `remove`. `sources` are the inputs whose `records` were removed; `missing` are names that no input has."""
+
+    dry_run: bool = False
+    records: int = 0
+    records_left: int = 0
+    sources: tuple[Mapping[str, Any], ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of_objects(cls, objects: Sequence[Mapping[str, Any]]) -> RemoveReport:
+        """From the objects that the program printed."""
+        sources = tuple(one for one in objects if one.get("type") == "source")
+        return dataclasses.replace(cls.of(objects[-1]), sources=sources, missing=tuple(objects[-1].get("missing", ())))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RevertReport(Written):
+    """Report of `revert`: the version that was restored is `to`."""
+
+    to: int = 0
+    dry_run: bool = False
+    records_before: int = 0
+    records_after: int = 0
+    records_restored: int = 0
+    records_kept_out: int = 0
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class VacuumReport(Report):
+    """Report of `vacuum`. Versions are readable from `readable_from` on."""
+
+    dataset: str = ""
+    version: int | None = None
+    dry_run: bool = False
+    objects_deleted: int = 0
+    bytes_deleted: int = 0
+    objects_young: int = 0
+    objects_in_use: int = 0
+    versions_expired: int = 0
+    versions_tagged: int = 0
+    readable_from: int | None = None
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TagReport(Report):
+    """Report of `tag` and `untag`: the tag names version `tagged`."""
+
+    dataset: str = ""
+    tag: str = ""
+    tagged: int = 0
+    changed: bool = False
+    removed: bool = False
+    version: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class InspectedColumn(Report):
+    """A column in an `InspectReport`: its share of nulls, and whether all values are different."""
+
+    column: str = ""
+    data_type: str = ""
+    nulls: float = 0.0
+    unique: bool = False
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class InspectedFormat(Report):
+    """The files of one format in an `InspectReport`."""
+
+    format: str = ""
+    files: int = 0
+    bytes: int = 0
+    records: int | None = None
+    exact: bool = False
+    damaged: int = 0
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class InspectReport(Report):
+    """Report of `inspect`. `command` is what to do next, and `call` is the same in Python; `None` if there is nothing to do."""
+
+    source: str = ""
+    version: int | None = None
+    files: int = 0
+    bytes: int = 0
+    records: int | None = None
+    exact: bool = False
+    id: str | None = None
+    subject: str | None = None
+    advice: str = ""
+    problems: tuple[str, ...] = ()
+    command: str | None = None
+    columns: tuple[InspectedColumn, ...] = ()
+    formats: tuple[InspectedFormat, ...] = ()
+
+    @property
+    def call(self) -> str | None:
+        """The next call, or the command for a shell where no single call does it."""
+        return self.command and (call_of(self.command) or self.command)
+
+    @classmethod
+    def of_objects(cls, objects: Sequence[Mapping[str, Any]]) -> InspectReport:
+        """From the objects that the program printed."""
+        return dataclasses.replace(
+            cls.of(objects[-1]),
+            problems=tuple(in_python(one) for one in objects[-1].get("problems", ())),
+            columns=_all(InspectedColumn, objects, "column"),
+            formats=_all(InspectedFormat, objects, "format"),
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class PullReport(Report):
     """Report of `pull`: `version` is that of the copy, `None` with `data_only`."""
 
@@ -89,7 +218,7 @@ class PullReport(Report):
     seconds: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ReshardedShard(Report):
     """A new shard; its size is estimated with `dry_run`."""
 
@@ -98,7 +227,7 @@ class ReshardedShard(Report):
     bytes: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ReshardReport(Written):
     """Report of `reshard`. Records that were omitted are `records_filtered`."""
 
@@ -122,7 +251,7 @@ class ReshardReport(Written):
         return dataclasses.replace(cls.of(objects[-1]), ids_missing=missing, shards=_all(ReshardedShard, objects, "shard"))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class VersionReport(Written):
     """A version in a `DatasetReport`: what its run did, and the live `shards`, `records` and `bytes`."""
 
@@ -135,7 +264,7 @@ class VersionReport(Written):
     bytes: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ColumnReport(Report):
     """A column in a `DatasetReport`. `nulls` is there if it is exact; `range_exact` says whether `min` and `max` are; other numbers are of
     the sample."""
@@ -155,7 +284,7 @@ class ColumnReport(Report):
     stored_bytes: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class RejectReport(Report):
     """Records in a `DatasetReport` that were rejected for one reason."""
 
@@ -164,7 +293,7 @@ class RejectReport(Report):
     examples: Sequence[Mapping[str, Any]] = ()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class DatasetReport(Report):
     """Report of `report`. `objects` has everything that the page shows: sizes, parts, folders of sources, pictures and so on."""
 
@@ -203,7 +332,7 @@ def _all(kind: type[R], objects: Sequence[Mapping[str, Any]], name: str) -> tupl
     return tuple(kind.of(one) for one in objects if one.get("type") == name)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class EraseReport(Report):
     """Report of `erase`."""
 
@@ -217,7 +346,7 @@ class EraseReport(Report):
     missing: tuple[str, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class VerifyReport(Report):
     """Report of `verify`; it is false if something is damaged."""
 
@@ -227,7 +356,7 @@ class VerifyReport(Report):
         return not self.problems
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CheckReport(Report):
     """Report of `check`; it is false if a rule fails. `results` are the rules with `status`, `expected` and `found`."""
 
@@ -249,7 +378,7 @@ class CheckReport(Report):
         return self.status != "fail"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PlanReport(Report):
     """Report of `plan`, `plan_compact` and `plan_adopt`: `plan` is its path or URL, or `None` if there is nothing to do. `sources` are
     inputs, shards to be merged, or files to be adopted; `shards` and `records` are estimates."""
@@ -266,7 +395,7 @@ class PlanReport(Report):
     sources_unchanged: int = 0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TaskReport(Report):
     """Report of one task."""
 
@@ -275,12 +404,13 @@ class TaskReport(Report):
     records_in: int = 0
     records_out: int = 0
     records_rejected: int = 0
+    records_erased: int = 0
     shards: int = 0
     bytes_out: int = 0
     mismatch: str | None = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CommitReport(Written):
     """Report of `commit`. Without a version, `next_plan` has the wider types that a value needs. If it was `already_committed`, numbers
     are 0."""
@@ -289,7 +419,7 @@ class CommitReport(Written):
     already_committed: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Hit(Report):
     """A record that was found."""
 

@@ -11,12 +11,16 @@ import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .commands import Option, Path, commit, plan, plan_adopt, plan_compact, run_task
+from ._options import Path
+from .commands import PlanAdoptOptions, PlanCompactOptions, PlanOptions, commit, plan, plan_adopt, plan_compact, run_task
 from .errors import ConflictError, ShardifyError, StorageError, UsageError
 from .progress import Progress, Wanted, Watch
 from .reports import CommitReport, TaskReport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # What an attempt returned, and what it raised. Engines wrap exceptions, or send only their text; values come back as they are.
 Result = tuple[Any, BaseException | None]
@@ -70,35 +74,59 @@ class EngineExecutor(ThreadPoolExecutor):
 
 
 def convert(
-    executor: Executor, *sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Option
+    executor: Executor, *sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanOptions]
 ) -> CommitReport | None:
     """Plans a conversion, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do.
 
     If it is killed, the same call continues with the tasks that have no result yet. Tasks have about 512 MiB of sources each unless
-    `task_size` says otherwise.
+    `task_size` says otherwise. Options are those of `shardify.plan`.
     """
-    planned = plan(*sources, out=out, progress=progress, **{"task_size": TASK_SIZE, **options})
+    options.setdefault("task_size", TASK_SIZE)
+    planned = plan(*sources, out=out, progress=progress, **options)
     return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
 
 
-def compact(executor: Executor, dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
-    """Plans a compaction, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do."""
+def compact(
+    executor: Executor, dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanCompactOptions]
+) -> CommitReport | None:
+    """Plans a compaction, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do.
+
+    Options are those of `shardify.plan_compact`.
+    """
     planned = plan_compact(dataset, progress=progress, **options)
     return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
 
 
-def adopt(executor: Executor, source: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
-    """Plans an adoption, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do."""
+def adopt(
+    executor: Executor, source: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanAdoptOptions]
+) -> CommitReport | None:
+    """Plans an adoption, runs its tasks with `jobs` threads each, and commits it; `None` if there is nothing to do.
+
+    Options are those of `shardify.plan_adopt`.
+    """
     planned = plan_adopt(source, progress=progress, **options)
     return None if planned.plan is None else run(planned.plan, executor, planned.tasks, jobs=jobs, progress=progress)
 
 
-def run(plan: str, executor: Executor, tasks: int, progress: Wanted = None, **options: Option) -> CommitReport:
-    """Runs all tasks of a plan on an executor, and commits it. Plans with wider types that follow are run, too."""
+def run(
+    plan: str,
+    executor: Executor,
+    tasks: int,
+    progress: Wanted = None,
+    *,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> CommitReport:
+    """Runs all tasks of a plan on an executor, and commits it. Plans with wider types that follow are run, too.
+
+    The options are those of `shardify.run_task`, for each task.
+    """
+    work = functools.partial(run_task, id_key=id_key, jobs=jobs, memory=memory)
     while True:
         try:
             with Watch(progress) as watch:
-                _run_tasks(plan, executor, tasks, options, watch)
+                _run_tasks(plan, executor, tasks, work, watch)
         except UsageError:
             # Another driver may have committed the plan meanwhile, which `commit` tells.
             with contextlib.suppress(ShardifyError):
@@ -110,13 +138,13 @@ def run(plan: str, executor: Executor, tasks: int, progress: Wanted = None, **op
         plan, tasks = report.next_plan, int(report.raw["tasks"])
 
 
-def _run_tasks(plan: str, executor: Executor, tasks: int, options: dict[str, Option], watch: Watch) -> None:
+def _run_tasks(plan: str, executor: Executor, tasks: int, work: Callable[[str, int], TaskReport], watch: Watch) -> None:
     running: dict[Future[TaskReport], tuple[int, float]] = {}
     failures = dict.fromkeys(range(tasks), 0)
     took: list[float] = []
 
     def start(task: int) -> None:
-        running[executor.submit(run_task, plan, task, None, **options)] = task, time.monotonic()
+        running[executor.submit(work, plan, task)] = task, time.monotonic()
 
     for task in range(tasks):
         start(task)

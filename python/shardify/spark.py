@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import functools
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import runners
-from .commands import Option, Path
+from ._options import Path
+from .commands import PlanAdoptOptions, PlanCompactOptions, PlanOptions
 from .errors import StorageError
 from .progress import Wanted
 from .reports import CommitReport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class SparkExecutor(runners.EngineExecutor):
@@ -42,19 +46,23 @@ class SparkExecutor(runners.EngineExecutor):
         self._context.cancelJobGroup(self._group)
 
 
-def convert(spark: Any, *sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
-    """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.convert`."""
+def convert(
+    spark: Any, *sources: Path, out: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanOptions]
+) -> CommitReport | None:
+    """Converts with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan`."""
     with SparkExecutor(spark) as executor:
         return runners.convert(executor, *sources, out=out, jobs=jobs, progress=progress, **options)
 
 
-def compact(spark: Any, dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+def compact(
+    spark: Any, dataset: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanCompactOptions]
+) -> CommitReport | None:
     """Merges small shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_compact`."""
     with SparkExecutor(spark) as executor:
         return runners.compact(executor, dataset, jobs=jobs, progress=progress, **options)
 
 
-def adopt(spark: Any, source: Path, jobs: int = 1, progress: Wanted = None, **options: Option) -> CommitReport | None:
+def adopt(spark: Any, source: Path, jobs: int = 1, progress: Wanted = None, **options: Unpack[PlanAdoptOptions]) -> CommitReport | None:
     """Registers existing shards with tasks on the cluster; `None` if there is nothing to do. Options are those of `shardify.plan_adopt`."""
     with SparkExecutor(spark) as executor:
         return runners.adopt(executor, source, jobs=jobs, progress=progress, **options)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import importlib.util
+import io
 import random
 import sys
 import tempfile
@@ -14,7 +16,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import shardify
-from shardify import loading
+from shardify import _values, loading
 
 COMBINATIONS = 1_000
 
@@ -31,7 +33,7 @@ class Worker:
     num_workers: int
 
 
-def numbers(path: str, start: int, end: int, columns: object):
+def numbers(path: str, start: int, end: int, wanted: object):
     shard = path.rsplit("/", 1)[1]
     return ((shard, number) for number in range(start, end))
 
@@ -168,6 +170,214 @@ class Reading(unittest.TestCase):
                 rest.load_state_dict(state)
                 seen += [row["id"] for row in rest]
             self.assertEqual(sorted(seen), list(range(1003)))
+
+
+def missing(*modules: str) -> bool:
+    """Whether a test cannot run, which is told."""
+    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+    if absent:
+        print(f"NOT RUN: {', '.join(absent)}: it is not installed")
+    return bool(absent)
+
+
+@unittest.skipIf(missing("numpy", "pyarrow"), "numpy or pyarrow is not installed")
+class Values(unittest.TestCase):
+    """Rows as batches take them, against the table that was converted."""
+
+    ROWS = 60
+
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def table(self, **columns):
+        import pyarrow
+
+        return pyarrow.table({"id": list(range(self.ROWS)), **columns})
+
+    def version(self, table, **options) -> shardify.Dataset:
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(table, self.folder / "raw.parquet")
+        shardify.convert(self.folder / "raw.parquet", out=self.folder / "out", id="id", target_shard="1KiB", **options)
+        version = shardify.open(self.folder / "out")
+        self.assertGreaterEqual(len(version.shards), 3)
+        return version
+
+    def tensors(self, kind: str, shape: tuple[int, ...]):
+        """An array of NumPy, and the column of tensors of it."""
+        import numpy
+        import pyarrow
+
+        count = self.ROWS * int(numpy.prod(shape))
+        block = (numpy.random.default_rng(1).integers(0, 2 if kind == "bool" else 99, count)).astype(kind).reshape(self.ROWS, *shape)
+        storage = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(block.ravel()), int(numpy.prod(shape)))
+        tensor = pyarrow.fixed_shape_tensor(storage.type.value_type, shape)
+        return block, pyarrow.ExtensionArray.from_storage(tensor, storage)
+
+    def test_tensors_have_the_stored_shape_and_type(self) -> None:
+        import numpy
+
+        kinds = {
+            "uint8": (2, 3, 2),
+            "int16": (4,),
+            "uint32": (2, 2),
+            "int64": (3, 1),
+            "float16": (2, 3),
+            "float32": (5,),
+            "float64": (2, 2),
+        }
+        made = {name: self.tensors(name, shape) for name, shape in kinds.items()}
+        version = self.version(self.table(**{name: column for name, (_, column) in made.items()}))
+        rows = list(version.torch(shuffle=False))
+        for name, (block, _) in made.items():
+            read = numpy.stack([row[name] for row in rows])
+            self.assertEqual((name, read.dtype, read.shape), (name, block.dtype, block.shape))
+            numpy.testing.assert_array_equal(read, block)
+        rows[0]["uint8"][:] = 0  # a row may be changed, and changes no other
+        numpy.testing.assert_array_equal(rows[1]["uint8"], made["uint8"][0][1])
+
+    def test_parts_that_are_arrays_are_read_from_tar(self) -> None:
+        import numpy
+
+        for number in range(12):
+            stored = io.BytesIO()
+            numpy.save(stored, numpy.full((2, 3), number, "int16"))
+            (self.folder / f"{number:02}.grid.npy").write_bytes(stored.getvalue())
+            (self.folder / f"{number:02}.txt").write_text(f"text {number}")
+        shardify.convert(self.folder, out=self.folder / "out", to="tar", include=["*.npy", "*.txt"], target_shard="4KiB")
+        version = shardify.open(self.folder / "out")
+        self.assertGreaterEqual(len(version.shards), 3)
+        for number, sample in enumerate(version.torch(shuffle=False)):
+            self.assertEqual(sample["txt"], f"text {number}".encode())
+            self.assertEqual((sample["grid.npy"].dtype.name, sample["grid.npy"].tolist()), ("int16", [[number] * 3] * 2))
+        self.assertIsInstance(next(iter(version.torch(values="python")))["grid.npy"], bytes)
+
+    def test_numbers_dates_times_and_nested_values(self) -> None:
+        import pyarrow
+
+        def every(value: object, kind: pyarrow.DataType):
+            return pyarrow.array([value] * self.ROWS, kind)
+
+        day, moment = datetime.date(2024, 2, 29), datetime.datetime(2024, 2, 29, 12, 30, 1, 5)
+        version = self.version(
+            self.table(
+                small=every(7, pyarrow.int8()),
+                single=every(1.5, pyarrow.float32()),
+                whole=every(2**63 + 1, pyarrow.uint64()),
+                flag=every(True, pyarrow.bool_()),
+                day=every(day, pyarrow.date32()),
+                moment=every(moment, pyarrow.timestamp("us")),
+                text=every("ü", pyarrow.string()),
+                data=every(b"\0a", pyarrow.binary()),
+                points=every([1.0, 2.0], pyarrow.list_(pyarrow.float32())),
+                words=every(["a", "b"], pyarrow.list_(pyarrow.string())),
+                box=every({"left": 1, "day": day}, pyarrow.struct([("left", pyarrow.int32()), ("day", pyarrow.date32())])),
+            )
+        )
+        days = (day - datetime.date(1970, 1, 1)).days
+        moments = int((moment - datetime.datetime(1970, 1, 1)) / datetime.timedelta(microseconds=1))
+        for row in version.torch():
+            types = {name: getattr(value, "dtype", type(value)) for name, value in row.items()}
+            self.assertEqual([str(types[name]) for name in ("small", "single", "day", "points")], ["int8", "float32", "int32", "float32"])
+            self.assertEqual([types[name] for name in ("id", "whole", "flag", "moment")], [int, int, bool, int])
+            self.assertEqual((row["small"], row["single"], row["whole"], row["flag"]), (7, 1.5, 2**63 + 1, True))
+            self.assertEqual((row["day"], row["moment"], row["text"], row["data"]), (days, moments, "ü", b"\0a"))
+            self.assertEqual((row["points"].tolist(), row["words"], row["box"]), ([1, 2], ["a", "b"], {"left": 1, "day": days}))
+        python = next(iter(version.torch(shuffle=False, values="python")))
+        self.assertEqual((python["day"], python["moment"], python["points"]), (day, moment, [1.0, 2.0]))
+
+    def test_a_null_is_an_error_that_says_what_to_do_or_is_filled(self) -> None:
+        import numpy
+
+        ages = [None if number == 41 else number for number in range(self.ROWS)]
+        texts = [None if number % 2 else f"{number}" for number in range(self.ROWS)]
+        lists = [None if number % 3 == 0 else [number, number] for number in range(self.ROWS)]
+        boxes = [None if number % 5 == 0 else {"left": None if number % 2 else number} for number in range(self.ROWS)]
+        version = self.version(self.table(age=ages, text=texts, many=lists, box=boxes))
+        fill = {"age": -1, "text": "", "many": numpy.zeros(2, "int64"), "box": {"left": -2}, "box.left": -3}
+        rows = list(version.torch(shuffle=False, fill=fill))
+        self.assertEqual([row["age"] for row in rows], [-1 if age is None else age for age in ages])
+        self.assertEqual([row["text"] for row in rows], [text or "" for text in texts])
+        self.assertEqual([row["many"].tolist() for row in rows], [one or [0, 0] for one in lists])
+        lefts = [-2 if one is None else -3 if one["left"] is None else one["left"] for one in boxes]
+        self.assertEqual([row["box"]["left"] for row in rows], lefts)
+        with self.assertRaises(shardify.UsageError) as raised:
+            list(version.torch(shuffle=False, columns=["age", "many"], fill={"many": 0}))
+        said = str(raised.exception)
+        for part in ("null in `age`", "fill={'age': ...}", "columns=[...]", 'values="python"', ".parquet"):
+            self.assertIn(part, said)
+        with self.assertRaisesRegex(shardify.UsageError, "box.left"):
+            list(version.torch(columns=["box"], fill={"box": {"left": 0}}))
+        with self.assertRaisesRegex(shardify.UsageError, "expected a value of int64"):
+            list(version.torch(columns=["age"], fill={"age": "none"}))
+        with self.assertRaisesRegex(shardify.UsageError, "did you mean `age`"):
+            version.torch(fill={"agee": 0})
+        self.assertEqual([row["age"] for row in version.torch(shuffle=False, values="python")], ages)
+
+    def test_a_tensor_that_is_null_is_filled(self) -> None:
+        import pyarrow
+
+        _, column = self.tensors("int16", (2, 2))
+        values = [None if number == 7 else one for number, one in enumerate(column.storage.to_pylist())]
+        grids = pyarrow.ExtensionArray.from_storage(column.type, pyarrow.array(values, column.storage.type))
+        # A piece of a batch begins inside of its buffers.
+        batch = pyarrow.record_batch([grids], ["grid"]).slice(5)
+        rows = list(_values.rows(batch, {"grid": 9}))
+        self.assertEqual(rows[2]["grid"].tolist(), [[9, 9], [9, 9]])
+        self.assertEqual([row["grid"].ravel().tolist() for row in rows[3:]], values[8:])
+        with self.assertRaisesRegex(shardify.UsageError, "null in `grid`"):
+            _values.rows(batch, {})
+
+    def test_decimals_and_other_values_are_refused(self) -> None:
+        import pyarrow
+
+        version = self.version(self.table(price=pyarrow.array([1] * self.ROWS, pyarrow.decimal128(9, 2))))
+        with self.assertRaisesRegex(shardify.UsageError, "--type price=float64"):
+            next(iter(version.torch()))
+        with self.assertRaisesRegex(shardify.UsageError, "numpy or python"):
+            version.torch(values="pandas")
+        with self.assertRaisesRegex(shardify.UsageError, "no `fill`"):
+            version.torch(values="python", fill={"price": 0})
+
+    def test_a_data_loader_stacks_them(self) -> None:
+        if missing("torch"):
+            self.skipTest("torch is not installed")
+        from torch.utils.data import DataLoader
+
+        block, column = self.tensors("float32", (2, 3))
+        version = self.version(self.table(grid=column, age=[None, *range(1, self.ROWS)]))
+        found = [batch for batch in DataLoader(version.torch(shuffle=False, fill={"age": 0}), batch_size=7, num_workers=2)]
+        self.assertEqual(str(found[0]["grid"].dtype), "torch.float32")
+        self.assertEqual(found[0]["grid"].shape[1:], (2, 3))
+        read = {int(number): grid for batch in found for number, grid in zip(batch["id"], batch["grid"].numpy(), strict=True)}
+        self.assertTrue(all((read[number] == block[number]).all() for number in range(self.ROWS)))
+        with self.assertRaisesRegex(shardify.UsageError, "null in `age`"):
+            list(DataLoader(version.torch(), batch_size=7, num_workers=1))
+
+    def test_hugging_face_reads_tensors(self) -> None:
+        if missing("datasets"):
+            self.skipTest("datasets is not installed")
+        made = {name: self.tensors("uint8", shape) for name, shape in {"line": (3,), "grid": (2, 3), "cube": (2, 2, 3)}.items()}
+        version = self.version(self.table(**{name: column for name, (_, column) in made.items()}, age=[None, *range(1, self.ROWS)]))
+        loaded = version.huggingface(cache_dir=str(self.folder / "cache"))
+        for found in (loaded, version.huggingface(streaming=True)):
+            rows = list(found)
+            self.assertEqual(type(found.features["cube"]).__name__, "Array3D")
+            for name, (block, _) in made.items():
+                self.assertEqual([row[name] for row in rows], block.tolist())
+            self.assertEqual([row["age"] for row in rows], [None, *range(1, self.ROWS)])
+        few = version.huggingface(cache_dir=str(self.folder / "cache"), columns=["id", "grid"])
+        self.assertEqual(list(few.features), ["id", "grid"])
+        _, deep = self.tensors("uint8", (1, 1, 1, 1, 1, 2))
+        shardify.convert(self.deep(deep), out=self.folder / "deep")
+        with self.assertRaisesRegex(shardify.UsageError, "at most 5 dimensions"):
+            shardify.open(self.folder / "deep").huggingface()
+
+    def deep(self, column) -> Path:
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(self.table(deep=column), self.folder / "deep.parquet")
+        return self.folder / "deep.parquet"
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ for record in read():
 print(count, time.perf_counter() - started, time.process_time() - busy, digest)
 """
 OURS = """
-data = dataset.torch(shuffle=False, rank=0, ranks=1, columns={columns})
+data = dataset.torch(shuffle=False, rank=0, ranks=1, columns={columns}, values="python")
 read = lambda: data
 """
 PYARROW = """

@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+"""The way to a loader, as docs/guides/training.md says it, with the newest and the oldest supported release of each reader.
+
+    python3 scripts/checks/loaders_check.py --shardify target/release/shardify [--python VENV/bin/python ...] [--only ranks]
+    python3 scripts/checks/loaders_check.py --shardify target/release/shardify --oldest      # makes target/oldest-readers
+
+1. `snippets`: every block of the page is run, from top to bottom. A line of Python that ends in `# VALUE` after a `print` must have
+   printed this value. The datasets that the snippets read must have at least three shards.
+2. `ranks`: two nodes with two ranks each and two workers per rank read every record once, by webdataset and by `.torch()`.
+3. `urls`: webdataset takes what `--urls` and `--paths` print for shards of several runs.
+
+A snippet is run by the first Python that has its packages: this one, those of `--python`, and those of target/venv*; with `--oldest`, by
+the Python with scripts/oldest_requirements.txt alone. Snippets that none can run are named. Exit code 1 if something fails.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+
+from harness import ROOT, Failure, expect, finish, not_run, objects, run
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import book
+
+PAGE = ROOT / "docs" / "guides" / "training.md"
+OLDEST = ROOT / "target" / "oldest-readers"
+REQUIREMENTS = ROOT / "scripts" / "oldest_requirements.txt"
+# Packages of a snippet, the name of a dataset in it, and a value that it says it prints.
+IMPORTS = re.compile(r"^(?:from|import) ([\w.]+)", re.M)
+NAMES = re.compile(r"""["'](\w+)(?:\.txt)?["'/]""")
+PRINTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.M)
+FIND = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+LEAST = 3
+# Nodes x ranks of a node, and workers of a rank.
+RANKS, WORKERS = 2 * 2, 2
+
+TORCH = """
+import json, sys, shardify
+from torch.utils.data import DataLoader
+data = shardify.open(sys.argv[1]).torch(seed=1)
+print(json.dumps([key for batch in DataLoader(data, batch_size=7, num_workers={workers}) for key in batch["{key}"]], default=int))
+"""
+WEBDATASET = """
+import json, sys, webdataset as wds
+from torch.utils.data import DataLoader
+data = wds.WebDataset(open(sys.argv[1] + ".txt").read().splitlines(), shardshuffle=False, nodesplitter=wds.split_by_node)
+print(json.dumps([one["__key__"] for one in DataLoader(data, batch_size=None, num_workers={workers})]))
+"""
+METHOD = """
+import json, sys, shardify
+from torch.utils.data import DataLoader
+print(json.dumps([one["__key__"] for one in DataLoader(shardify.open(sys.argv[1]).webdataset(), batch_size=None, num_workers={workers})]))
+"""
+URLS = """
+import sys, webdataset as wds
+print(sum(1 for _ in wds.WebDataset(sys.argv[1], shardshuffle=False)), sum(1 for _ in wds.WebDataset(sys.argv[2:], shardshuffle=False)))
+"""
+
+
+class Pythons:
+    """The interpreters, and which of them has packages."""
+
+    def __init__(self, paths):
+        self.paths, self.known = paths, {}
+
+    def having(self, *packages):
+        """The first one that has these packages; None if none has."""
+        needed = tuple(name for name in packages if name != "shardify")
+        if needed not in self.known:
+            fits = (path for path in self.paths if subprocess.run([path, "-c", FIND, *needed], capture_output=True).returncode == 0)
+            self.known[needed] = next(fits, None)
+        return self.known[needed]
+
+
+class Place:
+    """A folder to run things in, with the program and the package of this checkout."""
+
+    def __init__(self, program, pythons, folder):
+        self.program, self.pythons, self.folder = pathlib.Path(program).resolve(), pythons, pathlib.Path(folder).resolve()
+        tools = self.folder / "bin"
+        tools.mkdir()
+        (tools / "shardify").symlink_to(self.program)
+        more = {"SHARDIFY_BINARY": str(self.program), "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        more |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(self.folder / "cache"), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+        more |= {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "PATH": f"{tools}:{os.environ['PATH']}", "HOME": str(self.folder)}
+        self.environment = {**os.environ, **more}
+
+    def ran(self, command, settings=None):
+        done = subprocess.run(
+            [str(word) for word in command], cwd=self.folder, env={**self.environment, **(settings or {})}, capture_output=True, text=True, timeout=600
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def output(self, python, code, *arguments, settings=None):
+        """What Python code prints; it has to succeed."""
+        status, printed, errors = self.ran([python, "-c", code, *arguments], settings)
+        if status:
+            raise Failure(f"python ended with {status}:\n{code}\n{errors[-3000:]}")
+        return printed
+
+
+def snippets(place):
+    """Runs the blocks of the page; returns how many of Python."""
+    shutil.copytree(ROOT / "testdata", place.folder / "testdata")
+    ran, read = 0, set()
+    for kind, text in book.BLOCK.findall(PAGE.read_text()):
+        if kind == "console":
+            console(place, text)
+            continue
+        packages = sorted({name for name in IMPORTS.findall(text) if name.split(".")[0] not in sys.stdlib_module_names})
+        python = place.pythons.having(*packages)
+        if python is None:
+            not_run(f"loaders_check: a snippet with {', '.join(packages)}", "no Python has all of these packages")
+            continue
+        lines = place.output(python, text).splitlines()
+        for value in PRINTED.findall(text):
+            if value not in lines:
+                raise Failure(f"expected the snippet to print {value}, found {lines}:\n{text}")
+        read |= {name for name in NAMES.findall(text) if (place.folder / name / "_shardify").is_dir()}
+        ran += 1
+    for name in sorted(read):
+        shards = shards_of(place, name)
+        if len(shards) < LEAST:
+            raise Failure(f"expected {LEAST} shards or more of {name}, which the snippets read, found {len(shards)}")
+    return f"{ran} snippets of {PAGE.name} on {len(read)} datasets"
+
+
+def console(place, text):
+    for lines, _ in book.commands_of(text):
+        command = "\n".join(line[2:] for line in lines)
+        expected = int(found[1]) if (found := book.EXIT.search(command)) else 0
+        status, printed, errors = place.ran(["bash", "-c", book.EXIT.sub("", command)])
+        if status != expected:
+            raise Failure(f"`{command}`: expected exit code {expected}, found {status}\n{printed}{errors}")
+
+
+def shards_of(place, name):
+    return [one["path"] for one in objects(place.program, "manifest", place.folder / name, "--list") if one["type"] == "shard"]
+
+
+def made(place, name, form, shards, runs=1):
+    """A dataset of several shards, and the ids of its records."""
+    ids = []
+    for number in range(runs):
+        source = place.folder / f"{name}-{number}.csv"
+        rows = [f"r{number}-{row:04},{row},2024-01-{row % 28 + 1:02}" for row in range(501)]
+        source.write_text("id,value,day\n" + "\n".join(rows) + "\n")
+        more = ["--id", "id", "--shards", shards] if number == 0 else []
+        run(place.program, "convert", source, "--out", place.folder / name, *(["--to", form] if number == 0 else []), *more)
+        ids += [row.split(",")[0] for row in rows]
+    paths = run(place.program, "manifest", place.folder / name, "--list", "--paths")
+    (place.folder / f"{name}.txt").write_bytes(paths)
+    return sorted(ids)
+
+
+def ranks(place):
+    """Four ranks of two nodes, each a process of its own."""
+    checked = 0
+    jobs = (
+        ("torch", TORCH, "parquet", "id", 3, ("torch", "pyarrow", "numpy")),
+        ("torch", TORCH, "tar", "__key__", 3, ("torch",)),
+        ("webdataset", WEBDATASET, "tar", "__key__", RANKS * WORKERS, ("torch", "webdataset")),
+        (".webdataset()", METHOD, "tar", "__key__", RANKS * WORKERS, ("torch", "webdataset")),
+    )
+    for number, (title, code, form, key, shards, packages) in enumerate(jobs):
+        python = place.pythons.having(*packages)
+        if python is None:
+            not_run(f"loaders_check: ranks by {title}", f"no Python has {', '.join(packages)}")
+            continue
+        ids = made(place, f"ranks{number}", form, shards)
+        found = []
+        for rank in range(RANKS):
+            settings = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2"}
+            part = json.loads(place.output(python, code.format(workers=WORKERS, key=key), f"ranks{number}", settings=settings))
+            if not part:
+                raise Failure(f"{title} of {form}: rank {rank} has no records")
+            found += part
+        expect(f"records of {RANKS} ranks by {title} of {form}", sorted(found), ids)
+        checked += 1
+    return f"{checked} readers on {RANKS} ranks with {WORKERS} workers each"
+
+
+def urls(place):
+    """Brace ranges of two runs as one text, and paths as a list."""
+    python = place.pythons.having("webdataset")
+    if python is None:
+        not_run("loaders_check: urls", "no Python has webdataset")
+        return "none"
+    ids = made(place, "runs", "tar", 4, runs=2)
+    ranges = run(place.program, "manifest", place.folder / "runs", "--list", "--urls").decode().splitlines()
+    paths = (place.folder / "runs.txt").read_text().splitlines()
+    expect("shards", len(paths), len(shards_of(place, "runs")))
+    found = place.output(python, URLS, "::".join(ranges), *paths).split()
+    expect("records by --urls and by --paths", found, [str(len(ids))] * 2)
+    return f"{len(paths)} shards by {len(ranges)} ranges and by paths"
+
+
+def oldest_python():
+    """The Python with the oldest supported releases, made if it is missing."""
+    python, mark = OLDEST / "bin" / "python", OLDEST / "requirements.txt"
+    wanted = REQUIREMENTS.read_text()
+    if not mark.is_file() or mark.read_text() != wanted:
+        venv.create(OLDEST, with_pip=True, clear=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "-r", REQUIREMENTS], check=True)
+        mark.write_text(wanted)
+    return python
+
+
+PARTS = {"snippets": snippets, "ranks": ranks, "urls": urls}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shardify", required=True, help="the program under test")
+    parser.add_argument("--python", nargs="+", type=pathlib.Path, default=[], help="more interpreters, with other packages")
+    parser.add_argument("--oldest", action="store_true", help="use the oldest supported releases of the readers")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    options = parser.parse_args()
+    here = [pathlib.Path(sys.executable), *options.python, *sorted((ROOT / "target").glob("venv*/bin/python"))]
+    pythons = Pythons([oldest_python()] if options.oldest else here)
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"ok    {name}: {PARTS[name](Place(options.shardify, pythons, folder))}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    finish(main)
