@@ -198,7 +198,7 @@ pub(super) enum Command {
     /// units and row groups that are divided are decoded. The new dataset finds its records by their ids, states their
     /// origin, and names the dataset and the version that it was cut from. The old dataset is not changed.
     Reshard(ReshardArgs),
-    /// Validate the data of a version against rules, as a gate for pipelines.
+    /// Validate the data against rules, as a gate for pipelines.
     ///
     /// Rules state how old, how large and how different from another version the data may be, which columns of which
     /// types there must be, which values columns may have, and that nobody is in two splits. Exit code 1 if a

@@ -74,6 +74,7 @@ mod reshard_shuffle;
 mod runs;
 mod select;
 mod shuffle;
+mod signs;
 mod sizes;
 mod sort;
 mod split;

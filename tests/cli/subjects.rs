@@ -80,7 +80,7 @@ fn what_has_no_subject_stops_a_run_unless_that_is_meant() {
     folder.run("convert scans --out plain --index none").ok();
     let refused = folder.run("adopt plain --out shards");
     assert_eq!(refused.code, 2, "{}", refused.stderr);
-    assert!(refused.stderr.contains("found shards to adopt"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("which shards to adopt do not have"), "{}", refused.stderr);
 }
 
 #[test]

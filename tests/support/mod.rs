@@ -82,7 +82,9 @@ impl Folder {
     pub fn only_shards(&self, dataset: &str) -> Vec<(String, Vec<u8>)> {
         let formats = [".parquet", ".tar", ".tar.gz", ".tar.zst", ".tfrecord", ".tfrecord.gz"];
         let mut out = self.shards(dataset);
-        out.retain(|(name, _)| formats.iter().any(|format| name.ends_with(format)));
+        out.retain(|(name, _)| {
+            formats.iter().any(|format| name.ends_with(format)) && !name.contains("READ-LIVE-SHARDS")
+        });
         out
     }
 

@@ -206,6 +206,16 @@ impl Labels {
         }
         if without > 0 && !job.options.accept.contains(&Accept::Labels) {
             let first = names.first().cloned().unwrap_or_default();
+            if without == samples.len() as u64
+                && let Some(row) = self.unused.1.first()
+            {
+                return Err(Error::input(format!(
+                    "no row of the labels names a sample: the first row names `{row}`, the first sample is `{first}`"
+                ))
+                .at_location(self.shown.clone())
+                .with_hint("a row names a file by its path below the source, its file name, or the sample's key")
+                .with_hint(format!("if another column does: {OPTION} FILE:COLUMN")));
+            }
             return Err(Error::input(format!(
                 "expected a row of the labels for each sample, found none for the sample `{first}`; {without} of {} \
                  samples have none",

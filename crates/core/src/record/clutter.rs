@@ -5,6 +5,7 @@
 //! Thumbs.db  desktop.ini  $RECYCLE.BIN/      Windows
 //! @eaDir/                                    network storage
 //! ~$a.csv  .~lock.a.csv#                     locks of office programs
+//! READ-LIVE-SHARDS-ONLY.parquet              what a dataset puts beside shards of older versions
 //! ```
 
 /// Names in any case.
@@ -22,14 +23,23 @@ const ANY_CASE: [&[u8]; 7] = [
 const NAMES: [&[u8]; 6] = [b".DS_Store", b".AppleDouble", b".Spotlight-V100", b".Trashes", b".fseventsd", b"Icon\r"];
 
 /// Beginnings of names.
-const STARTS: [&[u8]; 3] = [b"._", b"~$", b".~lock."];
+const STARTS: [&[u8]; 4] = [b"._", b"~$", b".~lock.", b"READ-LIVE-SHARDS-ONLY."];
+
+/// Names of the files that a dataset puts beside shards of older versions: a table, and a text that is none.
+pub const SIGNS: [&str; 2] =
+    ["READ-LIVE-SHARDS-ONLY.parquet", "READ-LIVE-SHARDS-ONLY.run-shardify-manifest-list-paths.parquet"];
+
+/// Whether a path is that of such a file, by its name.
+pub fn is_sign(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| SIGNS.contains(&name))
+}
 
 /// Returns whether a component of a path is such a name.
 pub fn is_clutter(name: &[u8]) -> bool {
     // Most names begin otherwise.
     matches!(
         name.first(),
-        Some(b'.' | b'_' | b'@' | b'$' | b'~' | b'T' | b't' | b'E' | b'e' | b'D' | b'd' | b'I' | b'S' | b's')
+        Some(b'.' | b'_' | b'@' | b'$' | b'~' | b'T' | b't' | b'E' | b'e' | b'D' | b'd' | b'I' | b'R' | b'S' | b's')
     ) && (STARTS.iter().any(|start| name.starts_with(start))
         || NAMES.contains(&name)
         || ANY_CASE.iter().any(|known| known.eq_ignore_ascii_case(name)))
@@ -60,6 +70,7 @@ mod tests {
             "~$a.csv",
             ".~lock.a.csv#",
             "$RECYCLE.BIN/S-1/a.png",
+            "a/READ-LIVE-SHARDS-ONLY.parquet",
         ] {
             assert!(has_clutter(path.as_bytes()), "{path}");
         }

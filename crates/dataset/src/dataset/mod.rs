@@ -133,5 +133,6 @@ pub use self::{
         list::ListRef,
         paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, receipt_path, sidecar_path},
         sealed::{Sealed, SealingSink, check_sealed, copy_sealed, get_sealed, stage_small},
+        sign::put_signs,
     },
 };

@@ -530,7 +530,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             }
             _ => {
                 let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
-                let mut error = Error::input(reason).with_hint(facts.error_hint(&reject.raw));
+                let hint = value_hint(&reject.reason).unwrap_or_else(|| facts.error_hint(&reject.raw));
+                let mut error = Error::input(reason).with_hint(hint);
                 if !facts.is_samples() {
                     error = error.at_location(facts.file.uri());
                 }
@@ -570,6 +571,37 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
             if let Err(error) = read.and_then(|read| self.process_outcome(read)) {
                 return Some(Err(error));
             }
+        }
+    }
+}
+
+/// Returns what to do about a value, by the reason why its record is rejected; `None` if that is nothing special.
+fn value_hint(reason: &str) -> Option<&'static str> {
+    let (expected, found) = reason.strip_prefix("expected ")?.split_once(", found `")?;
+    let found = found.strip_suffix('`')?.trim_start_matches(['-', '+']);
+    let is_number = ["float", "decimal"].iter().any(|kind| expected.starts_with(kind));
+    let (whole, fraction) = found.split_once(',')?;
+    let are_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    (is_number && are_digits(whole) && are_digits(fraction)).then_some(
+        "the number has a decimal comma, which is not read as a number: leave --type out, and the column is text",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_decimal_comma_is_named() {
+        for (reason, is_comma) in [
+            ("expected float64, found `9326,97`", true),
+            ("expected decimal(10, 2), found `-1.326,97`", true),
+            ("expected float64 (the type in this dataset), found `1,5`", true),
+            ("expected float64, found `abc`", false),
+            ("expected int64, found `1,5`", false),
+            ("expected 3 fields, found 4", false),
+        ] {
+            assert_eq!(value_hint(reason).is_some(), is_comma, "{reason}");
         }
     }
 }

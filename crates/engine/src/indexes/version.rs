@@ -10,7 +10,7 @@ use arrow::datatypes::Fields;
 
 use super::kind::{Difference, OfVersion};
 use crate::{
-    dataset::{Dataset, NewShard, ShardMeta, Snapshot},
+    dataset::{Dataset, NewShard, ShardMeta, Snapshot, put_signs},
     error::{Effect, Result},
     events::{Event, Observer},
     format::index::IndexKind,
@@ -63,11 +63,13 @@ impl PreparedIndexes {
     }
 }
 
-/// Updates the indexes of all live shards to the newest version, unless they are up to date.
+/// Updates the indexes of all live shards to the newest version, unless they are up to date, and puts signs beside
+/// shards that the version replaced.
 ///
 /// # Errors
 /// As [`OfVersion::write`]. The commit remains valid.
 pub fn refresh_indexes(snapshot: &Snapshot, prepared: PreparedIndexes, observer: &dyn Observer) -> Result<()> {
+    put_signs(snapshot).map_err(|e| e.with_effect(Effect::Certain))?;
     let kinds = &snapshot.entry().settings.indexes;
     if kinds.is_empty() {
         return Ok(());

@@ -58,6 +58,7 @@ use crate::{
     format::files::TreeFile,
     record::{
         IGNORED_NAMES,
+        clutter::is_sign,
         key::key_length,
         key_rule::{Cut, KeyRule},
     },
@@ -510,8 +511,8 @@ impl ScanResult {
     fn ignore_file(&mut self, path: &str) {
         self.ignored += 1;
         self.system_files += u64::from(path.split('/').next() == Some(SYSTEM_FOLDER));
-        let last = path.rsplit('/').next();
-        if last != Some(CONFIG_FILE) && !path.split('/').any(|part| part == SYSTEM_FOLDER) {
+        let is_ours = path.rsplit('/').next() == Some(CONFIG_FILE) || is_sign(path);
+        if !is_ours && !path.split('/').any(|part| part == SYSTEM_FOLDER) {
             self.hidden += 1;
             if self.ignored_names.len() < IGNORED_NAMES {
                 self.ignored_names.push(path.to_owned());

@@ -45,11 +45,13 @@ use crate::{
                 self, describes_folder, folder_prefix, index_stem, is_own_folder, shard_stem, system_path, table_path,
             },
             sealed::Sealed,
+            sign,
         },
     },
     error::{Error, Result},
     format::index::IndexKind,
     id::{TransactionId, Version, run_of_folder, run_of_name},
+    record::clutter::is_sign,
     storage::{ObjectFacts, SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
 
@@ -214,6 +216,7 @@ pub fn find_unreferenced(dataset: &Dataset, retention: &Retention) -> Result<Unr
     let known = KnownReferences { kept, expired_before, expiring, must_go, intents, committed };
     let (logged, listing): (Vec<ObjectFacts>, Vec<ObjectFacts>) =
         listing.into_iter().partition(|facts| entry::version_of(&facts.path).is_some());
+    out.add_signs(&snapshot, &listing, &known)?;
     listing.into_iter().for_each(|facts| out.add_object(facts, &known, retention));
     if out.loses {
         out.objects.append(&mut out.histories);
@@ -284,6 +287,24 @@ impl Unreferenced {
         let deletable =
             |facts| DeletableObject { facts, kind: ObjectKind::Entry, committed: true, run: None, checksum: None };
         self.objects.extend(past.map(deletable).collect::<Vec<_>>());
+    }
+
+    /// Adds the signs beside older shards, if a vacuum leaves none of these.
+    fn add_signs(&mut self, snapshot: &Snapshot, listing: &[ObjectFacts], known: &KnownReferences) -> Result<()> {
+        let signs: Vec<&ObjectFacts> = listing.iter().filter(|facts| is_sign(&facts.path)).collect();
+        if signs.is_empty() {
+            return Ok(());
+        }
+        let live: HashSet<&str> = snapshot.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
+        let is_older = |path: &str| known.kept.shards.contains_key(path) && !live.contains(path);
+        if !listing.iter().any(|facts| is_older(&facts.path)) {
+            for facts in signs {
+                let checksum = Some(*blake3::hash(&sign::content_of(&facts.path)?).as_bytes());
+                let (facts, kind) = (facts.clone(), ObjectKind::ShardIndex);
+                self.objects.push(DeletableObject { facts, kind, committed: false, run: None, checksum });
+            }
+        }
+        Ok(())
     }
 
     /// Adds an object that no entry names.
@@ -493,7 +514,7 @@ enum PathClass {
 fn kind_of(path: &str) -> PathClass {
     let Some(below) = path.strip_prefix(SYSTEM_FOLDER).and_then(|rest| rest.strip_prefix('/')) else {
         // Indexes describe the newest version and are replaced with it.
-        let live = IndexKind::ALL.iter().any(|kind| kind.has_of_version(path));
+        let live = IndexKind::ALL.iter().any(|kind| kind.has_of_version(path)) || is_sign(path);
         return if live { PathClass::Permanent } else { PathClass::Outside };
     };
     PathClass::System(match below.split_once('/').map(|(folder, _)| folder) {

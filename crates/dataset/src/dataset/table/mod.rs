@@ -11,6 +11,7 @@ pub(super) mod growth;
 pub(super) mod list;
 pub(super) mod paths;
 pub(super) mod sealed;
+pub(super) mod sign;
 
 use std::{io::Write, sync::Arc};
 
