@@ -164,6 +164,27 @@ struct CommandSession<'a> {
     progress: Arc<Progress>,
 }
 
+/// Prints the manual page, or writes one for each command into a folder.
+fn write_manual(folder: Option<&Path>) -> Result<CommandOutcome> {
+    let mut command = help::command_with_help();
+    let Some(folder) = folder else {
+        let rendered = clap_mangen::Man::new(command).render(&mut io::stdout());
+        return closed_pipe_is_fine(rendered).map(|()| CommandOutcome::Done);
+    };
+    command.build();
+    let folder = environment::current_folder()?.join(folder);
+    let store = storage::open_store(&Location::from_local_path(&folder)?, &environment::store_settings(Vec::new()))?;
+    let mut commands = vec![command];
+    while let Some(command) = commands.pop() {
+        let page = clap_mangen::Man::new(command.clone());
+        let mut text = Vec::new();
+        page.render(&mut text)?;
+        store.put(&page.get_filename(), text.into())?;
+        commands.extend(command.get_subcommands().filter(|one| !one.is_hide_set()).cloned());
+    }
+    Ok(CommandOutcome::Done)
+}
+
 fn run_command(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<CommandOutcome> {
     match &cli.command {
         Command::Completions { shell } => {
@@ -172,19 +193,7 @@ fn run_command(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Com
             clap_complete::generate(*shell, &mut help::command_with_help(), "shardify", &mut text);
             return closed_pipe_is_fine(io::stdout().write_all(&text)).map(|()| CommandOutcome::Done);
         }
-        Command::Man { out: None } => {
-            let rendered = clap_mangen::Man::new(help::command_with_help()).render(&mut io::stdout());
-            return closed_pipe_is_fine(rendered).map(|()| CommandOutcome::Done);
-        }
-        Command::Man { out: Some(folder) } => {
-            let written = std::fs::create_dir_all(folder)
-                .and_then(|()| clap_mangen::generate_to(help::command_with_help(), folder));
-            return written.map(|()| CommandOutcome::Done).map_err(|cause| {
-                Error::storage("writing the manual pages failed")
-                    .at_location(folder.display().to_string())
-                    .with_cause(cause)
-            });
-        }
+        Command::Man { out } => return write_manual(out.as_deref()),
         _ => {}
     }
     let global = &cli.global;

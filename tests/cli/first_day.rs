@@ -1,8 +1,8 @@
 //! Mistakes that people make on their first day, and what they are told: a snapshot of every answer.
 //!
-//! No mistake is accepted in silence: it is an error with a hint, or a note says what was not done. The snapshot is read
-//! by people; `INSTA_UPDATE=always cargo test --test cli first_day` writes it anew.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
+//! No mistake is accepted in silence: it is an error with a hint, or a note says what was not done. The snapshot is
+//! read by people; `INSTA_UPDATE=always cargo test --test cli first_day` writes it anew.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
 use crate::support::Folder;
 

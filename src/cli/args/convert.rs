@@ -72,9 +72,9 @@ struct InputArgs {
     exclude: Vec<String>,
     /// Columns of tables to keep [default: all].
     ///
-    /// The columns are stored in this order. Other columns are not parsed, so their values may be anything; for Parquet,
-    /// they are not read at all. --id and --subject may name columns that are not kept: ids are stored beside the shards. Later
-    /// runs into the dataset keep the same columns; '*' means all.
+    /// The columns are stored in this order. Other columns are not parsed, so their values may be anything; for
+    /// Parquet, they are not read at all. --id and --subject may name columns that are not kept: ids are stored beside
+    /// the shards. Later runs into the dataset keep the same columns; '*' means all.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     columns: Vec<String>,
     /// Table with the labels of files: the row of a sample becomes its part json.
@@ -158,9 +158,9 @@ pub(in crate::cli) struct OutputArgs {
     /// one split as a whole, in later runs too. Add seed=7 after the shares for a different split.
     #[arg(long, value_name = "SHARES", value_parser = split)]
     split: Option<SplitChoice>,
-    /// What --split keeps together: subject, id, content or a column [default: subject id, else record id, else content].
+    /// What --split keeps together [default: subject id, else record id, else content].
     ///
-    /// Equal values of a column are kept together; `column:id` is the column of that name.
+    /// Subject, id, content or a column, whose equal values are kept together; `column:id` is the column of that name.
     #[arg(long, value_name = "WHAT", requires = "split", value_parser = side_by, hide_short_help = true)]
     split_by: Option<SideBy>,
     /// Duplicates to omit: those with one content, one record id, or equal values in columns.
@@ -209,8 +209,8 @@ pub(in crate::cli) struct OutputArgs {
     dry_run: bool,
     /// Replace all records of the dataset, in one version.
     ///
-    /// All inputs are converted, also those that were before. Older versions stay readable until `vacuum`; ids that were
-    /// erased or blocked stay so, and the dataset keeps its settings.
+    /// All inputs are converted, also those that were before. Older versions stay readable until `vacuum`. Ids that
+    /// were erased or blocked stay so, and the dataset keeps its settings.
     #[arg(long, hide_short_help = true)]
     overwrite: bool,
     /// Stored size of the inputs of a task [default: 8GiB].

@@ -105,8 +105,8 @@ pub(super) fn commit_run(
     Ok(report)
 }
 
-/// Tells which new sources have the content of one that the dataset had under another name: they were renamed or copied,
-/// and their records are there twice.
+/// Tells which new sources have the content of one that the dataset had under another name: they were renamed or
+/// copied, and their records are there twice.
 fn tell_copies(job: &ConvertJob<'_>, sources: &Fresh<'_>) -> Result<()> {
     let Some(before) = job.snapshot.filter(|_| job.options.identity == Identity::Path) else { return Ok(()) };
     let mut new: HashMap<(u64, u64), String> = HashMap::new();

@@ -129,6 +129,19 @@ struct ListedInputs {
     labels: Option<Labels>,
 }
 
+/// Returns the error for sources without files.
+fn no_files(options: &ConvertOptions) -> Error {
+    let is_pattern = |source: &String| source.contains(['*', '?', '[']);
+    let chosen = !options.include.is_empty() || !options.exclude.is_empty();
+    let what = match chosen || options.sources.iter().any(is_pattern) {
+        true => "no files match",
+        false => "there are no files to convert",
+    };
+    Error::usage(what)
+        .at_location(options.sources.iter().map(|source| plain_argument(source)).collect::<Vec<_>>().join(" "))
+        .with_hint(if chosen { "check --include and --exclude" } else { "name a file or folder with data" })
+}
+
 /// Adds how the dataset is named, to the error for a last source that does not exist.
 fn hint_output(error: Error, sources: &[String]) -> Error {
     let last =
@@ -216,15 +229,7 @@ fn find_inputs(
                 "name another dataset with --out; `compact` merges the shards of this one, `reshard` cuts it anew",
             ));
         }
-        let is_pattern = |source: &String| source.contains(['*', '?', '[']);
-        let chosen = !options.include.is_empty() || !options.exclude.is_empty();
-        let what = match chosen || options.sources.iter().any(is_pattern) {
-            true => "no files match",
-            false => "there are no files to convert",
-        };
-        return Err(Error::usage(what)
-            .at_location(options.sources.iter().map(|source| plain_argument(source)).collect::<Vec<_>>().join(" "))
-            .with_hint(if chosen { "check --include and --exclude" } else { "name a file or folder with data" }));
+        return Err(no_files(options));
     }
     Ok(ListedInputs { found, live, tables, labels })
 }

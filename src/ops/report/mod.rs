@@ -5,8 +5,8 @@
 //! much is read does not depend on the size of the input, apart from footers and lengths. Nothing depends on the
 //! clock or on threads, so the same input gives the same report.
 //!
-//! Columns of ids are described only if that is asked for. Of private datasets they never are, and source names, reasons
-//! with values, and the content of samples are omitted, too.
+//! Columns of ids are described only if that is asked for. Of private datasets they never are, and source names,
+//! reasons with values, and the content of samples are omitted, too.
 
 mod lineage;
 mod media;

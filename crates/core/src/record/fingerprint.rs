@@ -112,7 +112,8 @@ impl Fingerprinter {
         truncated_hash(hasher.update(&form))
     }
 
-    /// Returns the fingerprint of some parts of a sample, named by their extensions; of all parts if it has none of them.
+    /// Returns the fingerprint of some parts of a sample, named by their extensions; of all parts if it has none of
+    /// them.
     pub fn of_parts(&self, sample: &Sample, names: &[String]) -> Fingerprint {
         let parts = sample.parts.iter().filter(|part| names.contains(&part.extension)).cloned().collect::<Vec<_>>();
         if parts.is_empty() {

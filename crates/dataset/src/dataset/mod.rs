@@ -110,6 +110,7 @@ pub use self::{
     },
     retention::{
         audit::Audit,
+        sign::put_signs,
         vacuum::{
             DeletableObject, ObjectKind, Retention, Unreferenced, expire_versions, find_unreferenced, retain_deletable,
         },
@@ -133,6 +134,5 @@ pub use self::{
         list::ListRef,
         paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, receipt_path, sidecar_path},
         sealed::{Sealed, SealingSink, check_sealed, copy_sealed, get_sealed, stage_small},
-        sign::put_signs,
     },
 };

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::sign;
 use crate::{
     dataset::{
         erasure::unfinished::leftovers_among,
@@ -45,7 +46,6 @@ use crate::{
                 self, describes_folder, folder_prefix, index_stem, is_own_folder, shard_stem, system_path, table_path,
             },
             sealed::Sealed,
-            sign,
         },
     },
     error::{Error, Result},

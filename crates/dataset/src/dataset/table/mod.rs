@@ -11,7 +11,6 @@ pub(super) mod growth;
 pub(super) mod list;
 pub(super) mod paths;
 pub(super) mod sealed;
-pub(super) mod sign;
 
 use std::{io::Write, sync::Arc};
 

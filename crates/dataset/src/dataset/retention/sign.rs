@@ -24,9 +24,11 @@ use arrow::{
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 
-use super::{fault::parquet_error, paths::folder_of};
 use crate::{
-    dataset::log::snapshot::Snapshot,
+    dataset::{
+        log::snapshot::Snapshot,
+        table::{parquet_error, paths::folder_of},
+    },
     error::{Error, Result},
     format::OutputFormat,
     record::clutter::SIGNS,
