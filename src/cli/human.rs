@@ -243,7 +243,11 @@ pub(super) fn write_summary(w: &mut dyn Write, report: &SummaryReport) -> Result
         ),
     )?;
     let [smallest, median, largest] = report.shard_bytes.map(Size);
-    write_line(w, "sizes", format_args!("{smallest} to {largest}, median {median}, target {}", settings.target_shard))?;
+    let range = match smallest == largest {
+        true => format!("{smallest} each"),
+        false => format!("{smallest} to {largest}, median {median}"),
+    };
+    write_line(w, "sizes", format_args!("{range}, target {}", settings.target_shard))?;
     if report.older_shards > 0 {
         let older = plural(report.older_shards, "shard");
         write_line(

@@ -138,6 +138,17 @@ const OTHER_OPTIONS: &[(&[&str], &[&str], &str)] = &[
         &["vacuum"],
         "'--retain' is how long old versions stay, such as 30d",
     ),
+    (
+        &["--id", "--ids-of", "--patient"],
+        &["erase"],
+        "'--record' or '--subject' precedes an id, and an id alone is either",
+    ),
+    (&["--split"], &["head", "report", "verify"], "name the folder of the split: shardify head DATASET/*/split=val"),
+    (
+        &["--stratify", "--stratified"],
+        &["convert"],
+        "'--split' divides by a hash of the id; '--split-by COLUMN' keeps equal values together",
+    ),
     (&["--charset"], &["convert"], "'--encoding' is the encoding of text"),
     (&["--row-group-size"], &["convert"], "'--row-group' is the size of a row group"),
     (&["--workers", "--threads", "--num-workers", "--processes"], &[], "'--jobs' is the number of threads"),
@@ -283,6 +294,9 @@ fn equivalent_option(given: &str, command: Option<&str>) -> Option<String> {
     let known = OTHER_OPTIONS.iter().find(|(others, commands, _)| others.contains(&given) && of_command(commands));
     let is_output = matches!(given, "-o" | "--out" | "--output");
     match (known, command?) {
+        (None, "manifest") if !given.starts_with('-') => {
+            Some(format!("'--find {given}' finds the records of an id: shardify manifest DATASET --find {given}"))
+        }
         (Some((_, _, tip)), _) => Some((*tip).to_owned()),
         (None, "inspect" | "head" | "manifest" | "verify") if is_output => {
             Some("the answer goes to standard output: add > FILE".to_owned())

@@ -310,6 +310,9 @@ impl CommandSession<'_> {
     fn run_convert(&self, args: &ConvertArgs) -> Result<CommandOutcome> {
         let out = self.dataset_location(args.output.out.as_deref())?;
         let options = args.to_options()?;
+        if args.output.out.is_none() {
+            self.refuse_dataset_as_source(&options.sources, &out)?;
+        }
         let private = options.private;
         let job = LineageJob { name: "convert", sources: &options.sources, output: &out, private };
         let report = self.with_events(&args.lineage, options.dry_run, &job, || {
@@ -326,6 +329,38 @@ impl CommandSession<'_> {
             self.suggest_command("manifest", &report.dataset, "shows what the dataset holds");
         }
         Ok(if rejected { CommandOutcome::Rejects } else { CommandOutcome::Done })
+    }
+
+    /// Whether a path is that of a folder with a dataset.
+    fn is_local_dataset(&self, path: &str) -> bool {
+        let location = self.context.parse_location(path).ok();
+        let folder = location.as_ref().and_then(Location::local_path);
+        folder.is_some_and(|folder| folder.join(storage::SYSTEM_FOLDER).join("log").is_dir())
+    }
+
+    /// Returns an error if the last of several ids to find is a dataset, which was probably meant as such.
+    fn refuse_dataset_as_id(&self, args: &ManifestArgs) -> Result<()> {
+        match (&args.dataset, args.find.as_slice()) {
+            (None, [first, .., last]) if self.is_local_dataset(last) => {
+                Err(Error::usage("the last id to find is a dataset, and no dataset is named")
+                    .at_location(last.clone())
+                    .with_hint(format!("write the dataset first: shardify manifest {last} --find {first}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an error if the last of several sources is a dataset that was probably meant as the output.
+    fn refuse_dataset_as_source(&self, sources: &[String], out: &Location) -> Result<()> {
+        let [_, .., last] = sources else { return Ok(()) };
+        let is_output = self.context.parse_location(last).is_ok_and(|named| named == *out);
+        match is_output || !self.is_local_dataset(last) {
+            true => Ok(()),
+            false => Err(Error::usage("the last source is a dataset, and no --out says which dataset to write")
+                .at_location(last.clone())
+                .with_hint(format!("to add the other sources to it: --out {last}"))
+                .with_hint(format!("to read its records too, name the new dataset: --out {out}"))),
+        }
     }
 
     fn run_adopt(&self, args: &AdoptArgs) -> Result<CommandOutcome> {
@@ -430,6 +465,7 @@ impl CommandSession<'_> {
             return self.run_prove(&location, args);
         }
         if !args.find.is_empty() || args.find_file.is_some() {
+            self.refuse_dataset_as_id(args)?;
             return self.run_find(&location, args);
         }
         let format = args.export_format(json)?;
@@ -582,7 +618,9 @@ impl CommandSession<'_> {
         })?;
         if !self.global.json && !self.global.quiet {
             for id in &report.missing {
-                let _ = writeln!(io::stderr(), "no record has the id `{}`", human::clean(id));
+                let is_origin = id.rsplit_once('#').is_some_and(|(_, row)| row.bytes().all(|b| b.is_ascii_digit()));
+                let hint = if is_origin { "; an origin is erased with --source" } else { "" };
+                let _ = writeln!(io::stderr(), "no record has the id `{}`{hint}", human::clean(id));
             }
         }
         Ok(if report.missing.is_empty() { CommandOutcome::Done } else { CommandOutcome::No })

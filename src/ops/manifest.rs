@@ -79,6 +79,10 @@ pub fn parse_when(text: Option<&str>) -> Result<Option<When>> {
              version (v42), or the name that `manifest --tag` gave one",
         )
     };
+    // No point in time is a whole number.
+    if let Ok(number) = text.parse() {
+        return Ok(Some(When::Version(Version(number))));
+    }
     if let Some(number) = text.strip_prefix('v') {
         return number.parse().map(|n| Some(When::Version(Version(n)))).map_err(|_| bad());
     }

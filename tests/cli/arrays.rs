@@ -23,6 +23,16 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 #[test]
+fn only_scales_name_dimensions() {
+    let folder = Folder::new();
+    folder.copy("arrays/bounds.nc", "bounds.nc");
+    let shown = folder.run("inspect bounds.nc").ok().stdout;
+    assert!(shown.contains("records along time\n") && shown.contains("time_bnds(time 2, nv 2)"), "{shown}");
+    folder.run("convert bounds.nc --read record-dim=time --out d --to tar").ok();
+    assert_eq!(folder.members("d").len(), 6, "time, its bounds and the values of two records");
+}
+
+#[test]
 fn an_array_becomes_a_sample_for_each_index() {
     let folder = Folder::new();
     folder.copy("arrays/cube.npy", "cube.npy");

@@ -70,7 +70,7 @@ pub(in crate::cli) fn write_inspect(w: &mut dyn Write, report: &InspectReport) -
 /// Writes a line per bucket: its lower bound, and how many files, or of what else `noun` says, it has.
 pub(in crate::cli) fn write_sizes(w: &mut dyn Write, buckets: &[Bucket], noun: &str) -> Result<()> {
     let all = buckets.iter().map(|bucket| bucket.files).sum();
-    for bucket in buckets {
+    for bucket in buckets.iter().filter(|bucket| bucket.files > 0) {
         let (from, bytes) = (Size(bucket.from).to_string(), Size(bucket.bytes).to_string());
         let (files, share) = (group_digits(bucket.files), format_share(bucket.files, all));
         let noun = if bucket.files == 1 { format!("{} ", noun.trim_end_matches('s')) } else { noun.to_owned() };

@@ -223,7 +223,7 @@ impl Labels {
             ))
             .at_location(place)
             .with_hint("add rows to the table, or skip files with --exclude")
-            .with_hint("convert samples without a row, without a label, with --accept labels"));
+            .with_hint("--accept labels converts samples that have no row, without a label"));
         }
         if without > 0 {
             let note = format!("samples without a label: {without} of {}{}", samples.len(), list_examples(job, &names));

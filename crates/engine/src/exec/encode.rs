@@ -621,7 +621,11 @@ pub fn check_neighbours(last: &str, next: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!("two neighbouring records have the same key `{next}`; readers would merge them into one"))
-        .with_hint("choose a unique --id, or omit --id"))
+        .with_hint("for rows: choose a unique --id, or omit --id")
+        .with_hint(
+            "for samples of several archives that share keys: leave --shuffle out, or unpack each archive into a folder \
+             of its own, whose name then is a part of the key",
+        ))
 }
 
 /// What was found out about the columns of ids while they were encoded.

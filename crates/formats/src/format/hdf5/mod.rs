@@ -325,9 +325,9 @@ impl Hdf5Contents {
         let is_scale = |found: &FoundDataset| text(found, "CLASS").as_deref() == Some("DIMENSION_SCALE");
         let paths: HashMap<u64, &str> =
             self.datasets.iter().map(|found| (found.dataset.address(), found.path.as_str())).collect();
-        let ids: HashMap<i128, &str> = self
-            .datasets
-            .iter()
+        // The library also notes the first dimension of some variables in this attribute; only scales are dimensions.
+        let scales = self.datasets.iter().filter(|found| is_scale(found));
+        let ids: HashMap<i128, &str> = scales
             .filter_map(|found| {
                 Some((integer_attribute(found, "_Netcdf4Dimid").first().copied()?, found.path.as_str()))
             })
