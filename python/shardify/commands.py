@@ -258,7 +258,7 @@ def convert(
         to: Shard format [default: tables parquet, files tar]
         target_shard: Shard size on disk [default: 128MiB]
         split: Shares of the splits, such as {"train": 0.8, "val": 0.1, "test": 0.1}
-        split_by: What `split` keeps together: subject, id, content or a column [default: subject id, else record id, else content]
+        split_by: What `split` keeps together [default: subject id, else record id, else content]
         dedup: Duplicates to omit: those with one content, one record id, or equal values in columns
         shuffle: Shuffle the records, in an order that follows from this seed
         shards: Number of shards, of about equal size
@@ -1059,7 +1059,7 @@ def plan(
         to: Shard format [default: tables parquet, files tar]
         target_shard: Shard size on disk [default: 128MiB]
         split: Shares of the splits, such as {"train": 0.8, "val": 0.1, "test": 0.1}
-        split_by: What `split` keeps together: subject, id, content or a column [default: subject id, else record id, else content]
+        split_by: What `split` keeps together [default: subject id, else record id, else content]
         dedup: Duplicates to omit: those with one content, one record id, or equal values in columns
         shuffle: Shuffle the records, in an order that follows from this seed
         shards: Number of shards, of about equal size

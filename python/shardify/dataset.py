@@ -10,13 +10,14 @@ import dataclasses
 import difflib
 import functools
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _display, _program
 from ._extras import needs
 from ._options import When, text
-from .errors import UsageError
+from .errors import ShardifyWarning, UsageError
 
 if TYPE_CHECKING:
     import pandas
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
 # Columns that a notebook shows.
 SHOWN = 20
 COMPRESSIONS = {"none": "", "gzip": "GZIP"}
+# Names that other packages have for what a dataset has.
+INSTEAD = {
+    "to_pandas": ".pandas()",
+    "to_polars": ".polars()",
+    "to_table": ".pyarrow().to_table()",
+    "to_arrow": ".pyarrow().to_table()",
+    "to_torch": ".torch()",
+    "columns": ".schema",
+    "load": ".pandas()` or `.torch()",
+    "head": "shardify.head(...)",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,33 +203,74 @@ class Dataset:
         return tensorflow.data.TFRecordDataset(self.paths(), compression_type=COMPRESSIONS[codec], **options)
 
     def ray(self, **options: Any) -> Any:
-        """A `ray.data.Dataset`."""
+        """A `ray.data.Dataset`. Its batches of NumPy have 0 for values of tensors that are null, which is warned of;
+        `batch_format="pyarrow"` has the nulls."""
         with needs("ray"):
             import ray.data
 
+        if self.format == "parquet":
+            from .loading import tensors_with_nulls
+
+            names = tensors_with_nulls(self.paths())
+            if names:
+                where = ", ".join(f"`{name}`" for name in names)
+                told = f"batches of Ray in NumPy have 0 for values that are null in tensors of {where}"
+                warnings.warn(f'{told}; batch_format="pyarrow" has the nulls', ShardifyWarning, stacklevel=2)
         read = {"parquet": "read_parquet", "tar": "read_webdataset", "tfrecord": "read_tfrecords"}[self.format]
         return getattr(ray.data, read)(self.paths(), **options)
 
     def huggingface(self, **options: Any) -> Any:
-        """A `datasets.Dataset`, or an `IterableDataset` with `streaming=True`. Tensors are features `Array2D` to `Array5D`."""
+        """A `datasets.Dataset`, or an `IterableDataset` with `streaming=True`. Tensors are features `Array2D` to `Array5D`, in which a null
+        is an error unless `fill={"column": value}` has a value for it."""
         with needs("huggingface"):
             import datasets
 
         if self.format == "parquet" and self.shards and not {"data_files", "features"} & set(options):
             from . import _huggingface
 
-            if _huggingface.has_tensors(self.paths()[0]):
+            if "fill" in options or _huggingface.has_tensors(self.paths()[0]):
                 return _huggingface.load(self.paths(), [shard.blake3 for shard in self.shards], **options)
         builder = {"parquet": "parquet", "tar": "webdataset"}.get(self.format)
         if builder is None:
             raise TypeError(f"Hugging Face datasets read Parquet and tar, found {self.format}")
         return datasets.load_dataset(builder, data_files=self.paths(), **{"split": "train", **options})
 
-    def torch(self, **options: Any) -> ShardDataset:
-        """A [`ShardDataset`](shardify.loading.ShardDataset) for a `torch.utils.data.DataLoader`."""
+    def torch(
+        self,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        rank: int | None = None,
+        ranks: int | None = None,
+        columns: Sequence[str] | None = None,
+        fill: Mapping[str, Any] | None = None,
+        values: Literal["numpy", "python"] = "numpy",
+        masks: bool = False,
+    ) -> ShardDataset:
+        """A [`ShardDataset`](shardify.loading.ShardDataset) for a `torch.utils.data.DataLoader`: all records once an epoch.
+
+        - `seed`, `shuffle`: the order of the shards follows from the seed and the epoch, or is that of the records.
+        - `rank`, `ranks`: the part of this process; by default `$RANK` and `$WORLD_SIZE`.
+        - `columns`: only these columns of Parquet, or parts of tar.
+        - `fill`: what stands for nulls, by the name of the column, also inside of tensors and lists (`{"age": -1, "box.left": 0}`), and
+          for parts that samples of tar lack. Without it, these are errors.
+        - `values`: `"numpy"` for values that `default_collate` takes, or `"python"` for those of `pyarrow.Table.to_pylist`, with bytes
+          for parts.
+        - `masks`: adds a boolean array `NAME/mask` to each tensor of Parquet that is not of floats: true where a value is missing. Such
+          values are 0, unless `fill` has another.
+        """
         from .loading import ShardDataset
 
-        return ShardDataset(self, **options)
+        chosen: dict[str, Any] = {"columns": columns, "fill": fill, "values": values, "masks": masks}
+        return ShardDataset(self, seed=seed, shuffle=shuffle, rank=rank, ranks=ranks, **chosen)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Says which method stands for a name that other packages have."""
+            hint = INSTEAD.get(name)
+            words = f"; there is `{hint}`" if hint else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{words}", name=name, obj=self)
 
     def _expect(self, format: str) -> None:
         if self.format != format:

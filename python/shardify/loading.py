@@ -19,10 +19,12 @@ What is left after a stop is a list of ranges of positions, which any other numb
 
 from __future__ import annotations
 
+import copy
 import io
 import itertools
 import os
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +50,11 @@ Range = tuple[int, int]
 VALUES = ("numpy", "python")
 # Rows of Parquet that are decoded at once.
 BATCH = 1024
+KEY = "__key__"
+WHOLE_NUMBER = re.compile(rb"\s*[+-]?[0-9]{1,18}\s*")
+# Shards that this program has written are in the folder of a run, or in a division of it. Others were adopted, with their keys.
+OF_A_RUN = re.compile(r"/[0-9a-f]{16}/([^/=]+=[^/]*/)*[^/]+$")
+ESCAPES = re.compile(r"(?:%[0-9A-F]{2})+")
 
 
 def deal(left: Sequence[Range], consumers: int) -> list[list[Range]]:
@@ -111,8 +118,9 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
 
     Parquet gives a dictionary for each row, tar one for each sample with `__key__` and its parts, TFRecord the bytes of each Example.
     Values are what `torch.utils.data.default_collate` takes: tensors and parts `.npy` are arrays of NumPy of the stored shape and type,
-    dates and times are whole numbers since 1970, and a null is an error unless `fill` has a value for its column. Other parts of
-    samples are bytes. With `values="python"`, rows have the values of `pyarrow.Table.to_pylist`, and all parts are bytes.
+    dates and times are whole numbers since 1970, and a null is an error unless `fill` has a value for its column; so is a part of a sample
+    that others lack. The part `cls` is an `int` if it is a whole number, and other parts are bytes. With `values="python"`, rows have the
+    values of `pyarrow.Table.to_pylist`, samples have the parts that they have, and all parts are bytes.
     """
 
     def __init__(
@@ -126,11 +134,12 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
         columns: Sequence[str] | None = None,
         fill: Mapping[str, Any] | None = None,
         values: str = "numpy",
+        masks: bool = False,
     ) -> None:
         super().__init__()
         self.dataset, self.seed, self.shuffle = dataset, seed, shuffle
         self.columns = list(columns) if columns is not None else None
-        self.fill, self.values = dict(fill or {}), values
+        self.fill, self.values, self.masks = dict(fill or {}), values, masks
         self._check_values()
         self._check_columns()
         self.rank = _of_environment("RANK", 0) if rank is None else rank
@@ -141,12 +150,15 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
     def _check_values(self) -> None:
         if self.values not in VALUES:
             raise UsageError(f"expected values of {' or '.join(VALUES)}, found `{self.values}`")
-        if self.fill and (self.dataset.format != "parquet" or self.values != "numpy"):
-            raise UsageError("expected no `fill`: only columns of Parquet, read as `numpy`, have nulls to be replaced")
+        if self.fill and (self.dataset.format == "tfrecord" or self.values != "numpy"):
+            raise UsageError("expected no `fill`: only columns of Parquet and parts of tar, read as `numpy`, can be filled")
+        if self.masks and (self.dataset.format != "parquet" or self.values != "numpy"):
+            hints = ["samples of tar have the mask of `NAME.npy` as `NAME.mask.npy`"] if self.dataset.format == "tar" else []
+            raise UsageError("expected no `masks`: only tensors of Parquet, read as `numpy`, have nulls to be masked", hints=hints)
 
     def _check_columns(self) -> None:
         """Refuses columns that no shard has, which readers would omit. Tar has no list of its parts."""
-        missing = {*(self.columns or ()), *(_column_of(name) for name in self.fill)}
+        missing = {*(self.columns or ()), *self.fill}
         if missing and self.dataset.format == "tfrecord":
             raise UsageError("expected no columns: records of TFRecord are given as bytes")
         if not missing or self.dataset.format != "parquet":
@@ -158,11 +170,11 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
             with opened(path) as file:
                 schema = pyarrow.parquet.read_schema(file)
             known.update(dict.fromkeys(schema.names))
-            missing -= {*schema.names, *(one for one in missing if one.split(".", 1)[0] in schema.names)}
+            missing = {one for one in missing if not _columns_of(one) & set(schema.names)}
             if not missing:
                 return
         if self.dataset.shards:
-            raise unknown("column", min(missing), list(known))
+            raise unknown("column", min(_columns_of(min(missing)), key=len), list(known))
 
     def set_epoch(self, epoch: int) -> None:
         """Begins an epoch; the one that `load_state_dict` has resumed stays as it is."""
@@ -177,8 +189,9 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
         order = self._order()
-        for start, end in self._of_rank(workers)[number]:
-            yield from self._records(order, start, end)
+        parts = self._of_rank(workers)[number]
+        records = itertools.chain.from_iterable(self._records(order, start, end) for start, end in parts)
+        return _alike(records, self) if self.dataset.format == "tar" and self.values == "numpy" else records
 
     def state_dict(self, batches: int, batch_size: int = 1, workers: int = 0) -> dict[str, Any]:
         """What this rank has left after so many batches of a `DataLoader` of so many workers."""
@@ -228,9 +241,9 @@ class ShardDataset(_Base):  # type: ignore[misc, unused-ignore]
                 yield from read(path, lower - first, upper - first, self)
 
 
-def _column_of(name: str) -> str:
-    """The column that a name in `fill` is about: `box` of `box.left` and of `box[]`."""
-    return name.split(".", 1)[0].removesuffix("[]")
+def _columns_of(name: str) -> set[str]:
+    """The columns that a name may be about: `box.left[]` is about `box.left[]`, `box.left` or `box`."""
+    return {name, *(name[: found.start()] for found in re.finditer(r"\.|\[\]", name))}
 
 
 def _of_environment(name: str, otherwise: int) -> int:
@@ -243,6 +256,8 @@ def _rows(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[dic
 
     with opened(path) as file:
         parquet = pyarrow.parquet.ParquetFile(file)
+        # Columns of a table of this name are no parts of samples.
+        labels = [name for name in parquet.schema_arrow.names if _is_label(name)] if KEY in parquet.schema_arrow.names else []
         first = 0
         for group in range(parquet.num_row_groups):
             rows = parquet.metadata.row_group(group).num_rows
@@ -251,19 +266,23 @@ def _rows(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[dic
                 for batch in parquet.iter_batches(BATCH, row_groups=[group], columns=wanted.columns):
                     lower, upper = max(start, at) - at, min(end, at + batch.num_rows) - at
                     if lower < upper:
-                        yield from _values_of(batch.slice(lower, upper - lower), path, wanted)
+                        yield from _values_of(batch.slice(lower, upper - lower), path, wanted, labels)
                     at += batch.num_rows
             first += rows
 
 
-def _values_of(batch: Any, path: str, wanted: ShardDataset) -> Iterable[dict[str, Any]]:
+def _values_of(batch: Any, path: str, wanted: ShardDataset, labels: Sequence[str]) -> Iterable[dict[str, Any]]:
     if wanted.values == "python":
         return cast("list[dict[str, Any]]", batch.to_pylist())
+    # A label is stored as text, and so is what stands for one.
+    numbers = {name: str(wanted.fill[name]) for name in labels if isinstance(wanted.fill.get(name), int)}
     try:
-        return _values.rows(batch, wanted.fill)
+        rows = _values.rows(batch, {**wanted.fill, **numbers}, wanted.masks)
     except UsageError as error:
         error.source = path
         raise
+    labels = [name for name in labels if name in batch.schema.names]
+    return ({**row, **{name: _label(row[name]) for name in labels}} for row in rows) if labels else rows
 
 
 def _samples(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[dict[str, Any]]:
@@ -271,17 +290,18 @@ def _samples(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[
     import tarfile
 
     with opened(path) as file, _inflated(path, file) as plain, tarfile.open(fileobj=plain, mode="r|") as tar:
-        number, sample = -1, dict[str, Any](__key__=None)
+        number, sample = -1, dict[str, Any]()
+        current, renamed = None, OF_A_RUN.search(path) is not None
         for member in tar:
             if not member.isfile():
                 continue
             folder, _, name = member.name.rpartition("/")
             stem, _, extension = name.partition(".")
             key = f"{folder}/{stem}" if folder else stem
-            if key != sample["__key__"]:
+            if key != current:
                 if start <= number < end:
                     yield sample
-                number, sample = number + 1, {"__key__": key}
+                number, current, sample = number + 1, key, {KEY: _plain_key(key) if renamed else key}
                 if number >= end:
                     return
             if number >= start and (wanted.columns is None or extension in wanted.columns):
@@ -292,9 +312,66 @@ def _samples(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator[
             yield sample
 
 
+def _plain_key(key: str) -> str:
+    """A key without the escapes of characters that readers of tar misinterpret, or that were renamed for an index."""
+    return "" if key == "%" else ESCAPES.sub(_unescaped, key)
+
+
+def _unescaped(escapes: re.Match[str]) -> str:
+    try:
+        text = bytes.fromhex(escapes[0].replace("%", "")).decode()
+    except UnicodeDecodeError:
+        return escapes[0]
+    # Others are never escaped.
+    escaped = all(one in "%._/" or one.isspace() or not one.isascii() or not one.isprintable() for one in text)
+    return text if escaped else escapes[0]
+
+
+def _is_label(name: str) -> bool:
+    return name.rpartition(".")[2] == "cls"
+
+
+def _label(content: Any) -> Any:
+    """A part `cls`: a number if it is a whole one, as the decoders of WebDataset have it."""
+    written = content.encode() if isinstance(content, str) else content
+    return int(written) if isinstance(written, bytes) and WHOLE_NUMBER.fullmatch(written) else content
+
+
+def _alike(samples: Iterable[dict[str, Any]], wanted: ShardDataset) -> Iterator[dict[str, Any]]:
+    """Samples that have the same parts, as a batch needs it: `default_collate` takes those of the first sample for all."""
+    chosen, first = wanted.columns and {KEY, *wanted.columns}, None
+    fill = {name: value for name, value in wanted.fill.items() if not chosen or name in chosen}
+    for sample in samples:
+        for name in fill.keys() - sample.keys():
+            sample[name] = copy.copy(fill[name])
+        first = first or chosen or sample.keys()
+        if sample.keys() != first:
+            raise _unlike(sample, first)
+        yield sample
+
+
+def _unlike(sample: Mapping[str, Any], first: Iterable[str]) -> UsageError:
+    """The error about a sample whose parts are not those of the first sample, or those that are wanted."""
+    lacks, has = sorted(set(first) - sample.keys()), sorted(sample.keys() - set(first))
+    found = [f"{words} {', '.join(f'`{name}`' for name in names)}" for words, names in (("without", lacks), ("with", has)) if names]
+    example = ", ".join(f"{name!r}: ..." for name in (*lacks, *has))
+    return UsageError(
+        f"expected the same parts in every sample, found `{sample[KEY]}` {' and '.join(found)}",
+        hints=[
+            f"`.torch(fill={{{example}}})` puts a value of yours in the place of parts that a sample lacks",
+            "`.torch(columns=[...])` leaves parts out",
+            '`.torch(values="python")` gives samples as they are, for a `collate_fn` of your own, or `DataLoader(..., batch_size=None)`',
+        ],
+    )
+
+
 def _part(extension: str, content: bytes, wanted: ShardDataset) -> Any:
-    """A part of a sample: an array of NumPy if it is one and arrays are wanted, else its bytes."""
-    if wanted.values == "python" or extension.rpartition(".")[2] != "npy":
+    """A part of a sample: an array of NumPy or a number if it is one and these are wanted, else its bytes."""
+    if wanted.values == "python":
+        return content
+    if _is_label(extension):
+        return _label(content)
+    if extension.rpartition(".")[2] != "npy":
         return content
     import numpy.lib.format
 
@@ -312,6 +389,23 @@ def _examples(path: str, start: int, end: int, wanted: ShardDataset) -> Iterator
             plain.read(4)
             if number >= start:
                 yield record
+
+
+def tensors_with_nulls(paths: Sequence[str]) -> list[str]:
+    """The columns of tensors in which values are null, by the footers of Parquet shards."""
+    import pyarrow.parquet
+
+    found: dict[str, None] = {}
+    for path in paths:
+        with opened(path) as file:
+            footer = pyarrow.parquet.ParquetFile(file).metadata
+        names = [field.name for field in footer.schema.to_arrow_schema() if _values.shape_of(field.type)]
+        if not names:
+            break
+        chunks = (footer.row_group(group).column(at) for group in range(footer.num_row_groups) for at in range(footer.num_columns))
+        lacking = [one.path_in_schema for one in chunks if not one.statistics or one.statistics.null_count]
+        found.update((name, None) for name in names if any(one.startswith(f"{name}.") for one in lacking))
+    return list(found)
 
 
 def opened(path: str) -> Any:

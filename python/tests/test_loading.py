@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import importlib.util
 import io
+import pickle
 import random
 import sys
 import tempfile
@@ -117,6 +118,28 @@ class Dealing(unittest.TestCase):
         for wrong in ([states[0], states[0]], [{**states[0], "seed": 9}], [states[0], {**states[1], "epoch": 3}]):
             with self.assertRaises(ValueError):
                 version.torch().load_state_dict(wrong)
+
+
+class Helping(unittest.TestCase):
+    def test_options_are_named(self) -> None:
+        import inspect
+
+        mine, theirs = (inspect.signature(one).parameters for one in (shardify.Dataset.torch, loading.ShardDataset))
+        self.assertEqual({name: one.default for name, one in mine.items()}, {"self": inspect.Parameter.empty} | _defaults(theirs))
+        for name in list(mine)[1:]:
+            self.assertIn(f"`{name}`", shardify.Dataset.torch.__doc__ or "")
+
+    def test_names_of_other_packages_say_what_there_is(self) -> None:
+        version = dataset([1])
+        for name, there in (("to_pandas", r"\.pandas\(\)"), ("load", r"\.torch\(\)"), ("other", "'other'$")):
+            with self.assertRaisesRegex(AttributeError, there):
+                getattr(version, name)
+        self.assertEqual(pickle.loads(pickle.dumps(version)), version)
+        self.assertFalse(hasattr(version, "to_pandas"))
+
+
+def _defaults(parameters) -> dict[str, object]:
+    return {name: one.default for name, one in parameters.items() if name != "dataset"}
 
 
 class Reading(unittest.TestCase):
@@ -328,6 +351,214 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(shardify.UsageError, "null in `grid`"):
             _values.rows(batch, {})
 
+    def grids(self, kind, shape: tuple[int, ...], lacking: bool = True, **options):
+        """An array of NumPy, which of its values are missing, and the column of tensors of it, of which one is null."""
+        import numpy
+        import pyarrow
+
+        rng, size = numpy.random.default_rng(3), int(numpy.prod(shape))
+        block = rng.integers(1, 2 if pyarrow.types.is_boolean(kind) else 99, (self.ROWS, size))
+        mask = rng.random((self.ROWS, size)) < 0.2
+        mask[::4] = False
+        values = pyarrow.array(block.ravel()).cast(pyarrow.int32() if kind == pyarrow.date32() else pyarrow.int64()).cast(kind)
+        items = pyarrow.array([None if hole else one for one, hole in zip(values.to_pylist(), mask.ravel().tolist(), strict=True)], kind)
+        storage = pyarrow.FixedSizeListArray.from_arrays(items, size)
+        if lacking:
+            mask[7] = True
+            storage = pyarrow.array([None if row == 7 else one for row, one in enumerate(storage.to_pylist())], storage.type)
+        column = pyarrow.ExtensionArray.from_storage(pyarrow.fixed_shape_tensor(kind, shape, **options), storage)
+        logical = tuple(column.type.permutation or range(len(shape)))
+        axes = (0, *(at + 1 for at in logical))
+        return block.reshape(-1, *shape).transpose(axes), mask.reshape(-1, *shape).transpose(axes), column
+
+    def test_nulls_inside_of_tensors_are_an_error_or_filled_or_masked(self) -> None:
+        import numpy
+        import pyarrow
+
+        kinds = (pyarrow.int8(), pyarrow.uint16(), pyarrow.int64(), pyarrow.bool_(), pyarrow.date32(), pyarrow.timestamp("us"))
+        for kind in kinds:
+            for shape, options in (((2, 3), {}), ((4,), {}), ((2, 3, 2), {"permutation": [2, 0, 1]})):
+                block, mask, column = self.grids(kind, shape, **options)
+                for start in (0, 5):
+                    with self.subTest(kind=kind, shape=shape, start=start):
+                        batch = pyarrow.record_batch([column], ["flag"]).slice(start)
+                        expected, holes = block[start:], mask[start:]
+                        first = pyarrow.array([1], pyarrow.int32() if kind == pyarrow.date32() else pyarrow.int64()).cast(kind)[0].as_py()
+                        rows = list(_values.rows(batch, {"flag": first}))
+                        numpy.testing.assert_array_equal(numpy.stack([row["flag"] for row in rows]), numpy.where(holes, 1, expected))
+                        rows = list(_values.rows(batch, {}, masks=True))
+                        numpy.testing.assert_array_equal(numpy.stack([row["flag"] for row in rows]), numpy.where(holes, 0, expected))
+                        numpy.testing.assert_array_equal(numpy.stack([row["flag/mask"] for row in rows]), holes)
+                        self.assertEqual({row["flag/mask"].dtype.name for row in rows}, {"bool"})
+                        with self.assertRaisesRegex(shardify.UsageError, "null in `flag`"):
+                            _values.rows(batch, {})
+                        with self.assertRaisesRegex(shardify.UsageError, r"element of tensors.*null in `flag`[\s\S]*masks=True"):
+                            _values.rows(batch.slice(10), {})
+
+    def test_what_fills_tensors_is_an_array_or_a_value_of_their_type(self) -> None:
+        import numpy
+        import pyarrow
+
+        block, mask, column = self.grids(pyarrow.int8(), (2, 3))
+        batch = pyarrow.record_batch([column], ["flag"])
+        grid = numpy.arange(-6, 0).reshape(2, 3)
+        rows = list(_values.rows(batch, {"flag": grid}))
+        numpy.testing.assert_array_equal(numpy.stack([row["flag"] for row in rows]), numpy.where(mask, grid, block))
+        rows = list(_values.rows(batch, {"flag": 0, "flag[]": -1}))
+        absent = numpy.arange(self.ROWS).reshape(-1, 1, 1) == 7
+        found = numpy.stack([row["flag"] for row in rows])
+        numpy.testing.assert_array_equal(found, numpy.where(absent, 0, numpy.where(mask, -1, block)))
+        self.assertEqual(found.dtype.name, "int8")
+        for wrong in (-1.5, 300, "x", None, [1, 2, 3, 4]):
+            with self.subTest(wrong=wrong), self.assertRaisesRegex(shardify.UsageError, "to fill nulls with"):
+                list(_values.rows(batch, {"flag": wrong}))
+        with self.assertRaisesRegex(shardify.UsageError, "flag/mask"):
+            _values.rows(pyarrow.record_batch([column, column], ["flag", "flag/mask"]), {}, masks=True)
+        # Floats have NaN.
+        block, mask, column = self.grids(pyarrow.float32(), (2, 3), lacking=False)
+        batch = pyarrow.record_batch([column], ["t"])
+        for fill, filled in (({}, numpy.nan), ({"t": -1}, -1)):
+            rows = list(_values.rows(batch, fill, masks=True))
+            self.assertEqual(list(rows[0]), ["t"])
+            numpy.testing.assert_array_equal(numpy.stack([row["t"] for row in rows]), numpy.where(mask, numpy.float32(filled), block))
+
+    def test_nulls_inside_of_lists_are_an_error_or_filled(self) -> None:
+        import pyarrow
+
+        pairs = [None if row == 3 else [None if row % 5 == 0 else row, row] for row in range(self.ROWS)]
+        nested = [None if row == 3 else [[row, None], [row, row]] for row in range(self.ROWS)]
+        fixed = pyarrow.list_(pyarrow.int16(), 2)
+        version = self.version(
+            self.table(pair=pyarrow.array(pairs, fixed), grid=pyarrow.array(nested, pyarrow.list_(fixed, 2)), many=pairs)
+        )
+        rows = list(version.torch(shuffle=False, fill={"pair": -1, "grid": -2, "many": [0], "many[]": -3}))
+        self.assertEqual([row["pair"].tolist() for row in rows], [[-1 if v is None else v for v in one or [None] * 2] for one in pairs])
+        grids = [[[-2 if v is None else v for v in line] for line in one or [[None] * 2] * 2] for one in nested]
+        self.assertEqual([[line.tolist() for line in row["grid"]] for row in rows], grids)
+        self.assertEqual([list(row["many"]) for row in rows], [[-3 if v is None else v for v in one] if one else [0] for one in pairs])
+        self.assertEqual({row["pair"].dtype.name for row in rows}, {"int16"})
+        for column, fill in (("pair", {"pair": [0, 0]}), ("grid", {"grid": [[0, 0]] * 2}), ("many", {"many": [0]})):
+            with self.subTest(column=column), self.assertRaisesRegex(shardify.UsageError, f"null in `{column}\\["):
+                list(version.torch(columns=[column], fill=fill))
+        deep = version.torch(shuffle=False, columns=["grid"], fill={"grid": [[0, 0]] * 2, "grid[][]": 9})
+        self.assertEqual([line.tolist() for line in next(iter(deep))["grid"]], [[0, 9], [0, 0]])
+
+    @unittest.skipIf(missing("netCDF4"), "netCDF4 is not installed")
+    def test_missing_values_of_netcdf_are_the_same_in_every_format(self) -> None:
+        import netCDF4
+        import numpy
+
+        rng = numpy.random.default_rng(4)
+        block, mask = rng.integers(0, 9, (6, 4, 4)).astype("int8"), rng.random((6, 4, 4)) < 0.3
+        with netCDF4.Dataset(self.folder / "x.nc", "w") as made:
+            for name, length in (("time", None), ("lat", 4), ("lon", 4)):
+                made.createDimension(name, length)
+            made.createVariable("flag", "i1", ("time", "lat", "lon"), fill_value=-127)[:] = numpy.ma.array(block, mask=mask)
+        read = {"whole": "record-dim=time", "tar": "record-dim=time", "patch": ["record-dim=time", "patch=lat=2,lon=2"]}
+        versions = {}
+        for name, options in read.items():
+            shardify.convert(self.folder / "x.nc", out=self.folder / name, read=options, to="tar" if name == "tar" else "parquet")
+            versions[name] = shardify.open(self.folder / name)
+        for name in ("whole", "patch"):
+            with self.subTest(name=name), self.assertRaisesRegex(shardify.UsageError, "null in `flag`"):
+                list(versions[name].torch())
+        filled = [row["flag"] for row in versions["whole"].torch(shuffle=False, fill={"flag": -1})]
+        numpy.testing.assert_array_equal(filled, numpy.where(mask, -1, block))
+        patches = [row["flag"] for row in versions["patch"].torch(shuffle=False, fill={"flag": -1})]
+        cut = numpy.where(mask, -1, block).reshape(6, 2, 2, 2, 2).transpose(0, 1, 3, 2, 4).reshape(-1, 2, 2)
+        numpy.testing.assert_array_equal(patches, cut)
+        masked = list(versions["whole"].torch(shuffle=False, masks=True))
+        samples = list(versions["tar"].torch(shuffle=False))
+        numpy.testing.assert_array_equal([row["flag/mask"] for row in masked], mask)
+        numpy.testing.assert_array_equal([sample["flag.mask.npy"] for sample in samples], mask)
+        numpy.testing.assert_array_equal([row["flag"] for row in masked], numpy.where(mask, 0, block))
+        with self.assertRaisesRegex(shardify.UsageError, r"no `masks`[\s\S]*NAME.mask.npy"):
+            versions["tar"].torch(masks=True)
+        self.assertEqual(loading.tensors_with_nulls(versions["patch"].paths()), ["flag"])
+        if not missing("datasets"):
+            for streaming in (False, True):
+                options = {"streaming": streaming, "cache_dir": str(self.folder / "cache")}
+                with self.assertRaisesRegex(shardify.UsageError, r"null in `flag`[\s\S]*huggingface\(fill="):
+                    list(versions["whole"].huggingface(**options))
+                rows = list(versions["whole"].huggingface(fill={"flag": -1}, **options))
+                numpy.testing.assert_array_equal([row["flag"] for row in rows], numpy.where(mask, -1, block))
+            with self.assertRaisesRegex(shardify.UsageError, "did you mean `flag`"):
+                versions["whole"].huggingface(fill={"flagg": -1})
+
+    def samples(self, form: str, name: str = "out", **options) -> shardify.Dataset:
+        """Samples with keys that have a dot, of which each has a class, and a picture of one of two kinds."""
+        raw = self.folder / "files"
+        raw.mkdir(exist_ok=True)
+        for number in range(12):
+            (raw / f"scan {number:02}.5mm.{'png' if number % 3 else 'jpg'}").write_bytes(b"picture %d" % number)
+            (raw / f"scan {number:02}.5mm.cls").write_text(f"{number - 1}\n" if number != 5 else "cat")
+        shardify.convert(raw, out=self.folder / name, to=form, key="last-dot", **options)
+        return shardify.open(self.folder / name)
+
+    def test_parts_that_samples_lack_are_an_error_or_filled_in_all_formats(self) -> None:
+        for form in ("tar", "parquet"):
+            version = self.samples(form, form)
+            with self.assertRaisesRegex(shardify.UsageError, r"jpg.*png[\s\S]*'jpg': [\s\S]*columns=[\s\S]*python"):
+                list(version.torch(shuffle=False))
+            with self.assertRaisesRegex(shardify.UsageError, "jpg"):
+                list(version.torch(shuffle=False, columns=["__key__", "jpg"]))
+            rows = list(version.torch(shuffle=False, fill={"jpg": b"", "png": b"none"}))
+            pictures = [(b"", b"picture %d" % n) if n % 3 else (b"picture %d" % n, b"none") for n in range(12)]
+            self.assertEqual([(row["jpg"], row["png"]) for row in rows], pictures)
+            few = list(version.torch(shuffle=False, columns=["__key__", "jpg"], fill={"jpg": b"", "png": b""}))
+            self.assertEqual({tuple(sorted(row)) for row in few}, {("__key__", "jpg")})
+        bare = list(shardify.open(self.folder / "tar").torch(shuffle=False, values="python"))
+        self.assertEqual([sorted(one) for one in bare[:2]], [["__key__", "cls", "jpg"], ["__key__", "cls", "png"]])
+        if not missing("torch"):
+            from torch.utils.data import DataLoader
+
+            data = shardify.open(self.folder / "tar").torch(shuffle=False, columns=["jpg"], fill={"jpg": b""})
+            batch = next(iter(DataLoader(data, batch_size=4)))
+            self.assertEqual(batch["jpg"], [b"picture 0", b"", b"", b"picture 3"])
+
+    def test_a_class_is_a_number_in_all_formats(self) -> None:
+        for form, other in (("tar", b"cat"), ("parquet", "cat")):
+            found = [row["cls"] for row in self.samples(form, form).torch(shuffle=False, columns=["cls"])]
+            self.assertEqual(found, [n - 1 if n != 5 else other for n in range(12)])
+            self.assertEqual([type(one) for one in found[:2]], [int, int])
+            raw = next(iter(shardify.open(self.folder / form).torch(shuffle=False, values="python")))
+            self.assertEqual(raw["cls"], b"-1\n" if form == "tar" else "-1\n")
+        for form in ("tar", "parquet"):
+            rows = self.samples(form, f"{form}-2", exclude="*01.5mm.cls").torch(shuffle=False, columns=["cls"], fill={"cls": -9})
+            self.assertEqual([row["cls"] for row in rows][:3], [-1, -9, 1])
+        # A column of a table is what it is.
+        version = self.version(self.table(cls=["7"] * self.ROWS))
+        self.assertEqual(next(iter(version.torch()))["cls"], "7")
+
+    def test_keys_are_those_of_the_id_index(self) -> None:
+        keys = [f"scan {number:02}.5mm" for number in range(12)]
+        for name, options in (("plain", {}), ("dali", {"index": "dali", "on_name": "rename"})):
+            version = self.samples("tar", name, **options)
+            found = [sample["__key__"] for sample in version.torch(shuffle=False, columns=["cls"])]
+            self.assertEqual(found, keys)
+            self.assertEqual([hit.record_id for hit in shardify.find(self.folder / name, found[3])], [keys[3]])
+        for key, plain in {
+            "%": "",
+            "%25": "%",
+            "100%": "100%",
+            "100%2525": "100%25",
+            "a%2e": "a%2e",
+            "%2E%2E/x": "../x",
+            "%5F_init__": "__init__",
+            "a%0Ab%C2%85%C3%A9%20c": "a\nb\u0085é c",
+            "a%41": "a%41",
+            "cut%C3-0123456789abcdef": "cut%C3-0123456789abcdef",
+        }.items():
+            self.assertEqual(loading._plain_key(key), plain)
+        # Keys of shards that were adopted are as they are.
+        import tarfile
+
+        (self.folder / "theirs").mkdir()
+        with tarfile.open(self.folder / "theirs" / "a.tar", "w") as tar:
+            tar.addfile(tarfile.TarInfo("a%2Eb.txt"))
+        shardify.adopt(self.folder / "theirs")
+        self.assertEqual([sample["__key__"] for sample in shardify.open(self.folder / "theirs").torch()], ["a%2Eb"])
+
     def test_decimals_and_other_values_are_refused(self) -> None:
         import pyarrow
 
@@ -372,6 +603,34 @@ class Values(unittest.TestCase):
         shardify.convert(self.deep(deep), out=self.folder / "deep")
         with self.assertRaisesRegex(shardify.UsageError, "at most 5 dimensions"):
             shardify.open(self.folder / "deep").huggingface()
+
+    def test_hugging_face_reads_nulls_and_permutations(self) -> None:
+        if missing("datasets"):
+            self.skipTest("datasets is not installed")
+        import numpy
+        import pyarrow
+        from shardify import _huggingface
+
+        for kind in (pyarrow.int16(), pyarrow.float32(), pyarrow.bool_()):
+            for shape, options in (((2, 3), {}), ((4,), {}), ((2, 3, 2), {"permutation": [2, 0, 1]})):
+                block, mask, column = self.grids(kind, shape, **options)
+                batch = pyarrow.record_batch([column], ["flag"]).slice(5)
+                target = _huggingface.features_of(batch.schema).arrow_schema
+                with self.subTest(kind=kind, shape=shape):
+                    one = pyarrow.array([1]).cast(kind)[0].as_py()
+                    read = _huggingface.as_features(batch, target, {"flag": one}).column(0)
+                    found = numpy.array(read.to_pylist()).reshape(-1, *block.shape[1:])
+                    numpy.testing.assert_array_equal(found, numpy.where(mask[5:], 1, block[5:]))
+                    if len(shape) > 1 and not pyarrow.types.is_floating(kind):
+                        with self.assertRaisesRegex(shardify.UsageError, r"huggingface\(fill="):
+                            _huggingface.as_features(batch, target, {})
+                    else:
+                        read = _huggingface.as_features(batch, target, {}).column(0)
+                        self.assertTrue(read.is_null().to_pylist()[2])
+                        rows = (read.storage if len(shape) > 1 else read).to_pylist()
+                        flat = [one for row in (*rows[:2], *rows[3:]) for one in numpy.array(row, dtype=object).ravel()]
+                        kept = numpy.delete(mask[5:], 2, axis=0).ravel()
+                        self.assertEqual([one is None or one != one for one in flat], kept.tolist())
 
     def deep(self, column) -> Path:
         import pyarrow.parquet
