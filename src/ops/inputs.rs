@@ -22,7 +22,7 @@ use crate::{
     exec::{constants::ConstantSets, types},
     format::{files::TreeFile as _, index::IndexKind},
     id::Version,
-    record::side::Sides,
+    record::{clutter::is_sign, side::Sides},
     scan::{SourceFile, content_hash},
     schema::bound,
     storage::{Location, Store},
@@ -231,7 +231,8 @@ impl LiveDataset {
         // A file may be the user's; what is in the folder of an index is no record, whoever wrote it.
         let may_have = |kind: &IndexKind, path: &str| path.contains('/') || self.indexes.contains(kind);
         let is_index = |path: &str| IndexKind::ALL.iter().any(|k| k.has_of_version(path) && may_have(k, path));
-        files.retain(|file| !self.is_old(&file.uri()) && !self.path_in_dataset(&file.uri()).is_some_and(is_index));
+        let is_ours = |path: &str| is_index(path) || is_sign(path);
+        files.retain(|file| !self.is_old(&file.uri()) && !self.path_in_dataset(&file.uri()).is_some_and(is_ours));
         (before - files.len()) as u64
     }
 

@@ -29,7 +29,7 @@ fn only_scales_name_dimensions() {
     let shown = folder.run("inspect bounds.nc").ok().stdout;
     assert!(shown.contains("records along time\n") && shown.contains("time_bnds(time 2, nv 2)"), "{shown}");
     folder.run("convert bounds.nc --read record-dim=time --out d --to tar").ok();
-    assert_eq!(folder.members("d").len(), 6, "time, its bounds and the values of two records");
+    assert_eq!(folder.members("d").len(), 8, "time, its bounds, the values and the origin of two records");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn images_with_labels() {
     error: expected a row of the labels for each sample, found none for the sample `dog/1`; 1 of 3 samples have none
        at: [FOLDER]/pets/dog/1.jpg
      hint: add rows to the table, or skip files with --exclude
-     hint: convert samples without a row, without a label, with --accept labels
+     hint: --accept labels converts samples that have no row, without a label
     [6]
     $ shardify convert pets --exclude *.csv --type label=text
     error: expected tables for --type, found samples

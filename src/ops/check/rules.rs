@@ -412,7 +412,7 @@ mod tests {
                 "rules.toml, line 2, character 11: expected a regular expression: error: unclosed group",
             ),
             (
-                "[schema]\ncolumns = { a = \"integer\" }\n",
+                "[schema]\ncolumns = { a = \"integre\" }\n",
                 "rules.toml, line 2, character 17: expected a type such as int64, string or timestamp: ",
             ),
             (

@@ -13,6 +13,7 @@ use crate::{
     events::Event,
     id::Version,
     ops::Context,
+    record::clutter::is_sign,
     storage::{SMALL, SYSTEM_FOLDER, for_each_waiting},
 };
 
@@ -114,7 +115,9 @@ pub(super) fn count_unreferenced(context: &Context<'_>, dataset: &Dataset) -> Op
     match crate::dataset::find_unreferenced(dataset, &all) {
         // Objects with which runs describe themselves contain no records; the lease of this run is among them.
         Ok(found) => {
-            let may_hold = |object: &&DeletableObject| !object.committed && object.kind != ObjectKind::Intent;
+            let may_hold = |object: &&DeletableObject| {
+                !object.committed && object.kind != ObjectKind::Intent && !is_sign(&object.facts.path)
+            };
             Some(found.objects.iter().filter(may_hold).count() as u64)
         }
         Err(error) => {

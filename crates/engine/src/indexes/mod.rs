@@ -116,12 +116,12 @@ mod tests {
     #[test]
     fn kinds_that_do_not_fit_are_refused_with_those_that_do() {
         let hint = |kind, format, codec| check_kinds(&[kind], format, codec).unwrap_err().hints()[0].clone();
-        assert_eq!(hint(IndexKind::TfIndex, OutputFormat::Tar, Codec::None), "what fits is dali, wids, energon, hf");
+        assert_eq!(hint(IndexKind::TfIndex, OutputFormat::Tar, Codec::None), "use dali, wids, energon or hf");
         assert_eq!(
             hint(IndexKind::Dali, OutputFormat::Tar, Codec::Gzip(6)),
-            "use --codec none, which dali, wids, energon, hf fit, or --index none"
+            "use --codec none, which allows dali, wids, energon or hf, or --index none"
         );
-        assert_eq!(hint(IndexKind::Dali, OutputFormat::Parquet, Codec::Zstd(1)), "what fits is delta, hf");
+        assert_eq!(hint(IndexKind::Dali, OutputFormat::Parquet, Codec::Zstd(1)), "use delta or hf");
         for format in [OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord] {
             for codec in [Codec::None, Codec::Zstd(1), Codec::Gzip(6)] {
                 assert!(check_kinds(&default_kinds(format, codec), format, codec).is_ok());

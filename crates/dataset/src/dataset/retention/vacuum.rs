@@ -296,7 +296,9 @@ impl Unreferenced {
             return Ok(());
         }
         let live: HashSet<&str> = snapshot.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();
-        let is_older = |path: &str| known.kept.shards.contains_key(path) && !live.contains(path);
+        // What erasures wrote for older versions is kept as an object.
+        let is_table = |path: &str| path.ends_with(".parquet") && !path.starts_with(SYSTEM_FOLDER) && !is_sign(path);
+        let is_older = |path: &str| is_table(path) && known.kept.may_need(path) && !live.contains(path);
         if !listing.iter().any(|facts| is_older(&facts.path)) {
             for facts in signs {
                 let checksum = Some(*blake3::hash(&sign::content_of(&facts.path)?).as_bytes());
