@@ -152,7 +152,7 @@ pub(in crate::cli) struct OutputArgs {
     /// Shard size on disk [default: 128MiB].
     #[arg(long, alias = "shard-size", value_name = "SIZE", value_parser = target)]
     target_shard: Option<Size>,
-    /// Split the records, e.g. train=0.8,val=0.1,test=0.1.
+    /// Split the records: train=0.8,val=0.1,test=0.1.
     ///
     /// The shards of each split lie in a folder of its name, split=train. A subject, or what --split-by names, is in
     /// one split as a whole, in later runs too. Add seed=7 after the shares for a different split.

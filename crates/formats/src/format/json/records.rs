@@ -358,10 +358,10 @@ mod tests {
         let eof = "invalid JSON: the record ends";
         assert_eq!(
             found(Mode::Document, b"[{},\n{\"a\":"),
-            ["0 0 1 {}".to_owned(), format!("1 0 3+6 {eof} a value: ,\n{{\"a\":")]
+            ["0 0 1 {}".to_owned(), format!("1 0 3+6 {eof} where a value is expected: ,\n{{\"a\":")]
         );
         assert_eq!(found(Mode::Document, b"[{}] x"), ["0 0 1 {}", "1 0 3+2 invalid JSON: trailing characters: ] x"]);
-        assert_eq!(found(Mode::Document, b"["), [format!("0 0 0+0 {eof} a list: [")]);
+        assert_eq!(found(Mode::Document, b"["), [format!("0 0 0+0 {eof} within a list: [")]);
         assert_eq!(
             found(Mode::Document, b" [1,{}]"),
             ["0 0 1+1 expected an array of objects, found an array that starts with a number: [1,{}]"]
