@@ -36,6 +36,11 @@ FILES, ROWS = 8, 4000
 OWN = ("log", "lists", "locks", "staging", "pull.json")
 
 
+def is_sign(path):
+    """Whether it lies beside old shards for readers of the folder, and is no part of a version."""
+    return path.name.startswith("READ-LIVE-SHARDS-ONLY")
+
+
 def write_table(folder, number):
     folder.mkdir(exist_ok=True)
     with open(folder / f"{number:03}.csv", "w", encoding="utf-8") as out:
@@ -46,7 +51,7 @@ def write_table(folder, number):
 
 def files_of(folder):
     """Relative paths of files that have names, with their sizes."""
-    return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file() and not is_sign(path)}
 
 
 def is_own(path):
@@ -305,7 +310,8 @@ class Rounds:
 
 def read(folder, form):
     """All records of the shards in a folder, as other programs read them, sorted."""
-    return read_shards(sorted(path for path in folder.rglob("*") if path.is_file() and "_shardify" not in path.parts), form)
+    files = (path for path in folder.rglob("*") if path.is_file() and "_shardify" not in path.parts and not is_sign(path))
+    return read_shards(sorted(files), form)
 
 
 def read_shards(paths, form):

@@ -117,7 +117,7 @@ def check_column(database, column, records, all_rows):
 
 def check(shardify, dataset, all_rows):
     """Compares a report; returns how many numbers were compared."""
-    objects = shardify.ok("report", dataset)
+    objects = shardify.ok("report", dataset, "--ids")
     database = live(shardify, dataset)
     summary = objects[-1]
     (records,) = database.execute("SELECT count(*) FROM live").fetchone()
@@ -133,7 +133,7 @@ def check(shardify, dataset, all_rows):
 def check_page(shardify, dataset, folder, shots):
     """Opens the page in a browser."""
     page = folder / "report.html"
-    shardify.ok("report", dataset, "--html", page, "--against", "v1")
+    shardify.ok("report", dataset, "--ids", "--html", page, "--against", "v1")
     pages.look_at(page, folder, shots)
 
 

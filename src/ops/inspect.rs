@@ -232,7 +232,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     scan::ignore_companions(&mut found.files);
     let listing = started.elapsed();
     if found.files.is_empty() {
-        return Err(Error::usage("expected something to inspect, found no files").at_location(source));
+        return Err(Error::usage("there are no files to inspect").at_location(source));
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = base_report(source, &sizes, SMALL_FILE);
