@@ -54,7 +54,10 @@ fn strays(context: &Context<'_>, out: &Location, inputs: &BTreeSet<String>) -> V
     let live: BTreeSet<String> =
         dataset.open_newest().unwrap().live_shards().unwrap().iter().map(|shard| shard.path.clone()).collect();
     let all = dataset.store().list_folder("").unwrap().into_iter().map(|object| object.path);
-    let is_shard = |path: &str| [".tar", ".parquet", ".tfrecord"].iter().any(|end| path.ends_with(end));
+    let is_shard = |path: &str| {
+        [".tar", ".parquet", ".tfrecord"].iter().any(|end| path.ends_with(end))
+            && !path.contains("/READ-LIVE-SHARDS-ONLY.")
+    };
     all.filter(|path| {
         let staged = path.starts_with("_shardify/staging");
         staged || (!path.starts_with('_') && is_shard(path) && !live.contains(path) && !inputs.contains(path))

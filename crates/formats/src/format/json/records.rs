@@ -370,7 +370,7 @@ mod tests {
             found(Mode::Document, b"\"x\""),
             ["0 0 0+0 expected an object or an array of objects, found a string: \"x\""]
         );
-        assert_eq!(found(Mode::Document, b"  "), [format!("0 0 2+0 {eof} a value: ")]);
+        assert_eq!(found(Mode::Document, b"  "), [format!("0 0 2+0 {eof} where a value is expected: ")]);
     }
 
     #[test]
