@@ -10,7 +10,7 @@ use shardify::{
         RecordReader,
         csv::{CsvOptions, CsvSource, sniff},
     },
-    record::{PartSizes, Split},
+    record::{PartSizes, SourceRange},
 };
 
 /// Bytes of each table, about.
@@ -53,25 +53,25 @@ fn source(text: &str) -> Option<CsvSource> {
     sniff(&text.as_bytes()[..256 << 10], false, &CsvOptions::default())
 }
 
-fn splits(source: &CsvSource, text: &str) -> Vec<Split> {
+fn ranges(source: &CsvSource, text: &str) -> Vec<SourceRange> {
     let cursor = std::io::Cursor::new(text.as_bytes().to_vec());
-    source.splits(Box::new(cursor), 1 << 20, 1 << 27).map_while(Result::ok).collect()
+    source.ranges(Box::new(cursor), 1 << 20, 1 << 27).map_while(Result::ok).collect()
 }
 
 fn read(criterion: &mut Criterion) {
     for form in FORMS {
         let text = table(form);
         let Some(source) = source(&text) else { continue };
-        let pieces = splits(&source, &text);
-        let fields = pieces.first().map(|split| source.infer(split)).unwrap_or_default();
+        let pieces = ranges(&source, &text);
+        let fields = pieces.first().map(|range| source.infer(range)).unwrap_or_default();
         let schema = Arc::new(arrow::datatypes::Schema::new(fields));
         let mut group = criterion.benchmark_group("csv");
         group.throughput(Throughput::Bytes(text.len() as u64)).sample_size(20);
-        group.bench_function(BenchmarkId::new("split", form.0), |bench| {
+        group.bench_function(BenchmarkId::new("range", form.0), |bench| {
             bench.iter(|| {
                 let input = Box::new(text.as_bytes());
                 source
-                    .splits(input, 1 << 20, 1 << 27)
+                    .ranges(input, 1 << 20, 1 << 27)
                     .map_while(Result::ok)
                     .map(|s| s.content_bytes().len())
                     .sum::<usize>()
@@ -81,16 +81,16 @@ fn read(criterion: &mut Criterion) {
             let sizes = PartSizes {
                 source_bytes: text.len() as u64,
                 part_bytes: 2 << 20,
-                split_bytes: 1 << 20,
+                range_bytes: 1 << 20,
                 max_record_bytes: 1 << 27,
             };
             bench.iter(|| source.parts(Box::new(text.as_bytes()), &sizes).map_or(0, |parts| parts.len()));
         });
         group.bench_function(BenchmarkId::new("infer", form.0), |bench| {
-            bench.iter(|| pieces.iter().for_each(|split| drop(black_box(source.infer(split)))));
+            bench.iter(|| pieces.iter().for_each(|range| drop(black_box(source.infer(range)))));
         });
         group.bench_function(BenchmarkId::new("parse", form.0), |bench| {
-            bench.iter(|| pieces.iter().for_each(|split| drop(black_box(source.parse(split, &schema)))));
+            bench.iter(|| pieces.iter().for_each(|range| drop(black_box(source.parse(range, &schema)))));
         });
         group.finish();
     }

@@ -9,14 +9,14 @@ use shardify::{
         Parsed, RecordReader,
         json::{JsonSource, Mode},
     },
-    record::Split,
+    record::SourceRange,
     schema,
 };
 
 const BYTES: usize = 4 << 20;
 
 /// Rows made by `row` from their number and a number that looks random.
-fn split(row: impl Fn(&mut String, u64, u64)) -> Split {
+fn split(row: impl Fn(&mut String, u64, u64)) -> SourceRange {
     let mut text = String::with_capacity(BYTES + 4096);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for number in 0.. {
@@ -27,7 +27,7 @@ fn split(row: impl Fn(&mut String, u64, u64)) -> Split {
             break;
         }
     }
-    Split::of_bytes(0, Bytes::from(text))
+    SourceRange::of_bytes(0, Bytes::from(text))
 }
 
 /// Scalars of every kind, as a database dumps them.
@@ -117,7 +117,7 @@ fn cut(criterion: &mut Criterion) {
     let split = split(flat);
     group.throughput(Throughput::Bytes(split.bytes_in()));
     group.bench_function("lines", |bencher| {
-        bencher.iter(|| JsonSource::new(Mode::Lines).splits(Box::new(split.content_bytes()), 1 << 20, 1 << 30).count());
+        bencher.iter(|| JsonSource::new(Mode::Lines).ranges(Box::new(split.content_bytes()), 1 << 20, 1 << 30).count());
     });
     group.finish();
 }

@@ -772,8 +772,8 @@ fn report_failure(error: &Error, json: bool) -> ExitCode {
 
 /// Writes the live shards, or those of one part of a divided dataset: as a table, as paths, or as patterns.
 fn write_list(w: &mut dyn Write, snapshot: &Snapshot, args: &ManifestArgs, json: bool) -> Result<()> {
-    let of_side = args.split.as_deref().map(|side| ops::manifest::list_of_side(snapshot, side)).transpose()?;
-    let shards = match &of_side {
+    let of_split = args.split.as_deref().map(|split| ops::manifest::list_of_split(snapshot, split)).transpose()?;
+    let shards = match &of_split {
         Some(shards) => shards,
         None => ops::manifest::live_shards(snapshot)?,
     };

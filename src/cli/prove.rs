@@ -15,7 +15,7 @@ use crate::{
         self,
         prove::{CertificateReport, Claim, ProofReport, Verified},
     },
-    record::side::SideBy,
+    record::split::SplitBy,
     storage::Location,
     units::group_digits,
 };
@@ -127,13 +127,13 @@ fn write_certificate(w: &mut dyn Write, report: &CertificateReport) -> Result<()
         return human::write_line(w, "root", clean(&report.root));
     }
     let ids = match report.split.by {
-        SideBy::Id => "record id",
+        SplitBy::Id => "record id",
         _ => "subject id",
     };
     writeln!(w, "no {ids} is in two splits of {version}: {}", report.split)?;
-    for side in &report.sides {
-        let (pairs, segments) = (group_digits(side.pairs), plural(side.segments, "segment"));
-        human::write_line(w, &side.name, format_args!("{pairs} pairs of a record and its {ids} in {segments}"))?;
+    for split in &report.splits {
+        let (pairs, segments) = (group_digits(split.pairs), plural(split.segments, "segment"));
+        human::write_line(w, &split.name, format_args!("{pairs} pairs of a record and its {ids} in {segments}"))?;
     }
     let checked =
         if report.root_checked { "as expected" } else { "root not checked: give the trusted one with --root" };

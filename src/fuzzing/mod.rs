@@ -58,11 +58,11 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("arguments", arguments),
 ];
 
-/// Bytes of a split.
+/// Bytes of a range.
 const SPLIT: usize = 64 << 10;
 /// Maximum bytes of a record.
 const RECORD: usize = 4 << 20;
-/// Maximum number of splits read from a source.
+/// Maximum number of ranges read from a source.
 const SPLITS: usize = 8;
 
 /// Maximum bytes of rows that are encoded again.
@@ -275,8 +275,8 @@ fn check_same<T: PartialEq + std::fmt::Debug>(a: &T, b: &T) -> Result<()> {
     if a == b { Ok(()) } else { Err(Error::internal(format!("expected what was printed, {b:?}, found {a:?}"))) }
 }
 
-/// Splits bytes into files, each encoded as: length of the path in one byte, the path, length of the content in three
-/// bytes, the content. The last file may be truncated.
+/// IpcRanges bytes into files, each encoded as: length of the path in one byte, the path, length of the content in
+/// three bytes, the content. The last file may be truncated.
 pub fn several(mut bytes: &[u8]) -> Vec<(String, Bytes)> {
     let mut files = Vec::new();
     while let Some((length, rest)) = bytes.split_first() {
@@ -328,25 +328,25 @@ fn read_classified(found: Vec<SourceFile>, options: &SniffOptions) -> Result<()>
     }
 }
 
-/// Infers the types of the first splits of a source, parses them, and encodes the records.
+/// Infers the types of the first ranges of a source, parses them, and encodes the records.
 fn read_records(source: &RecordSource) -> Result<()> {
     let input: Box<dyn std::io::Read + Send> =
         if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
-    let mut splits = Vec::new();
+    let mut ranges = Vec::new();
     let mut outcome = Ok(());
-    for split in source.reader.splits(input, SPLIT, RECORD).take(SPLITS) {
-        match split {
-            Ok(split) => splits.push(split),
+    for range in source.reader.ranges(input, SPLIT, RECORD).take(SPLITS) {
+        match range {
+            Ok(range) => ranges.push(range),
             Err(error) => {
                 outcome = Err(error);
                 break;
             }
         }
     }
-    let fields = splits.iter().fold(source.fields.clone(), |all, split| unite_lists(&all, &source.reader.infer(split)));
+    let fields = ranges.iter().fold(source.fields.clone(), |all, range| unite_lists(&all, &source.reader.infer(range)));
     let schema = schema_of(&fields);
-    for split in &splits {
-        match source.reader.parse(split, &schema) {
+    for range in &ranges {
+        match source.reader.parse(range, &schema) {
             Ok(Parsed::Block(block)) => outcome = outcome.and(encode_records(block.payload, &schema)),
             Ok(Parsed::Mismatch(_)) => {}
             Err(error) => outcome = outcome.and(Err(error)),
@@ -376,7 +376,7 @@ fn encode_records(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Res
             sidecar: None,
         };
         encoder.encode_unit(EncodeUnit {
-            side: 0,
+            split: 0,
             number: 0,
             batches: vec![batch],
             starts_shard: true,

@@ -18,7 +18,7 @@ use crate::{
         },
         inputs::OnChanged,
     },
-    record::{side::SideBy, subject::SubjectPattern},
+    record::{split::SplitBy, subject::SubjectPattern},
     scan::{InputFormat, settings::ReadSetting},
     units::Size,
 };
@@ -53,7 +53,7 @@ pub struct Convert {
     options: ConvertOptions,
     shards: Option<u64>,
     even: bool,
-    split_by: Option<SideBy>,
+    split_by: Option<SplitBy>,
     read: Vec<ReadSetting>,
     write: Vec<WriteSetting>,
     mistake: Mistake,

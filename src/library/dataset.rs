@@ -15,7 +15,7 @@ use crate::{
         manifest::{self, LookupIds},
         verify::verify_dataset,
     },
-    record::side::side_of_path,
+    record::split::split_of_path,
     storage::Location,
 };
 
@@ -210,7 +210,7 @@ impl Shard {
 
     /// Returns the part of a divided dataset that it belongs to, such as `train`.
     pub fn part(&self) -> Option<&str> {
-        side_of_path(&self.meta.path)
+        split_of_path(&self.meta.path)
     }
 
     /// Reads its live records, in their order, a few megabytes ahead.

@@ -21,7 +21,7 @@ use crate::{
     id::Version,
     plan::memory::MemoryPlan,
     record::{
-        Part, Payload, RecordBlock, Sample, Split, coded,
+        Part, Payload, RecordBlock, Sample, SourceRange, coded,
         json::text_of,
         parts::{KEY_COLUMN, is_table_of_samples, samples_of_rows},
     },
@@ -34,7 +34,7 @@ use crate::{
     units::Size,
 };
 
-/// Bytes of a split.
+/// Bytes of a range.
 const SPLIT_BYTES: usize = 256 << 10;
 /// Maximum number of files that are opened to learn what a source is.
 const MAX_FILES: usize = 1_000;
@@ -42,7 +42,7 @@ const MAX_FILES: usize = 1_000;
 const PART_BYTES: u64 = 4 << 10;
 /// Bytes of standard input that are read, except for formats whose beginning says nothing.
 const STDIN_BYTES: u64 = 16 << 20;
-/// Attempts to find types that fit the values of a split.
+/// Attempts to find types that fit the values of a range.
 const ATTEMPTS: usize = 64;
 
 /// What to show.
@@ -382,14 +382,14 @@ fn as_samples(batch: &RecordBatch, hidden: &Hidden) -> Result<Option<Vec<Sample>
     }
 }
 
-/// Passes the records of a source to `visit`, a split of so many bytes after the other, as long as it returns true.
+/// Passes the records of a source to `visit`, a range of so many bytes after the other, as long as it returns true.
 ///
 /// # Errors
 /// When the source cannot be read, or `visit` fails.
 pub(super) fn each_block(
     context: &Context<'_>,
     source: &RecordSource,
-    split_bytes: usize,
+    range_bytes: usize,
     visit: &mut dyn FnMut(RecordBlock) -> Result<bool>,
 ) -> Result<()> {
     let memory =
@@ -403,9 +403,9 @@ pub(super) fn each_block(
         None => e.at_location(source.file.uri()),
     };
     let mut fields = source.fields.clone();
-    for split in source.splits(input, split_bytes, max_record) {
+    for range in source.ranges(input, range_bytes, max_record) {
         context.cancel.check()?;
-        let block = parse_split(source, &split.map_err(place)?, &mut fields).map_err(place)?;
+        let block = parse_range(source, &range.map_err(place)?, &mut fields).map_err(place)?;
         if !visit(block)? {
             break;
         }
@@ -413,15 +413,15 @@ pub(super) fn each_block(
     Ok(())
 }
 
-/// Parses a split, with wider types as long as a value does not fit.
-fn parse_split(source: &RecordSource, split: &Split, fields: &mut Fields) -> Result<RecordBlock> {
+/// Parses a range, with wider types as long as a value does not fit.
+fn parse_range(source: &RecordSource, range: &SourceRange, fields: &mut Fields) -> Result<RecordBlock> {
     for attempt in 0..ATTEMPTS {
-        match source.reader.parse(split, &schema_of(fields))? {
+        match source.reader.parse(range, &schema_of(fields))? {
             Parsed::Block(block) => return Ok(block),
             Parsed::Mismatch(mismatch) if mismatch.is_of_quotes() => {
                 source.reader.settle(source.open(|_| {})?)?;
             }
-            Parsed::Mismatch(_) if attempt == 0 => *fields = unite_lists(fields, &source.reader.infer(split)),
+            Parsed::Mismatch(_) if attempt == 0 => *fields = unite_lists(fields, &source.reader.infer(range)),
             Parsed::Mismatch(mismatch) => *fields = force_text(fields, &mismatch.column),
         }
     }

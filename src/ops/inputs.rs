@@ -22,7 +22,7 @@ use crate::{
     exec::{constants::ConstantSets, types},
     format::{files::TreeFile as _, index::IndexKind},
     id::Version,
-    record::{clutter::is_sign, side::Sides},
+    record::{clutter::is_sign, split::Splits},
     scan::{SourceFile, content_hash},
     schema::bound,
     storage::{Location, Store},
@@ -151,7 +151,7 @@ pub struct LiveDataset {
     /// Whether it keeps a dataset card.
     indexes: Vec<IndexKind>,
     /// How its records are divided.
-    split: Option<Sides>,
+    split: Option<Splits>,
     /// Types of the columns that some of its shards have with other types.
     retyped: Fields,
 }
@@ -166,7 +166,7 @@ impl LiveDataset {
     }
 
     /// Returns how the records of the dataset are divided.
-    pub fn split_sides(&self) -> Option<&Sides> {
+    pub fn split_splits(&self) -> Option<&Splits> {
         self.split.as_ref()
     }
 

@@ -591,12 +591,12 @@ fn sample_tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, samp
         let bytes = source.file.bytes();
         if let Some(rows) = source.reader.facts().rows {
             entry.1 += rows;
-        } else if let Some(split) = &source.sample {
+        } else if let Some(range) = &source.sample {
             let fields = schema_of(&source.fields);
-            if let Parsed::Block(block) = source.reader.parse(split, &fields)? {
-                let whole = !source.packed && split.offset + split.bytes_in() >= bytes;
+            if let Parsed::Block(block) = source.reader.parse(range, &fields)? {
+                let whole = !source.packed && range.offset + range.bytes_in() >= bytes;
                 let rows = block.records_in();
-                entry.1 += if whole { rows } else { scale_records(rows, bytes, split.bytes_in()).max(rows) };
+                entry.1 += if whole { rows } else { scale_records(rows, bytes, range.bytes_in()).max(rows) };
                 entry.2 &= whole;
                 if let (true, Payload::Rows(batch)) = (i < SAMPLED_FILES, block.payload) {
                     sample.add_batch(batch.slice(0, batch.num_rows().min(SAMPLE_ROWS)));

@@ -21,7 +21,7 @@ use crate::{
     error::{Error, Result},
     id::Version,
     plan::compact::When,
-    record::side::side_of_path,
+    record::split::split_of_path,
     storage::Location,
     units::parse_duration,
 };
@@ -577,18 +577,18 @@ pub fn live_shards(snapshot: &Snapshot) -> Result<&[ShardMeta]> {
 /// Live shards of one side of a divided dataset, in record order.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) if there is no such side; when the list cannot be read.
-pub fn list_of_side(snapshot: &Snapshot, name: &str) -> Result<Vec<ShardMeta>> {
+/// [`Kind::Usage`](crate::error::Kind::Usage) if there is no such split; when the list cannot be read.
+pub fn list_of_split(snapshot: &Snapshot, name: &str) -> Result<Vec<ShardMeta>> {
     let at = || snapshot.dataset().store().location().to_string();
-    let Some(sides) = &snapshot.entry().settings.split else {
+    let Some(splits) = &snapshot.entry().settings.split else {
         return Err(Error::usage("expected a dataset made with --split, found one whose records are not divided")
             .at_location(at()));
     };
-    if !sides.shares.names().any(|known| known == name) {
-        let names: Vec<&str> = sides.shares.names().collect();
+    if !splits.shares.names().any(|known| known == name) {
+        let names: Vec<&str> = splits.shares.names().collect();
         return Err(Error::usage(format!("expected one of {}, found `{name}`", names.join(", "))).at_location(at()));
     }
-    Ok(live_shards(snapshot)?.iter().filter(|shard| side_of_path(&shard.path) == Some(name)).cloned().collect())
+    Ok(live_shards(snapshot)?.iter().filter(|shard| split_of_path(&shard.path) == Some(name)).cloned().collect())
 }
 
 /// Returns the number of shards that only older versions need.

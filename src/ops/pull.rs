@@ -51,7 +51,7 @@ const STAGED_FOR: SignedDuration = SignedDuration::from_hours(1);
 pub struct PullOptions {
     /// The version; the newest by default.
     pub at: Option<String>,
-    /// The sides of a divided dataset; empty for all.
+    /// The splits of a divided dataset; empty for all.
     pub split: Vec<String>,
     /// Whether only shards and what readers need of them is copied.
     pub data_only: bool,
@@ -66,7 +66,7 @@ pub struct PullReport {
     pub upstream: String,
     /// The version of the upstream dataset.
     pub upstream_version: Version,
-    /// The sides that were pulled; empty for all.
+    /// The splits that were pulled; empty for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub split: Vec<String>,
     /// The copy.
@@ -325,7 +325,7 @@ impl Pull<'_> {
         Ok(PullReport {
             upstream: self.from.place.clone(),
             upstream_version: self.from.version,
-            split: self.part.side_names(),
+            split: self.part.split_names(),
             copy: self.copy.store().location().to_string(),
             version: version.as_ref().map(Snapshot::version),
             unchanged: fetched == 0 && !commits && deleted == 0,

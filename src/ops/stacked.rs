@@ -42,7 +42,7 @@ impl NewSources for StackedSources {
             each_source_of_task(&self.store, list, *base, &mut |row| match &mut last {
                 Some(before) if before.uri == row.uri => {
                     before.records += row.records;
-                    // On each side, the records of other sources are between those of two parts.
+                    // On each split, the records of other sources are between those of two parts.
                     if self.optional.other_firsts {
                         before.other_firsts.extend(row.first_records());
                     }

@@ -163,8 +163,8 @@ fn headers_say_what_can_be_read() {
     }
 }
 
-/// All records of a source, cut into splits of about so many bytes, which was closed and is opened again.
-fn records(name: &str, options: &ArrayOptions, split_bytes: usize, limit: usize) -> RecordBatch {
+/// All records of a source, cut into ranges of about so many bytes, which was closed and is opened again.
+fn records(name: &str, options: &ArrayOptions, range_bytes: usize, limit: usize) -> RecordBatch {
     let source = |name: &str| sources().into_iter().find(|(found, _)| *found == name).unwrap().1;
     let open = Arc::new(OpenSources::with_memory(0));
     let reader = || {
@@ -174,10 +174,10 @@ fn records(name: &str, options: &ArrayOptions, split_bytes: usize, limit: usize)
     };
     // One is open, and there is no room for another.
     let (_first, reader) = (reader(), reader());
-    let schema = Arc::new(Schema::new(reader.infer(&reader.first_split())));
-    let splits = reader.splits(Box::new(std::io::empty()), split_bytes, limit);
-    let batches: Vec<RecordBatch> = splits
-        .map(|split| match reader.parse(&split.unwrap(), &schema).unwrap() {
+    let schema = Arc::new(Schema::new(reader.infer(&reader.first_range())));
+    let ranges = reader.ranges(Box::new(std::io::empty()), range_bytes, limit);
+    let batches: Vec<RecordBatch> = ranges
+        .map(|range| match reader.parse(&range.unwrap(), &schema).unwrap() {
             Parsed::Block(block) => match block.payload {
                 Payload::Rows(rows) => rows,
                 Payload::Samples(_) => panic!("samples"),
@@ -189,7 +189,7 @@ fn records(name: &str, options: &ArrayOptions, split_bytes: usize, limit: usize)
 }
 
 #[test]
-fn records_do_not_depend_on_splits() {
+fn records_do_not_depend_on_ranges() {
     for raw in [false, true] {
         let all = || {
             sources().into_iter().filter(|(_, source)| {

@@ -160,12 +160,12 @@ fn shards_that_cannot_be_divided_stay() {
         let ran = folder.run(&format!("compact {dataset} --target-shard 4KiB --json")).ok().summary();
         assert_eq!(ran["shards_added"], 0, "{ran}");
     }
-    folder.run("convert a.csv --out sides --id id --split train=0.7,test=0.3").ok();
-    let before = records(&folder, "sides");
-    folder.run("compact sides --target-shard 16KiB").ok();
-    assert_eq!(records(&folder, "sides"), before);
-    assert!(sizes(&folder, "sides").len() > 6);
-    folder.run("verify sides --read-data").ok();
-    let bounded = folder.run("compact sides --target-shard 2KiB --max-bytes 40KiB --dry-run").ok().stdout;
+    folder.run("convert a.csv --out splits --id id --split train=0.7,test=0.3").ok();
+    let before = records(&folder, "splits");
+    folder.run("compact splits --target-shard 16KiB").ok();
+    assert_eq!(records(&folder, "splits"), before);
+    assert!(sizes(&folder, "splits").len() > 6);
+    folder.run("verify splits --read-data").ok();
+    let bounded = folder.run("compact splits --target-shard 2KiB --max-bytes 40KiB --dry-run").ok().stdout;
     assert!(bounded.contains("left to another run by --max-bytes") && bounded.contains("divide"), "{bounded}");
 }

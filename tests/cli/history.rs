@@ -167,7 +167,7 @@ fn drift_is_told_by_the_exit_code() {
     assert_eq!(column("city")["nulls_before"], 0.0);
     assert!(column("city")["beyond"].as_array().unwrap().contains(&"nulls".into()), "{}", column("city"));
     let bins = column("weight")["bins"].as_array().unwrap();
-    let sum = |side: &str| bins.iter().map(|b| b[side].as_u64().unwrap()).sum::<u64>();
+    let sum = |split: &str| bins.iter().map(|b| b[split].as_u64().unwrap()).sum::<u64>();
     assert_eq!((sum("before"), sum("after")), (5_000, 9_000));
     let shown = folder.run("manifest d --drift v2 v3");
     assert!(shown.stdout.contains("beyond"), "{}", shown.stdout);

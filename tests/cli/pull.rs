@@ -302,14 +302,14 @@ fn divided(options: &str) -> Folder {
     folder
 }
 
-/// Rows of the export whose shards are of some sides.
-fn on_sides(rows: &[Value], sides: &[&str]) -> Vec<Value> {
+/// Rows of the export whose shards are of some splits.
+fn on_splits(rows: &[Value], splits: &[&str]) -> Vec<Value> {
     let is_on =
-        |row: &&Value| sides.iter().any(|side| row["shard"].as_str().unwrap().contains(&format!("split={side}/")));
+        |row: &&Value| splits.iter().any(|split| row["shard"].as_str().unwrap().contains(&format!("split={split}/")));
     rows.iter().filter(is_on).cloned().collect()
 }
 
-/// Every form: the copy of a part has exactly the shards of the named sides, under the same record numbers, and finds
+/// Every form: the copy of a part has exactly the shards of the named splits, under the same record numbers, and finds
 /// their ids alone.
 #[test]
 fn parts_of_a_divided_dataset_can_be_pulled() {
@@ -318,7 +318,7 @@ fn parts_of_a_divided_dataset_can_be_pulled() {
         let all = positions(&folder, "shards");
         let first = pull(&folder, "copy --split val,test");
         assert_eq!(first["split"], serde_json::json!(["test", "val"]));
-        let part = on_sides(&all, &["val", "test"]);
+        let part = on_splits(&all, &["val", "test"]);
         assert!(!part.is_empty() && part.len() < all.len());
         assert_eq!(positions(&folder, "copy"), part, "{to}");
         assert_eq!(first["records"], part.len());
@@ -335,7 +335,7 @@ fn parts_of_a_divided_dataset_can_be_pulled() {
         // Another part: its own version; older ones stay.
         let other = pull(&folder, "copy --split train,val");
         assert!(other["files_kept"].as_u64().unwrap() > 0 && other["version"] == 2, "{other}");
-        assert_eq!(positions(&folder, "copy"), on_sides(&all, &["train", "val"]));
+        assert_eq!(positions(&folder, "copy"), on_splits(&all, &["train", "val"]));
         folder.run("verify copy --read-data").ok();
         folder.run("verify copy --at v1 --read-data").ok();
         let whole = pull(&folder, "copy");
@@ -344,11 +344,11 @@ fn parts_of_a_divided_dataset_can_be_pulled() {
         folder.run("verify copy --read-data").ok();
         let pruned = pull(&folder, "copy --split train --prune");
         assert!(pruned["files_deleted"].as_u64().unwrap() > 0);
-        assert_eq!(positions(&folder, "copy"), on_sides(&all, &["train"]));
+        assert_eq!(positions(&folder, "copy"), on_splits(&all, &["train"]));
         folder.run("verify copy --read-data").ok();
         // A copy of a part is pulled as the part that it is.
         folder.run("pull copy again").ok();
-        assert_eq!(positions(&folder, "again"), on_sides(&all, &["train"]));
+        assert_eq!(positions(&folder, "again"), on_splits(&all, &["train"]));
         let refused = folder.run("pull copy again --split val");
         assert_eq!(refused.code, 2);
         assert!(refused.stderr.contains("expected one of train, found `val`"), "{}", refused.stderr);
@@ -367,7 +367,7 @@ fn a_part_finds_its_records_by_their_origins() {
         pull(&folder, &format!("{copy} --split {part}"));
         folder.run(&format!("verify {copy} --read-data")).ok();
         let all = positions(&folder, "shards");
-        let kept = on_sides(&all, &part.split(',').collect::<Vec<_>>());
+        let kept = on_splits(&all, &part.split(',').collect::<Vec<_>>());
         for row in all.iter().step_by(11) {
             let origin = format!("{}#{}", row["source"].as_str().unwrap(), row["row"]);
             let found = folder.run(&format!("manifest {copy} --find {origin}"));
@@ -385,7 +385,7 @@ fn a_part_follows_its_dataset() {
     let follows = |more: &str| {
         pull(&folder, &format!("copy --split val {more}"));
         let upstream = positions(&folder, &format!("shards {}", more.trim_end_matches("--prune")));
-        assert!(positions(&folder, "copy") == on_sides(&upstream, &["val"]), "{more}");
+        assert!(positions(&folder, "copy") == on_splits(&upstream, &["val"]), "{more}");
         folder.run("verify copy --read-data").ok();
     };
     follows("");

@@ -128,19 +128,19 @@ fn samples_of_files_are_named_by_their_keys() {
         folder.run(&format!("convert in --to {to} --split train=0.8,val=0.2 --target-shard 4KiB")).ok();
         reshard(&folder, "--out mixed --shuffle 5");
         folder.run("verify mixed --read-data").ok();
-        let side = |row: &Value| row["shard"].as_str().unwrap().split('/').nth(1).unwrap().to_owned();
+        let split = |row: &Value| row["shard"].as_str().unwrap().split('/').nth(1).unwrap().to_owned();
         let mixed = rows(&folder, "mixed");
         assert!(mixed.is_sorted_by_key(|row| {
-            (side(row), xxh3_128_with_seed(row["record_id"].as_str().unwrap().as_bytes(), 5))
+            (split(row), xxh3_128_with_seed(row["record_id"].as_str().unwrap().as_bytes(), 5))
         }));
         let of = |rows: &[Value]| {
-            let mut all: Vec<_> = rows.iter().map(|row| (row["record_id"].to_string(), side(row))).collect();
+            let mut all: Vec<_> = rows.iter().map(|row| (row["record_id"].to_string(), split(row))).collect();
             all.sort();
             all
         };
         assert!(of(&mixed) == of(&rows(&folder, "shards")) && mixed.len() == 200, "{to}");
         let val = reshard(&folder, "--out val --split val --shuffle 5");
-        let of_val: Vec<&Value> = mixed.iter().filter(|row| side(row) == "split=val").collect();
+        let of_val: Vec<&Value> = mixed.iter().filter(|row| split(row) == "split=val").collect();
         assert_eq!((&val["records_out"], of_val.len() > 10), (&of_val.len().into(), true), "{to}");
         assert_eq!(val["records_filtered"], 200 - of_val.len(), "{to}");
         let only = rows(&folder, "val");

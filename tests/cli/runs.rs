@@ -191,22 +191,22 @@ fn a_divided_dataset_stays_divided() {
     folder.write("rows.csv", format!("id,n\n{rows}"));
     folder.write("more.csv", "id,n\n100,1\n");
     folder.run("convert rows.csv --id id --split train=0.7,val=0.3 --out divided").ok();
-    let sides = |dataset: &str| -> BTreeMap<String, String> {
+    let splits = |dataset: &str| -> BTreeMap<String, String> {
         let exported = folder.run(&format!("manifest {dataset} --export jsonl")).ok().stdout;
         let rows = exported.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        let side = |shard: &str| shard.split('/').find(|part| part.starts_with("split=")).unwrap_or("").to_owned();
-        rows.map(|row| (row["record_id"].as_str().unwrap().to_owned(), side(row["shard"].as_str().unwrap()))).collect()
+        let split = |shard: &str| shard.split('/').find(|part| part.starts_with("split=")).unwrap_or("").to_owned();
+        rows.map(|row| (row["record_id"].as_str().unwrap().to_owned(), split(row["shard"].as_str().unwrap()))).collect()
     };
-    let expected = sides("divided");
+    let expected = splits("divided");
     assert_eq!(expected.values().collect::<BTreeSet<_>>().len(), 2);
     for to in FORMATS {
         folder.run(&format!("convert divided --id id --to {to} --out {to}")).ok();
-        assert_eq!(sides(to), expected, "{to}");
+        assert_eq!(splits(to), expected, "{to}");
     }
     folder.run("convert more.csv --out whole --id id").ok();
     let refused = folder.run("convert divided --out whole");
     assert_eq!(refused.code, 8, "{}", refused.stderr);
     folder.run("convert divided --out whole --accept settings").ok();
     folder.run("convert divided --id id --out given-up --accept settings").ok();
-    assert!(sides("given-up").values().all(String::is_empty));
+    assert!(splits("given-up").values().all(String::is_empty));
 }

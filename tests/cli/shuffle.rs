@@ -260,9 +260,9 @@ fn shuffled_datasets_live_like_others() {
     }
 }
 
-/// Each side is shuffled by itself; copies, datasets cut from it and private ids work as they do for others.
+/// Each split is shuffled by itself; copies, datasets cut from it and private ids work as they do for others.
 #[test]
-fn sides_copies_and_private_ids_are_shuffled() {
+fn splits_copies_and_private_ids_are_shuffled() {
     let folder = Folder::new();
     write_tables(&folder);
     folder.write("key", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef");
@@ -279,8 +279,8 @@ fn sides_copies_and_private_ids_are_shuffled() {
             let key = if name == "private" { " --id-key key" } else { "" };
             folder.run(&format!("verify {out} --read-data{key}")).ok();
             let all = rows(&folder, &out);
-            let sides = all.chunk_by(|a, b| a["shard"].as_str().map(side) == b["shard"].as_str().map(side));
-            let count = sides.map(|side| assert!(side.is_sorted_by_key(|row| rank(row, 8)), "{out}")).count();
+            let splits = all.chunk_by(|a, b| a["shard"].as_str().map(split) == b["shard"].as_str().map(split));
+            let count = splits.map(|split| assert!(split.is_sorted_by_key(|row| rank(row, 8)), "{out}")).count();
             assert_eq!(count, if name == "split" { 2 } else { 1 }, "{out}");
             if name == "sized" {
                 let shards: Vec<usize> = all.chunk_by(|a, b| a["shard"] == b["shard"]).map(<[Value]>::len).collect();
@@ -296,7 +296,7 @@ fn sides_copies_and_private_ids_are_shuffled() {
     }
 }
 
-fn side(shard: &str) -> Option<&str> {
+fn split(shard: &str) -> Option<&str> {
     shard.split('/').find_map(|folder| folder.strip_prefix("split="))
 }
 

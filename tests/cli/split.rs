@@ -27,10 +27,10 @@ fn write_visits(folder: &Folder) {
     }
 }
 
-/// Side of a shard.
-fn side(shard: &str) -> String {
+/// Split of a shard.
+fn split(shard: &str) -> String {
     let folder = shard.split('/').find_map(|folder| folder.strip_prefix("split="));
-    folder.unwrap_or_else(|| panic!("no side: {shard}")).to_owned()
+    folder.unwrap_or_else(|| panic!("no split: {shard}")).to_owned()
 }
 
 /// Rows of the export: one for each live record.
@@ -39,23 +39,23 @@ fn rows(folder: &Folder, dataset: &str, more: &str) -> Vec<Value> {
     exported.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Sides of each value of a column of the export; asserts that no value has two.
+/// Splits of each value of a column of the export; asserts that no value has two.
 #[track_caller]
-fn sides_of(folder: &Folder, dataset: &str, column: &str, more: &str) -> BTreeMap<String, String> {
-    let mut sides: BTreeMap<String, String> = BTreeMap::new();
+fn splits_of(folder: &Folder, dataset: &str, column: &str, more: &str) -> BTreeMap<String, String> {
+    let mut splits: BTreeMap<String, String> = BTreeMap::new();
     for row in rows(folder, dataset, more) {
         let group = row[column].as_str().unwrap_or_else(|| panic!("{row}")).to_owned();
-        let side = side(row["shard"].as_str().unwrap());
-        let known = sides.entry(group.clone()).or_insert_with(|| side.clone());
-        assert_eq!(*known, side, "{group} has two sides");
+        let split = split(row["shard"].as_str().unwrap());
+        let known = splits.entry(group.clone()).or_insert_with(|| split.clone());
+        assert_eq!(*known, split, "{group} has two splits");
     }
-    sides
+    splits
 }
 
-/// All formats, any number of threads: the same shards, each patient on one side; later runs, merges, sorting, erasure
-/// and removal keep the sides, and records are found by id and by origin.
+/// All formats, any number of threads: the same shards, each patient in one split; later runs, merges, sorting, erasure
+/// and removal keep the splits, and records are found by id and by origin.
 #[test]
-fn nobody_is_on_two_sides_whatever_is_done() {
+fn nobody_is_on_two_splits_whatever_is_done() {
     let folder = Folder::new();
     write_visits(&folder);
     let mut all: BTreeSet<BTreeMap<String, String>> = BTreeSet::new();
@@ -82,32 +82,32 @@ fn nobody_is_on_two_sides_whatever_is_done() {
         }
         assert!(contents[0] == contents[1], "{to}");
         let out = format!("{}-3", to.replace(' ', ""));
-        let before = sides_of(&folder, &out, "subject_id", "");
+        let before = splits_of(&folder, &out, "subject_id", "");
         for table in ["b", "c"] {
             folder.run(&format!("convert {table}.csv --out {out}")).ok();
         }
-        let after = sides_of(&folder, &out, "subject_id", "");
-        assert!(before.iter().all(|(patient, side)| after[patient] == *side), "{to}");
+        let after = splits_of(&folder, &out, "subject_id", "");
+        assert!(before.iter().all(|(patient, split)| after[patient] == *split), "{to}");
         assert_eq!(after.len(), 211);
         folder.run(&format!("verify {out} --read-data")).ok();
         folder.run(&format!("compact {out} --target-shard 256KiB")).ok();
-        assert_eq!(sides_of(&folder, &out, "subject_id", ""), after, "{to}");
+        assert_eq!(splits_of(&folder, &out, "subject_id", ""), after, "{to}");
         if to == "parquet" {
             folder.run(&format!("compact {out} --sort-by site,visit")).ok();
-            assert_eq!(sides_of(&folder, &out, "subject_id", ""), after);
+            assert_eq!(splits_of(&folder, &out, "subject_id", ""), after);
         }
         folder.run(&format!("erase {out} PAT-007 --all-versions")).ok();
         folder.run(&format!("remove {out} --source b.csv")).ok();
         folder.run(&format!("verify {out} --read-data")).ok();
-        let mut left = sides_of(&folder, &out, "subject_id", "");
+        let mut left = splits_of(&folder, &out, "subject_id", "");
         let sources: BTreeSet<String> =
             rows(&folder, &out, "").iter().map(|row| row["source"].as_str().unwrap().to_owned()).collect();
         assert_eq!(sources, ["a.csv", "c.csv"].map(str::to_owned).into());
         folder.run(&format!("convert b.csv --out {out}")).ok();
-        left.extend(sides_of(&folder, &out, "subject_id", ""));
-        assert!(left.iter().all(|(patient, side)| after[patient] == *side), "{to}");
+        left.extend(splits_of(&folder, &out, "subject_id", ""));
+        assert!(left.iter().all(|(patient, split)| after[patient] == *split), "{to}");
         folder.run(&format!("verify {out} --read-data")).ok();
-        assert!(!sides_of(&folder, &out, "subject_id", "").contains_key("PAT-007"));
+        assert!(!splits_of(&folder, &out, "subject_id", "").contains_key("PAT-007"));
         all.insert(after);
     }
     assert_eq!(all.len(), 1, "formats differ");
@@ -175,9 +175,9 @@ fn tasks_divide_alike() {
     assert_eq!(committed["splits"].as_array().map(Vec::len), Some(3));
     assert_eq!(shards_of(&folder, "tasks").len(), shards_of(&folder, "planned").len());
     assert!(shards_of(&folder, "tasks") == shards_of(&folder, "planned"));
-    let whole = sides_of(&folder, "whole", "subject_id", "");
+    let whole = splits_of(&folder, "whole", "subject_id", "");
     for dataset in ["tasks", "planned"] {
-        assert_eq!(sides_of(&folder, dataset, "subject_id", ""), whole);
+        assert_eq!(splits_of(&folder, dataset, "subject_id", ""), whole);
         assert_eq!(rows(&folder, dataset, "").len(), 4300);
         folder.run(&format!("verify {dataset} --read-data")).ok();
         folder.run(&format!("remove {dataset} --source a.csv")).ok();
@@ -188,7 +188,7 @@ fn tasks_divide_alike() {
     }
 }
 
-/// Samples of files have sides by their keys, or by subjects from their paths; energon sees the parts.
+/// Samples of files have splits by their keys, or by subjects from their paths; energon sees the parts.
 #[test]
 fn samples_are_divided() {
     let folder = Folder::new();
@@ -200,15 +200,17 @@ fn samples_are_divided() {
     }
     let index = if cfg!(feature = "energon") { "energon" } else { "wids" };
     folder.run(&format!("convert scans --out keys --index {index} {SPLIT}")).ok();
-    let sides = sides_of(&folder, "keys", "record_id", "");
-    assert_eq!((sides.len(), sides.values().collect::<BTreeSet<_>>().len()), (100, 3));
+    let splits = splits_of(&folder, "keys", "record_id", "");
+    assert_eq!((splits.len(), splits.values().collect::<BTreeSet<_>>().len()), (100, 3));
     if cfg!(feature = "energon") {
         let yaml = std::fs::read_to_string(folder.path().join("keys/.nv-meta/split.yaml")).unwrap();
         let mut part = "";
         let mut listed = BTreeSet::new();
         for line in yaml.lines() {
             match line.strip_prefix("  - ") {
-                Some(path) => assert!(listed.insert(path.trim_matches('"').to_owned()) && side(path) == part, "{yaml}"),
+                Some(path) => {
+                    assert!(listed.insert(path.trim_matches('"').to_owned()) && split(path) == part, "{yaml}")
+                }
                 None => part = line.trim().trim_end_matches(':'),
             }
         }
@@ -221,7 +223,7 @@ fn samples_are_divided() {
         let out = format!("patients-{to}");
         let subjects = "--subject-from-path {subject}/*";
         folder.run(&format!("convert scans --out {out} --to {to} {subjects} {SPLIT}")).ok();
-        assert_eq!(sides_of(&folder, &out, "subject_id", "").len(), 20);
+        assert_eq!(splits_of(&folder, &out, "subject_id", "").len(), 20);
         assert_eq!(rows(&folder, &out, "").len(), 100);
         folder.run(&format!("verify {out} --read-data")).ok();
         let note = folder.run(&format!("adopt {out}2 --out {out}"));
@@ -229,7 +231,7 @@ fn samples_are_divided() {
     }
 }
 
-/// The side of a private id follows from what is stored of it, so that it can be checked without the key.
+/// The split of a private id follows from what is stored of it, so that it can be checked without the key.
 #[test]
 fn private_ids_are_divided_by_what_is_stored() {
     let folder = Folder::new();
@@ -239,13 +241,13 @@ fn private_ids_are_divided_by_what_is_stored() {
         let options = format!("--id visit --subject patient --id-mode {mode} --id-key key {SPLIT}");
         folder.run(&format!("convert a.csv --out {mode} {options}")).ok();
         folder.run(&format!("convert b.csv --out {mode} --id-key key")).ok();
-        let sides = sides_of(&folder, mode, "subject_id", "--id-key key");
-        assert_eq!((sides.len(), sides.values().collect::<BTreeSet<_>>().len()), (211, 3));
+        let splits = splits_of(&folder, mode, "subject_id", "--id-key key");
+        assert_eq!((splits.len(), splits.values().collect::<BTreeSet<_>>().len()), (211, 3));
         folder.run(&format!("verify {mode} --read-data")).ok();
     }
 }
 
-/// Columns that are not kept may decide; values that are equal have one side, and missing ones have sides by their
+/// Columns that are not kept may decide; values that are equal have one split, and missing ones have splits by their
 /// records.
 #[test]
 fn any_column_can_decide() {
@@ -254,15 +256,15 @@ fn any_column_can_decide() {
         |row: u32| format!("{row},{}\n", if row.is_multiple_of(3) { String::new() } else { format!("g{}", row % 50) });
     folder.write("a.csv", format!("n,g\n{}", (0..3000).map(row).collect::<String>()));
     folder.run("convert a.csv --columns n --id n --split a=0.5,b=0.5,seed=3 --split-by g --out out").ok();
-    let mut sides: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut splits: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for row in rows(&folder, "out", "") {
         let number: u32 = row["record_id"].as_str().unwrap().parse().unwrap();
         let group = if number.is_multiple_of(3) { String::new() } else { format!("g{}", number % 50) };
-        sides.entry(group).or_default().insert(side(row["shard"].as_str().unwrap()));
+        splits.entry(group).or_default().insert(split(row["shard"].as_str().unwrap()));
     }
-    let nulls = sides.remove("").unwrap();
+    let nulls = splits.remove("").unwrap();
     assert_eq!(nulls.len(), 2);
-    assert!(sides.len() == 50 && sides.values().all(|sides| sides.len() == 1), "{sides:?}");
+    assert!(splits.len() == 50 && splits.values().all(|splits| splits.len() == 1), "{splits:?}");
 }
 
 #[test]
@@ -306,14 +308,14 @@ fn datasets_cut_from_others_are_divided_alike() {
     }
     folder.run("convert in --split a=0.5,b=0.3,c=0.2 --target-shard 2KiB --out whole").ok();
     folder.run("reshard whole --out some --sample 0.5 --records-per-shard 50").ok();
-    let side_of = |row: &Value| (row["hash"].to_string(), side(row["shard"].as_str().unwrap()));
-    let whole: BTreeMap<String, String> = rows(&folder, "whole", "").iter().map(side_of).collect();
+    let split_of = |row: &Value| (row["hash"].to_string(), split(row["shard"].as_str().unwrap()));
+    let whole: BTreeMap<String, String> = rows(&folder, "whole", "").iter().map(split_of).collect();
     let some = rows(&folder, "some", "");
     assert!((300..600).contains(&some.len()), "{}", some.len());
     let mut ids = String::new();
     for row in &some {
-        let (hash, side) = side_of(row);
-        assert_eq!(whole[&hash], side, "{row}");
+        let (hash, split) = split_of(row);
+        assert_eq!(whole[&hash], split, "{row}");
         ids.push_str(&format!("{}#{}\n", row["source"].as_str().unwrap(), row["row"]));
     }
     folder.write("ids.txt", ids);
@@ -367,14 +369,14 @@ fn forgeries(form: &str) -> Vec<(&'static str, Change)> {
         ("a kind that is no id", set("/split/by", "content".into())),
         ("another seed", set("/split/seed", 1.into())),
         ("a rule with more", Box::new(|proof| proof["split"]["more"] = 1.into())),
-        ("another name of a side", set("/sides/0/name", "other".into())),
-        ("another share of a side", set("/sides/0/share", 0.5.into())),
-        ("another number of segments of a side", set("/sides/0/segments", 3.into())),
-        ("another number of pairs", set("/sides/1/pairs", 1.into())),
-        ("swapped sides", list("sides", |sides| sides.swap(0, 1))),
-        ("a side less", list("sides", |sides| drop(sides.pop()))),
-        ("a side twice", list("sides", |sides| sides.push(sides[0].clone()))),
-        ("a side with more", Box::new(|proof| proof["sides"][0]["more"] = 1.into())),
+        ("another name of a split", set("/splits/0/name", "other".into())),
+        ("another share of a split", set("/splits/0/share", 0.5.into())),
+        ("another number of segments of a split", set("/splits/0/segments", 3.into())),
+        ("another number of pairs", set("/splits/1/pairs", 1.into())),
+        ("swapped splits", list("splits", |splits| splits.swap(0, 1))),
+        ("a split less", list("splits", |splits| drop(splits.pop()))),
+        ("a split twice", list("splits", |splits| splits.push(splits[0].clone()))),
+        ("a split with more", Box::new(|proof| proof["splits"][0]["more"] = 1.into())),
         ("another form of the head", replaced("head", "root 1", "root 2")),
         ("another version of the head", replaced("head", "version 2", "version 1")),
         ("other ids in the head", replaced("head", "ids plain", "ids hmac 0011223344556677")),
@@ -407,16 +409,16 @@ fn forgeries(form: &str) -> Vec<(&'static str, Change)> {
         ("a segment twice", list("segments", |segments| segments.push(segments[0].clone()))),
         ("swapped segments", list("segments", |segments| segments.swap(0, 1))),
         ("a segment of another side", segment(" train\n", " test\n")),
-        ("a segment of two sides", segment(" train\n", " train test\n")),
-        ("a segment of no side", segment(" train\n", "\n")),
-        ("a segment of a side that is not there", segment(" train\n", " other\n")),
+        ("a segment of two splits", segment(" train\n", " train test\n")),
+        ("a segment of no split", segment(" train\n", "\n")),
+        ("a segment of a split that is not there", segment(" train\n", " other\n")),
         ("a segment of the other kind", segment(" subject ", " record ")),
         ("a segment of the other form", segment(form, if form == "sealed" { "segment" } else { "sealed" })),
         ("a segment of other records", segment(" subject 0 ", " subject 1 ")),
         ("a segment as a bucket", segment(form, "bucket")),
         ("a segment without an end", segment("\n", "")),
         ("a field more", Box::new(|proof| proof["more"] = 1.into())),
-        ("a field less", Box::new(|proof| drop(proof.as_object_mut().unwrap().remove("sides")))),
+        ("a field less", Box::new(|proof| drop(proof.as_object_mut().unwrap().remove("splits")))),
     ]
 }
 
@@ -497,7 +499,7 @@ fn forge(form: &str, options: &str) {
 
 /// What can be proved of a dataset, and what is refused with the reason.
 #[test]
-fn sides_are_proved_where_ids_decide() {
+fn splits_are_proved_where_ids_decide() {
     let folder = Folder::new();
     write_visits(&folder);
     folder.write("key", [7; 32]);
@@ -527,7 +529,7 @@ fn sides_are_proved_where_ids_decide() {
         folder.run(operation).ok();
     }
     ["subjects", "cut", "copy"].into_iter().for_each(proved);
-    // A proof of an id leads through a segment that states its side.
+    // A proof of an id leads through a segment that states its split.
     folder.run("manifest ids --prove 17 --out proof.json").ok();
     folder.run(&format!("verify-proof proof.json --root {} --id 17", root_of("ids"))).ok();
     convert("contents", "--split-by content");
@@ -547,7 +549,7 @@ fn sides_are_proved_where_ids_decide() {
 
 /// An entry whose segments state other sides than their records have is found, and so is one that states none.
 #[test]
-fn wrong_sides_of_segments_are_found() {
+fn wrong_splits_of_segments_are_found() {
     for sorted in [false, true] {
         let folder = Folder::new();
         write_visits(&folder);
@@ -561,20 +563,20 @@ fn wrong_sides_of_segments_are_found() {
         entries.sort();
         let genuine = std::fs::read(&entries[0]).unwrap();
         restate(&folder.path().join("d"), |entry| {
-            let side = entry["segments"][0]["side"].clone();
-            let other = entry["segments"].as_array().unwrap().iter().position(|one| one["side"] != side).unwrap();
-            entry["segments"][0]["side"] = entry["segments"][other]["side"].clone();
+            let split = entry["segments"][0]["split"].clone();
+            let other = entry["segments"].as_array().unwrap().iter().position(|one| one["split"] != split).unwrap();
+            entry["segments"][0]["split"] = entry["segments"][other]["split"].clone();
         });
         let found = folder.run("verify d");
-        assert!(found.code == 1 && found.stdout.contains("a segment of the id index states the side"), "{found:?}");
+        assert!(found.code == 1 && found.stdout.contains("a segment of the id index states the split"), "{found:?}");
         std::fs::write(&entries[0], genuine).unwrap();
         support::rewrite_entry(&entries[0], |entry| {
             let segments = entry["segments"].as_array_mut().unwrap();
-            segments.iter_mut().for_each(|one| drop(one.as_object_mut().unwrap().remove("side")));
+            segments.iter_mut().for_each(|one| drop(one.as_object_mut().unwrap().remove("split")));
         });
         for command in ["manifest d --find V1", "manifest d --prove-split", "pull d copy --split val"] {
             let refused = folder.run(command);
-            assert!(refused.code == 5 && refused.stderr.contains("state their side"), "{refused:?}");
+            assert!(refused.code == 5 && refused.stderr.contains("state their split"), "{refused:?}");
         }
     }
 }

@@ -245,7 +245,7 @@ fn one_wrong_byte_does_not_make_a_table_an_opaque_file() {
 }
 
 #[test]
-fn files_in_folders_side_by_side_are_joined_by_a_rule() {
+fn files_in_folders_split_by_split_are_joined_by_a_rule() {
     let folder = Folder::new();
     for i in 0..3 {
         folder.write(&format!("yolo/images/train/{i}.jpg"), "J");

@@ -367,8 +367,8 @@ fn whole_reads(store: &dyn Store) {
 /// Small ranges of a remote object come out of one request; what they hold does not change.
 fn neighbouring_ranges(store: &Arc<dyn Store>) {
     let bytes: Vec<u8> = (0..3 << 20).map(|i: u32| (i % 251) as u8).collect();
-    store.put("side/by/side", bytes.clone().into()).unwrap();
-    let object = Object::new(Arc::clone(store), "side/by/side", bytes.len() as u64);
+    store.put("split/by/split", bytes.clone().into()).unwrap();
+    let object = Object::new(Arc::clone(store), "split/by/split", bytes.len() as u64);
     let end = bytes.len() as u64;
     for range in
         [end - 8..end, end - 900..end - 8, 0..4, 4..70_000, 70_000..70_001, (1 << 20) - 1..(1 << 20) + 1, 0..end]

@@ -22,7 +22,7 @@ use crate::{
         inputs::{Identity, OnChanged},
     },
     plan::names::{OnMissing, OnName},
-    record::{dedup::DedupChoice, key_rule::KeyRule, side::SideBy, subject::SubjectPattern},
+    record::{dedup::DedupChoice, key_rule::KeyRule, split::SplitBy, subject::SubjectPattern},
     scan::{
         InputFormat,
         settings::{Read, ReadSetting},
@@ -161,8 +161,8 @@ pub(in crate::cli) struct OutputArgs {
     /// What --split keeps together [default: subject id, else record id, else content].
     ///
     /// Subject, id, content or a column, whose equal values are kept together; `column:id` is the column of that name.
-    #[arg(long, value_name = "WHAT", requires = "split", value_parser = side_by, hide_short_help = true)]
-    split_by: Option<SideBy>,
+    #[arg(long, value_name = "WHAT", requires = "split", value_parser = split_by, hide_short_help = true)]
+    split_by: Option<SplitBy>,
     /// Duplicates to omit: those with one content, one record id, or equal values in columns.
     ///
     /// The first record in the order of the input stays, and records that the dataset holds come before it. For
@@ -358,7 +358,7 @@ fn dedup_choice(text: &str) -> Result<DedupChoice, String> {
     text.parse()
 }
 
-fn side_by(text: &str) -> Result<SideBy, String> {
+fn split_by(text: &str) -> Result<SplitBy, String> {
     text.parse()
 }
 

@@ -23,7 +23,7 @@ use crate::{
     storage::{self, Location},
 };
 
-/// Bytes of a split of a source of records.
+/// Bytes of a range of a source of records.
 const SPLIT_BYTES: usize = 1 << 20;
 /// Rows of a batch of Parquet.
 const BATCH_ROWS: usize = 1_024;

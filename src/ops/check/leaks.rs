@@ -1,7 +1,7 @@
-//! Leaks: subjects, ids or values of a column that are on more than one side of a dataset, such as training and test.
+//! Leaks: subjects, ids or values of a column that are in more than one split of a dataset, such as training and test.
 //!
-//! A side is a folder `split=SIDE` or a value of a column. The fingerprint of each group is kept with the side on which
-//! it was first, in bounded memory, so which groups are in two splits does not depend on the order of reading.
+//! A split is a folder `split=NAME` or a value of a column. The fingerprint of each group is kept with the split in
+//! which it was first, in bounded memory, so which groups are in two splits does not depend on the order of reading.
 
 use std::{
     borrow::Cow,
@@ -20,8 +20,8 @@ use crate::{
 
 /// Groups that are shown, at most.
 const EXAMPLES: usize = 3;
-/// Sides that are counted by name, at most.
-const MAX_SIDES: usize = 64;
+/// Splits that are counted by name, at most.
+const MAX_SPLITS: usize = 64;
 
 /// What decides which records belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,19 +34,19 @@ pub(super) enum By {
     Column(String),
 }
 
-/// Side of records.
+/// Split of records.
 #[derive(Clone, Copy)]
-pub(super) enum SideOf<'a> {
+pub(super) enum SplitOf<'a> {
     /// All are on one.
     One(&'a str),
     /// A column states it.
     Column(&'a ArrayRef),
 }
 
-/// Groups and their sides.
+/// Groups and their splits.
 pub(super) struct Leaks {
     pub(super) by: By,
-    /// Column that states the side; otherwise folders do.
+    /// Column that states the split; otherwise folders do.
     pub(super) column: Option<String>,
     state: Mutex<LeakState>,
 }
@@ -60,15 +60,15 @@ struct LeakState {
 /// What is counted of leaks.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
-    /// Groups on more than one side.
+    /// Groups in more than one split.
     pub(super) leaked: u64,
     /// Groups.
     pub(super) groups: u64,
-    /// Records with a group and a side.
+    /// Records with a group and a split.
     pub(super) records: u64,
-    /// Records of each side.
-    pub(super) sides: BTreeMap<String, u64>,
-    /// The least of the groups on more than one side.
+    /// Records of each split.
+    pub(super) splits: BTreeMap<String, u64>,
+    /// The least of the groups in more than one split.
     pub(super) examples: BTreeSet<String>,
 }
 
@@ -84,23 +84,23 @@ impl Leaks {
         by.into_iter().chain(self.column.as_deref())
     }
 
-    /// Adds records; those without a group or without a side are in no two splits.
-    pub(super) fn add_records(&self, groups: &ArrayRef, sides: SideOf<'_>) -> Result<()> {
+    /// Adds records; those without a group or without a split are in no two splits.
+    pub(super) fn add_records(&self, groups: &ArrayRef, splits: SplitOf<'_>) -> Result<()> {
         let fingerprinter = Fingerprinter::default();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let LeakState { seen, leaked, counts } = &mut *state;
         for row in 0..groups.len() {
-            let side: Option<Cow<'_, str>> = match sides {
-                SideOf::One(side) => Some(side.into()),
-                SideOf::Column(column) => cell_text(column, row),
+            let split: Option<Cow<'_, str>> = match splits {
+                SplitOf::One(split) => Some(split.into()),
+                SplitOf::Column(column) => cell_text(column, row),
             };
-            let (Some(group), Some(side)) = (cell_text(groups, row), side) else { continue };
+            let (Some(group), Some(split)) = (cell_text(groups, row), split) else { continue };
             counts.records += 1;
-            let is_known = counts.sides.contains_key(side.as_ref());
-            if is_known || counts.sides.len() < MAX_SIDES {
-                *counts.sides.entry(side.clone().into_owned()).or_default() += 1;
+            let is_known = counts.splits.contains_key(split.as_ref());
+            if is_known || counts.splits.len() < MAX_SPLITS {
+                *counts.splits.entry(split.clone().into_owned()).or_default() += 1;
             }
-            let (fingerprint, number) = (fingerprinter.of_id(&group), xxh3_64(side.as_bytes()));
+            let (fingerprint, number) = (fingerprinter.of_id(&group), xxh3_64(split.as_bytes()));
             match seen.find_or_insert(&fingerprint, number)? {
                 None => counts.groups += 1,
                 Some(first) if first != number && leaked.find_or_insert(&fingerprint, number)?.is_none() => {
@@ -117,11 +117,11 @@ impl Leaks {
     }
 
     /// Adds records of a sidecar.
-    pub(super) fn add_ids(&self, batch: &RecordBatch, side: &str) -> Result<()> {
+    pub(super) fn add_ids(&self, batch: &RecordBatch, split: &str) -> Result<()> {
         let name = if self.by == By::Id { "record_id" } else { "subject_id" };
         let ids = batch.column_by_name(name);
         let ids = ids.ok_or_else(|| Error::integrity(format!("expected `{name}` in a sidecar, found none")))?;
-        self.add_records(ids, SideOf::One(side))
+        self.add_records(ids, SplitOf::One(split))
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -146,18 +146,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_on_two_sides_counts_once() {
+    fn a_group_on_two_splits_counts_once() {
         let leaks = Leaks::new(By::Subject, None, SeenMemory::from_limit(1 << 20));
         let groups = |texts: &[Option<&str>]| -> ArrayRef { Arc::new(StringArray::from(texts.to_vec())) };
-        leaks.add_records(&groups(&[Some("a"), Some("b"), None, Some("a")]), SideOf::One("train")).unwrap();
-        leaks.add_records(&groups(&[Some("c"), Some("a"), Some("a"), None]), SideOf::One("test")).unwrap();
-        let sides = groups(&[Some("train"), None, Some("test")]);
-        leaks.add_records(&groups(&[Some("c"), Some("b"), Some("c")]), SideOf::Column(&sides)).unwrap();
+        leaks.add_records(&groups(&[Some("a"), Some("b"), None, Some("a")]), SplitOf::One("train")).unwrap();
+        leaks.add_records(&groups(&[Some("c"), Some("a"), Some("a"), None]), SplitOf::One("test")).unwrap();
+        let splits = groups(&[Some("train"), None, Some("test")]);
+        leaks.add_records(&groups(&[Some("c"), Some("b"), Some("c")]), SplitOf::Column(&splits)).unwrap();
         let counts = leaks.counts();
         assert_eq!((counts.leaked, counts.groups, counts.records), (2, 3, 8));
         assert_eq!(counts.examples.into_iter().collect::<Vec<_>>(), ["a", "c"]);
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
-        leaks.add_records(&numbers, SideOf::One("train")).unwrap();
+        leaks.add_records(&numbers, SplitOf::One("train")).unwrap();
         assert_eq!(leaks.counts().groups, 5);
     }
 }

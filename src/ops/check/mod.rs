@@ -45,7 +45,7 @@ use crate::{
     error::{Error, Result},
     exec::seen::SeenMemory,
     id::Version,
-    record::side::side_of_path,
+    record::split::split_of_path,
     schema::file::print_type,
     storage::{self, Location},
     units::group_digits,
@@ -567,10 +567,10 @@ impl Check<'_> {
             Some(column) => By::Column(column.to_owned()),
         };
         let column = rules.column.as_ref().map(|column| column.get_ref().clone());
-        if column.is_none() && !self.snapshot.live_shards()?.iter().any(|shard| side_of_path(&shard.path).is_some()) {
-            let error = self.rules.error_at(&splits.span(), "the dataset is not divided, so no record has a side");
+        if column.is_none() && !self.snapshot.live_shards()?.iter().any(|shard| split_of_path(&shard.path).is_some()) {
+            let error = self.rules.error_at(&splits.span(), "the dataset is not divided, so no record has a split");
             return Err(error
-                .with_hint("if a column states the side, name it: column = \"split\", and by = the column of subjects")
+                .with_hint("if a column states the split, name it: column = \"split\", and by = the column of subjects")
                 .with_hint("`shardify convert --split train=0.8,test=0.2` divides a new dataset"));
         }
         let unique = self.rules.column_rules().iter().filter(|(_, rules)| rules.unique.is_some()).count();
@@ -591,7 +591,7 @@ impl Check<'_> {
             report.column = Some(column.clone());
         }
         if counts.records == 0 && self.snapshot.entry().totals.records > 0 {
-            report.set_failed(format!("no record has both {noun} and a side"));
+            report.set_failed(format!("no record has both {noun} and a split"));
             return report;
         }
         report.value = Some(counts.leaked as f64);
@@ -600,12 +600,12 @@ impl Check<'_> {
         if shown {
             report.examples = counts.examples.iter().cloned().collect();
         }
-        let sides: Vec<&str> = counts.sides.keys().map(String::as_str).collect();
+        let splits: Vec<&str> = counts.splits.keys().map(String::as_str).collect();
         let found = format!(
             "{} of {} {noun} are on two of {}",
             group_digits(counts.leaked),
             group_digits(counts.groups),
-            sides.join(", ")
+            splits.join(", ")
         );
         report.set_outcome(counts.leaked == 0, found);
         report

@@ -21,7 +21,7 @@ use rayon::prelude::*;
 
 use super::{
     columns::{ColumnCheck, Tally},
-    leaks::{By, Leaks, SideOf},
+    leaks::{By, Leaks, SplitOf},
 };
 use crate::{
     dataset::{ShardMeta, Snapshot, sidecar_batches},
@@ -33,7 +33,7 @@ use crate::{
         columns::{Table, filter_live, flat_columns, row_count, shard_tables},
         head::{HeadRecord, HeadSample, Hidden, first_records, shard_file},
     },
-    record::{BATCH_ROWS, parts::KEY_COLUMN, side::side_of_path},
+    record::{BATCH_ROWS, parts::KEY_COLUMN, split::split_of_path},
     schema::unite_lists,
 };
 
@@ -113,14 +113,14 @@ impl<'a> Scan<'a> {
         let shards = self.snapshot.live_shards()?;
         let tables = shard_tables(self.snapshot, shards)?;
         shards.par_iter().zip(&tables).try_for_each(|(shard, table)| {
-            let Some(side) = side_of_path(&shard.path) else { return Ok(()) };
+            let Some(split) = split_of_path(&shard.path) else { return Ok(()) };
             let mut first = 0;
             for batch in sidecar_batches(self.snapshot.dataset().store(), &shard.sidecar(), BATCH_ROWS)? {
                 self.context.cancel.check()?;
                 let batch = batch?;
                 let rows = batch.num_rows() as u64;
                 let live: Vec<bool> = (first..first + rows).map(|row| table.is_live(row)).collect();
-                leaks.add_ids(&filter_live(batch, &live)?, side)?;
+                leaks.add_ids(&filter_live(batch, &live)?, split)?;
                 first += rows;
             }
             Ok(())
@@ -198,8 +198,8 @@ impl<'a> Scan<'a> {
         let By::Column(group) = &leaks.by else { return Ok(()) };
         let Some(groups) = find(group) else { return Ok(()) };
         match &leaks.column {
-            Some(column) => find(column).map_or(Ok(()), |sides| leaks.add_records(groups, SideOf::Column(sides))),
-            None => side_of_path(path).map_or(Ok(()), |side| leaks.add_records(groups, SideOf::One(side))),
+            Some(column) => find(column).map_or(Ok(()), |splits| leaks.add_records(groups, SplitOf::Column(splits))),
+            None => split_of_path(path).map_or(Ok(()), |split| leaks.add_records(groups, SplitOf::One(split))),
         }
     }
 

@@ -117,13 +117,13 @@ pub(super) struct DriftRules {
     pub(super) severity: Severity,
 }
 
-/// Sides for training and evaluation, which must have no subject in common.
+/// Splits for training and evaluation, which must have no subject in common.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SplitRules {
-    /// `subject`, `id`, or a column whose values must be on one side each.
+    /// `subject`, `id`, or a column whose values must be in one split each.
     pub(super) by: Option<Spanned<String>>,
-    /// Column that states the side of a record; without one, folders `split=SIDE` do.
+    /// Column that states the split of a record; without one, folders `split=NAME` do.
     pub(super) column: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) severity: Severity,
@@ -341,7 +341,7 @@ impl Rules {
     fn check_splits(&self, splits: &SplitRules) -> Result<()> {
         match (&splits.by, &splits.column) {
             (by, Some(column)) if by.as_ref().is_none_or(|by| matches!(by.get_ref().as_str(), "subject" | "id")) => {
-                let message = "expected `by` to name a column, because `column` states the sides";
+                let message = "expected `by` to name a column, because `column` states the splits";
                 Err(self.error_at(&column.span(), message))
             }
             _ => Ok(()),

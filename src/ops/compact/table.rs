@@ -203,7 +203,7 @@ impl TableWork<'_> {
             types: live.leaf_types(),
             codec: options.codec,
             row_group: memory.unit_bytes,
-            split_bytes: bytes(memory.split_bytes),
+            range_bytes: bytes(memory.range_bytes),
             max_record_bytes: bytes(memory.max_record_bytes),
             concurrent_merges: Budget::new(concurrent as u64),
             observer: context.observer,

@@ -15,7 +15,7 @@ use crate::{
     events::Event,
     exec::{cut::ShardEnds, encode::RowsAs},
     format::{OutputFormat, Parsed},
-    record::{Payload, RecordBlock, id_column, parts::KEY_COLUMN, side::SideBy},
+    record::{Payload, RecordBlock, id_column, parts::KEY_COLUMN, split::SplitBy},
     scan::{self, RecordSource, SourceFile},
     schema::{is_id, is_subject, names_any},
     units::Size,
@@ -169,7 +169,7 @@ const LOOKED_AT: usize = 8;
 /// named nothing.
 fn split_group(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Option<String> {
     let is_chosen = job.options.split.as_ref().is_none_or(|choice| choice.by.is_some());
-    let by_content = plan.settings.split.as_ref().is_some_and(|sides| sides.by == SideBy::Content);
+    let by_content = plan.settings.split.as_ref().is_some_and(|splits| splits.by == SplitBy::Content);
     let Inputs::Records(sources) = &plan.inputs else { return None };
     if is_chosen || !by_content {
         return None;

@@ -32,12 +32,12 @@ pub(super) fn log_arguments(
     set("target-shard", settings.target_shard.0.to_string());
     end_arguments(options).into_iter().for_each(|(name, text)| set(name, text));
     set("row-group", settings.row_group.0.to_string());
-    set("split", memory.split_bytes.to_string());
+    set("range", memory.range_bytes.to_string());
     set("unit", memory.unit_bytes.to_string());
     set("columns", settings.columns.join(","));
     condition_arguments(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("shuffle", settings.shuffle.map_or_else(String::new, |seed| seed.to_string()));
-    set("sides", settings.split.as_ref().map_or_else(String::new, ToString::to_string));
+    set("splits", settings.split.as_ref().map_or_else(String::new, ToString::to_string));
     set("dedup", dedup_argument(options, settings));
     set("id", settings.id.join(","));
     set("subject", settings.subject.clone().unwrap_or_default());

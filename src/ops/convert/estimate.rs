@@ -17,7 +17,7 @@ use crate::{
     },
     format::{OutputFormat, Parsed, files::SampleFiles},
     plan::roll::shard_count,
-    record::{numbers::Numbers, side::Sides},
+    record::{numbers::Numbers, split::Splits},
     scan::RecordSource,
 };
 
@@ -35,8 +35,8 @@ impl ConvertPlan {
         let shards = match job.options.ends {
             Some(ShardEnds::Records(each)) => records.div_ceil(each.max(1)),
             Some(ShardEnds::Parts(shards) | ShardEnds::Even(shards)) => {
-                let sides = self.settings.split.as_ref().map_or(1, Sides::side_count) as u64;
-                shards.saturating_mul(sides).min(records)
+                let splits = self.settings.split.as_ref().map_or(1, Splits::split_count) as u64;
+                shards.saturating_mul(splits).min(records)
             }
             None => shard_count(bytes, self.settings.target_shard.0),
         };
@@ -58,7 +58,7 @@ impl ConvertPlan {
     fn estimate_records(&self, job: &ConvertJob<'_>, sources: &[RecordSource]) -> Result<(u64, u64)> {
         let schema = self.input_schema();
         // Records are not divided to estimate their size.
-        let encoder = self.build_encoder(job.pseudonymizer.as_ref(), &schema)?.without_sides();
+        let encoder = self.build_encoder(job.pseudonymizer.as_ref(), &schema)?.without_splits();
         let gate = self.given.selection.select_gate(&self.fields, false)?;
         let (mut records, mut bytes, mut looked_at) = (0.0, 0.0, 0);
         // Where the sources state how many records they have, these are counted, and bytes follow from them.
@@ -92,8 +92,14 @@ impl ConvertPlan {
                 fingerprints: Vec::new(),
                 sidecar: None,
             };
-            let unit =
-                EncodeUnit { side: 0, number: 0, batches: vec![batch], starts_shard: false, bytes_in: 0, raw_bytes: 0 };
+            let unit = EncodeUnit {
+                split: 0,
+                number: 0,
+                batches: vec![batch],
+                starts_shard: false,
+                bytes_in: 0,
+                raw_bytes: 0,
+            };
             let written = match encoder.encode_unit(unit)?.body {
                 Body::RowGroup(group, _) => group.encoded_bytes as f64,
                 Body::Stream(piece) => piece.bytes.len() as f64,

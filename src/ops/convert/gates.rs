@@ -15,7 +15,7 @@ use crate::{
         fit::FitGate,
         names::{NameGate, PartsGate},
         select::SelectGate,
-        sides::{Groups, SideGate},
+        splits::{Groups, SplitGate},
         subjects::SubjectResolver,
         suppress::SuppressGate,
     },
@@ -33,7 +33,7 @@ pub(super) struct ConvertGates<'a> {
     parts: Option<&'a PartsGate>,
     fit: Option<FitGate>,
     dedup: Option<DedupGate<'a>>,
-    sides: Option<SideGate<'a>>,
+    splits: Option<SplitGate<'a>>,
 }
 
 /// What the gates of a run found.
@@ -41,7 +41,7 @@ pub(super) struct ConvertGates<'a> {
 pub(super) struct GateResults {
     /// Number of accepted records whose ids are other spellings of erased ones.
     pub(super) similar: u64,
-    /// Number of groups that have one side as a whole; `None` if they were not counted.
+    /// Number of groups that have one split as a whole; `None` if they were not counted.
     pub(super) groups: Option<usize>,
     /// The table of records that were omitted as duplicates.
     pub(super) duplicates: Option<(Staged, DuplicatesRef)>,
@@ -73,8 +73,8 @@ impl ConvertPlan {
             parts: self.naming.parts.as_ref(),
             fit: fits.then(|| FitGate { columns: self.stored_schema() }),
             dedup: fingerprints::dedup_gate(job, self, writer)?,
-            sides: self.settings.split.as_ref().map(|sides| SideGate {
-                sides,
+            splits: self.settings.split.as_ref().map(|splits| SplitGate {
+                splits,
                 pseudonymizer: job.pseudonymizer.as_ref(),
                 groups: Groups::default(),
             }),
@@ -84,8 +84,8 @@ impl ConvertPlan {
 
 impl ConvertGates<'_> {
     /// Returns the gates in their order: a condition first, so that a record which does not satisfy it counts as
-    /// filtered whatever else is the matter with it; duplicates and sides last, since a record that does not stay is
-    /// nobody's first and on no side.
+    /// filtered whatever else is the matter with it; duplicates and splits last, since a record that does not stay is
+    /// nobody's first and in no split.
     pub(super) fn ordered_gates(&self) -> Vec<&dyn Gate> {
         fn as_gate(gate: Option<&impl Gate>) -> Option<&dyn Gate> {
             gate.map(|gate| gate as &dyn Gate)
@@ -98,7 +98,7 @@ impl ConvertGates<'_> {
             as_gate(self.parts),
             as_gate(self.fit.as_ref()),
             as_gate(self.dedup.as_ref()),
-            as_gate(self.sides.as_ref()),
+            as_gate(self.splits.as_ref()),
         ];
         all.into_iter().flatten().collect()
     }
@@ -112,7 +112,7 @@ impl ConvertGates<'_> {
         let table = table.map(|table| table.into_inner().unwrap_or_else(PoisonError::into_inner).finish());
         Ok(GateResults {
             similar: self.suppress.map_or(0, |gate| gate.similar.load(Ordering::Relaxed)),
-            groups: self.sides.and_then(|gate| gate.groups.group_count()),
+            groups: self.splits.and_then(|gate| gate.groups.group_count()),
             duplicates: table.transpose()?.flatten(),
         })
     }

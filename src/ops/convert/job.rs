@@ -93,7 +93,7 @@ impl<'a> ConvertJob<'a> {
                 .map_err(|error| error.at_location(dataset.store().location().to_string()))?,
         };
         settings.dedup = dedup::choose_dedup(snapshot, options.dedup.as_ref())?;
-        settings.split = split::choose_sides(snapshot, options.split.as_ref(), &settings)?;
+        settings.split = split::choose_splits(snapshot, options.split.as_ref(), &settings)?;
         let pseudonymizer = Pseudonymizer::from_settings(&settings, context.id_key.as_ref())?;
         check_sizes(&settings)?;
         Ok((Self { context, dataset, snapshot, options, pseudonymizer, suppress }, settings))

@@ -18,7 +18,7 @@ use crate::{
         dedup::DedupChoice,
         filter::Filter,
         key_rule::KeyRule,
-        side::{Shares, SideBy},
+        split::{Shares, SplitBy},
         subject::{SubjectPattern, SubjectsFrom},
     },
     scan::{InputFormat, settings::ReadSettings},
@@ -97,10 +97,10 @@ pub enum OnSchema {
 /// A choice of how records are divided.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SplitChoice {
-    /// Names and shares of the sides.
+    /// Names and shares of the splits.
     pub shares: Shares,
-    /// What has one side as a whole; `None` for subjects, record ids or contents, the first that the records have.
-    pub by: Option<SideBy>,
+    /// What has one split as a whole; `None` for subjects, record ids or contents, the first that the records have.
+    pub by: Option<SplitBy>,
     /// Seed of the hash.
     pub seed: u64,
 }

@@ -53,7 +53,7 @@ use crate::{
         key::part_type,
         parts::{KEY_COLUMN, is_table_of_samples},
         path::field_at,
-        side::{FOLDER_KEY, Sides},
+        split::{FOLDER_KEY, Splits},
     },
     scan::{Input, RecordSource, SourceFile, folders_of, with_partitions},
     schema::{self, print_dims, schema_of, tensor_dims, unite_lists},
@@ -137,7 +137,7 @@ pub(super) fn decide_plan(job: &ConvertJob<'_>, settings: Settings, listing: Lis
         return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
-    let split = split::inherit_sides(job, &settings, &live)?;
+    let split = split::inherit_splits(job, &settings, &live)?;
     let label_types = labels.as_ref().map(|labels| labels.types.clone()).or(settings.label_types);
     let settings = Settings { labels: label_hash.or(settings.labels), label_types, split, ..settings };
     let opened = OpenedSources::new(job, settings, fresh, of, labels.as_ref(), &live)?;
@@ -223,7 +223,7 @@ impl OpenedSources {
                 settings.codec = job.options.codec.unwrap_or(Codec::None);
             }
         }
-        settings.split = final_sides(job, &settings, &inputs, &given.selection, &fields)?;
+        settings.split = final_splits(job, &settings, &inputs, &given.selection, &fields)?;
         dedup::check_dedup(&settings, &record_facts(&inputs, &fields))?;
         let subjects::SkippedErased { erased, similar } = skipped_erased;
         Ok(Self { settings, given, subjects, inputs, fields, erased, similar })
@@ -250,7 +250,8 @@ impl OpenedSources {
         self.settings.shard_format.check_codec(self.settings.codec)?;
         self.settings.indexes = job.choose_indexes(&self.settings)?;
         let settings = &self.settings;
-        let memory = job.context.memory_plan(settings).for_sides(settings.split.as_ref().map_or(1, Sides::side_count));
+        let memory =
+            job.context.memory_plan(settings).for_splits(settings.split.as_ref().map_or(1, Splits::split_count));
         let shuffles = settings.shuffle.is_some() && matches!(self.inputs, Inputs::Records(_));
         let memory = if shuffles { memory.for_shuffle() } else { memory };
         let files = match &self.inputs {
@@ -407,7 +408,7 @@ impl ConvertPlan {
             .with_rows(self.rows_as(&stored))
             .with_renaming(self.naming.renaming)
             .with_external_subjects(self.subjects.is_some())
-            .checking_sides(&self.settings)
+            .checking_splits(&self.settings)
             .noting_members_for(&self.settings.indexes, self.settings.shard_format)
             .with_pseudonymizer(pseudonymizer.cloned()))
     }
@@ -523,30 +524,30 @@ fn with_named_columns(
     }
 }
 
-/// Returns what the records have that their sides, and what they are duplicates by, may follow from.
+/// Returns what the records have that their splits, and what they are duplicates by, may follow from.
 fn record_facts<'a>(inputs: &Inputs, fields: &'a Fields) -> split::RecordFacts<'a> {
     let are_samples = inputs.give_samples();
     split::RecordFacts { are_samples, have_keys: are_samples || fields.find(KEY_COLUMN).is_some(), fields }
 }
 
 /// Returns how the records are divided, now that their columns are known.
-fn final_sides(
+fn final_splits(
     job: &ConvertJob<'_>,
     settings: &Settings,
     inputs: &Inputs,
     selection: &ConvertSelection,
     fields: &Fields,
-) -> Result<Option<Sides>> {
+) -> Result<Option<Splits>> {
     let known = record_facts(inputs, fields);
-    let sides = split::settle_sides(settings, job.options.split.as_ref(), &known)?;
+    let splits = split::settle_splits(settings, job.options.split.as_ref(), &known)?;
     let has_column = selection.stored_columns(fields).find(FOLDER_KEY).is_some();
-    if sides.is_some() && settings.shard_format == OutputFormat::Parquet && has_column {
+    if splits.is_some() && settings.shard_format == OutputFormat::Parquet && has_column {
         return Err(Error::usage(format!(
             "expected no column `{FOLDER_KEY}` beside --split, found one: readers take the name of the folder for it"
         ))
         .with_hint("name the columns to keep with --columns, without this one, or omit such files with --exclude"));
     }
-    Ok(sides)
+    Ok(splits)
 }
 
 /// Returns an error if samples were found and an option applies only to rows.

@@ -68,7 +68,7 @@ pub struct ConvertReport {
     pub records_similar: u64,
     /// What each side of a divided dataset got.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub splits: Vec<SideCounts>,
+    pub splits: Vec<SplitCounts>,
     /// File with the rejected records, relative to the dataset.
     pub rejects: Option<String>,
     /// Estimate of the memory needed, in bytes.
@@ -102,12 +102,12 @@ impl ConvertReport {
 
     /// Sets what each side of a divided dataset got.
     pub(super) fn set_splits(&mut self, settings: &Settings, adds: &[NewShard]) {
-        let Some(sides) = &settings.split else { return };
-        let of = |name: &str| SideCounts { name: name.to_owned(), ..SideCounts::default() };
-        self.splits = sides.shares.names().map(of).collect();
+        let Some(splits) = &settings.split else { return };
+        let of = |name: &str| SplitCounts { name: name.to_owned(), ..SplitCounts::default() };
+        self.splits = splits.shares.names().map(of).collect();
         for shard in adds.iter().map(|shard| &shard.meta) {
-            let side = sides.of_path(&shard.path).and_then(|side| self.splits.get_mut(usize::from(side)));
-            if let Some(split) = side {
+            let split = splits.of_path(&shard.path).and_then(|split| self.splits.get_mut(usize::from(split)));
+            if let Some(split) = split {
                 split.records += shard.records;
                 split.shards += 1;
                 split.bytes += shard.bytes;
@@ -115,13 +115,13 @@ impl ConvertReport {
         }
     }
 
-    /// Says so if the sides got other shares of the records than were asked for. The number of groups is unknown if
+    /// Says so if the splits got other shares of the records than were asked for. The number of groups is unknown if
     /// there are many, or if several tasks have counted their own.
     pub(super) fn note_shares(&self, settings: &Settings, groups: Option<usize>, observer: &dyn Observer) {
-        let Some(sides) = &settings.split else { return };
+        let Some(splits) = &settings.split else { return };
         let records: u64 = self.splits.iter().map(|split| split.records).sum();
-        let share = |split: &SideCounts| 100.0 * split.records as f64 / records as f64;
-        let asked = || sides.shares.shares().map(|share| share * 100.0);
+        let share = |split: &SplitCounts| 100.0 * split.records as f64 / records as f64;
+        let asked = || splits.shares.shares().map(|share| share * 100.0);
         let is_off = |(asked, found): (f64, f64)| (found - asked).abs() > (asked.min(100.0 - asked) / 5.0).max(2.0);
         if records == 0 || !asked().zip(self.splits.iter().map(share)).any(is_off) {
             return;
@@ -129,7 +129,7 @@ impl ConvertReport {
         let percent = |shares: &mut dyn Iterator<Item = f64>| {
             shares.map(|share| format!("{share:.1}")).collect::<Vec<_>>().join("/")
         };
-        let number = groups.map_or_else(String::new, |groups| format!("{groups} groups by {}; ", sides.by));
+        let number = groups.map_or_else(String::new, |groups| format!("{groups} groups by {}; ", splits.by));
         observer.event(Event::Note(format!(
             "{number}shares of records are {} % ({} % were asked for), since groups stay whole",
             percent(&mut self.splits.iter().map(share)),
@@ -180,10 +180,10 @@ impl ConvertReport {
     }
 }
 
-/// What a side of a divided dataset got.
+/// What a split of a divided dataset got.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct SideCounts {
-    /// Name of the side.
+pub struct SplitCounts {
+    /// Name of the split.
     pub name: String,
     /// Records.
     pub records: u64,

@@ -207,7 +207,7 @@ fn attempt_run(
 ) -> Result<(Converted, GateResults)> {
     let is_even = matches!(job.options.ends, Some(ShardEnds::Even(_)));
     let shuffles = plan.settings.shuffle.is_some() && matches!(plan.inputs, Inputs::Records(_));
-    let counts = if is_even && !shuffles { Some(count_sides(job, plan, outputs, tally)?) } else { None };
+    let counts = if is_even && !shuffles { Some(count_splits(job, plan, outputs, tally)?) } else { None };
     let expected: Option<u64> = counts.as_ref().map(|counts| counts.iter().sum());
     let (converted, found) = with_pipeline(job, plan, outputs, |pipeline, input| run(pipeline, input, tally, counts))?;
     tally.lock().unwrap_or_else(PoisonError::into_inner).similar = found.similar;
@@ -218,8 +218,8 @@ fn attempt_run(
     Ok((converted, found))
 }
 
-/// Counts the records of each side by reading all inputs once before they are converted.
-fn count_sides(
+/// Counts the records of each split by reading all inputs once before they are converted.
+fn count_splits(
     job: &ConvertJob<'_>,
     plan: &ConvertPlan,
     outputs: &Outputs<'_>,
@@ -282,7 +282,7 @@ fn with_pipeline<T>(
         jobs: job.context.jobs,
         on_error: job.options.on_error,
         gates: Gates { list: &list, ids: &ids },
-        sides: plan.settings.split.as_ref(),
+        splits: plan.settings.split.as_ref(),
         // Samples of files are listed in the order of their ranks.
         shuffle: plan.settings.shuffle.filter(|_| matches!(plan.inputs, Inputs::Records(_))),
         suppress: job.suppress.as_ref(),

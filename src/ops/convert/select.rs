@@ -4,7 +4,7 @@
 //! columns of a source ---read---> stored | ids | tested --gate--> stored | ids --encode--> stored
 //! ```
 //!
-//! Ids, the sides of records and what they are duplicates by may come from columns that are not stored. These travel
+//! Ids, the splits of records and what they are duplicates by may come from columns that are not stored. These travel
 //! behind the stored columns as far as the encoder. Columns that only the condition of the run tests travel behind them
 //! as far as the condition.
 
@@ -19,7 +19,7 @@ use crate::{
     record::{
         dedup::DedupBy,
         filter::{BoundFilter, Filter},
-        side::SideBy,
+        split::SplitBy,
     },
     schema::{ByName, schema_of},
 };
@@ -42,7 +42,7 @@ impl ConvertSelection {
     /// Returns the selection that the settings of a dataset state, with a condition.
     pub(super) fn new(settings: &Settings, filter: Option<Filter>) -> Self {
         let split_by = match settings.split.as_ref().map(|split| &split.by) {
-            Some(SideBy::Column(name)) => Some(name),
+            Some(SplitBy::Column(name)) => Some(name),
             _ => None,
         };
         let dedup_by = settings.dedup.iter().flat_map(DedupBy::columns);

@@ -1,6 +1,6 @@
 //! Tables beside the sources, such as those of subjects and of labels: small tables of any format that `convert` reads.
 //!
-//! They are read with the readers of sources, split by split. An invalid row is an error, because a table beside the
+//! They are read with the readers of sources, range by range. An invalid row is an error, because a table beside the
 //! sources has no rejects.
 
 use std::{io::Read as _, sync::Arc};
@@ -14,14 +14,14 @@ use crate::{
     error::{Error, Result},
     format::Parsed,
     ops::Context,
-    record::{Payload, Split},
+    record::{Payload, SourceRange},
     scan::{self, Input, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs},
     schema::{is_scalar, schema_of, unite_lists},
     storage::plain_argument,
 };
 
 /// Bytes of a table read at a time.
-const SPLIT_BYTES: usize = 4 << 20;
+const RANGE_BYTES: usize = 4 << 20;
 
 /// A table beside the sources.
 pub(super) struct SideTable {
@@ -62,8 +62,8 @@ impl SideTable {
         };
         let mut table = Self { source, fields: Fields::empty() };
         let mut fields = Fields::empty();
-        table.each_split(SPLIT_BYTES, &mut |split| {
-            fields = unite_lists(&fields, &table.source.reader.infer(split));
+        table.each_range(RANGE_BYTES, &mut |range| {
+            fields = unite_lists(&fields, &table.source.reader.infer(range));
             Ok(())
         })?;
         table.fields = fields;
@@ -88,7 +88,7 @@ impl SideTable {
         self.fields.iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// Calls `look` with the rows of each split. Columns for which `is_id` holds are text if the format does not state
+    /// Calls `look` with the rows of each range. Columns for which `is_id` holds are text if the format does not state
     /// their types: the text of an id must be preserved, `007` is not `7`.
     ///
     /// # Errors
@@ -106,8 +106,8 @@ impl SideTable {
             false => Arc::clone(field),
         };
         let schema = schema_of(&self.fields.iter().map(text).collect());
-        self.each_split(SPLIT_BYTES, &mut |split| {
-            let block = match self.source.reader.parse(split, &schema)? {
+        self.each_range(RANGE_BYTES, &mut |range| {
+            let block = match self.source.reader.parse(range, &schema)? {
                 Parsed::Block(block) => block,
                 Parsed::Mismatch(mismatch) => {
                     return Err(mismatch.error());
@@ -115,7 +115,7 @@ impl SideTable {
             };
             if let Some(reject) = block.rejects.first() {
                 return Err(Error::input(format!("expected rows of a table, found an invalid one: {}", reject.reason))
-                    .at_byte(split.offset + reject.byte));
+                    .at_byte(range.offset + reject.byte));
             }
             match &block.payload {
                 Payload::Rows(batch) => look(batch),
@@ -139,16 +139,16 @@ impl SideTable {
         }
         let schema = schema_of(&self.fields);
         let (mut rows, mut start) = (0, None);
-        self.each_split(1, &mut |split| {
+        self.each_range(1, &mut |range| {
             if start.is_some() {
                 return Ok(());
             }
-            let Parsed::Block(block) = self.source.reader.parse(split, &schema)? else { return Ok(()) };
+            let Parsed::Block(block) = self.source.reader.parse(range, &schema)? else { return Ok(()) };
             let records = block.records_in();
             // A record at a time: another cut would not tell on which line the row begins.
             if rows + records > row && records == 1 {
-                let blank = split.content_bytes().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-                start = Some(split.offset + blank as u64);
+                let blank = range.content_bytes().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                start = Some(range.offset + blank as u64);
             }
             rows += records;
             Ok(())
@@ -159,14 +159,14 @@ impl SideTable {
         Ok(Some(before.iter().filter(|byte| **byte == b'\n').count() as u64 + 1))
     }
 
-    fn each_split(&self, split_bytes: usize, look: &mut dyn FnMut(&Split) -> Result<()>) -> Result<()> {
+    fn each_range(&self, range_bytes: usize, look: &mut dyn FnMut(&SourceRange) -> Result<()>) -> Result<()> {
         let uri = self.uri();
         let at = |e: Error| if e.place().source.is_none() { e.at_location(uri.clone()) } else { e };
         let input = match self.source.reader.facts().reads_own_source {
             true => Box::new(std::io::empty()) as Box<_>,
             false => self.source.open(|_| {}).map_err(at)?,
         };
-        let mut splits = self.source.reader.splits(input, split_bytes, SPLIT_BYTES);
-        splits.try_for_each(|split| look(&split?)).map_err(at)
+        let mut ranges = self.source.reader.ranges(input, range_bytes, RANGE_BYTES);
+        ranges.try_for_each(|range| look(&range?)).map_err(at)
     }
 }

@@ -13,12 +13,12 @@ use crate::{
     ops::inputs::LiveDataset,
     record::{
         path::field_at,
-        side::{SideBy, Sides},
+        split::{SplitBy, Splits},
     },
     schema::hint_columns,
 };
 
-/// What the records of a run have that their sides may follow from.
+/// What the records of a run have that their splits may follow from.
 pub(super) struct RecordFacts<'a> {
     /// Whether they are samples, which have no columns.
     pub(super) are_samples: bool,
@@ -46,35 +46,35 @@ impl RecordFacts<'_> {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset has another division.
-pub(super) fn choose_sides(
+pub(super) fn choose_splits(
     snapshot: Option<&Snapshot>,
     choice: Option<&SplitChoice>,
     settings: &Settings,
-) -> Result<Option<Sides>> {
+) -> Result<Option<Splits>> {
     let old = snapshot.map(|snapshot| &snapshot.entry().settings);
     let Some(SplitChoice { shares, by, seed }) = choice else { return Ok(old.and_then(|old| old.split.clone())) };
     let by = match (by, old.and_then(|old| old.split.as_ref())) {
         (Some(by), _) => by.clone(),
         (None, Some(old)) => old.by.clone(),
-        (None, None) if settings.has_subjects() => SideBy::Subject,
-        (None, None) if !settings.id.is_empty() => SideBy::Id,
-        (None, None) => SideBy::Content,
+        (None, None) if settings.has_subjects() => SplitBy::Subject,
+        (None, None) if !settings.id.is_empty() => SplitBy::Id,
+        (None, None) => SplitBy::Content,
     };
-    let sides = Sides { shares: shares.clone(), by, seed: *seed };
+    let splits = Splits { shares: shares.clone(), by, seed: *seed };
     let at = |error: Error| match snapshot {
         Some(snapshot) => error.at_location(snapshot.dataset().store().location().to_string()),
         None => error,
     };
     match old.map(|old| &old.split) {
         None => {}
-        Some(Some(old)) => old.check_same(&sides).map_err(at)?,
+        Some(Some(old)) => old.check_same(&splits).map_err(at)?,
         Some(None) => {
             let error =
                 Error::usage("expected no --split, because the records of this dataset are not divided, found one");
             return Err(at(error.with_hint("name another dataset with --out")));
         }
     }
-    Ok(Some(sides))
+    Ok(Some(splits))
 }
 
 /// Returns how records are divided, given the datasets among the sources: a division is kept, or given up with a word
@@ -83,28 +83,33 @@ pub(super) fn choose_sides(
 /// # Errors
 /// [`Kind::Changed`](crate::error::Kind::Changed) if the records of a source are divided in another way, without
 /// consent.
-pub(super) fn inherit_sides(job: &ConvertJob<'_>, settings: &Settings, live: &[LiveDataset]) -> Result<Option<Sides>> {
-    let Some((place, sides)) = live.iter().find_map(|source| Some((source.dataset_location(), source.split_sides()?)))
+pub(super) fn inherit_splits(
+    job: &ConvertJob<'_>,
+    settings: &Settings,
+    live: &[LiveDataset],
+) -> Result<Option<Splits>> {
+    let Some((place, splits)) =
+        live.iter().find_map(|source| Some((source.dataset_location(), source.split_splits()?)))
     else {
         return Ok(settings.split.clone());
     };
     let given_up = job.options.accept.contains(&Accept::Settings);
     match &settings.split {
-        Some(own) if job.options.split.is_some() || own == sides => Ok(settings.split.clone()),
+        Some(own) if job.options.split.is_some() || own == splits => Ok(settings.split.clone()),
         None if job.snapshot.is_none()
             && !given_up
-            && live.iter().all(|source| source.split_sides() == Some(sides)) =>
+            && live.iter().all(|source| source.split_splits() == Some(splits)) =>
         {
             job.context.observer.event(Event::Note(format!(
-                "the records are divided as in {place}, {sides}; --accept settings gives the division up"
+                "the records are divided as in {place}, {splits}; --accept settings gives the division up"
             )));
-            Ok(Some(sides.clone()))
+            Ok(Some(splits.clone()))
         }
         own => {
             let found = own.as_ref().map_or_else(|| "not divided".to_owned(), ToString::to_string);
             job.require_accepted(Accept::Settings, "settings", || {
                 format!(
-                    "expected records that are divided as in {place}, {sides}, found a dataset whose records are \
+                    "expected records that are divided as in {place}, {splits}, found a dataset whose records are \
                  {found}"
                 )
             })?;
@@ -113,37 +118,37 @@ pub(super) fn inherit_sides(job: &ConvertJob<'_>, settings: &Settings, live: &[L
     }
 }
 
-/// Checks that the records have what their sides follow from. Samples that have no subjects are divided by their ids
+/// Checks that the records have what their splits follow from. Samples that have no subjects are divided by their ids
 /// unless the user said otherwise.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) that names what is missing.
-pub(super) fn settle_sides(
+pub(super) fn settle_splits(
     settings: &Settings,
     choice: Option<&SplitChoice>,
     known: &RecordFacts<'_>,
-) -> Result<Option<Sides>> {
-    let Some(mut sides) = settings.split.clone() else { return Ok(None) };
-    if known.have_keys && sides.by == SideBy::Content && choice.is_some_and(|choice| choice.by.is_none()) {
-        sides.by = SideBy::Id;
+) -> Result<Option<Splits>> {
+    let Some(mut splits) = settings.split.clone() else { return Ok(None) };
+    if known.have_keys && splits.by == SplitBy::Content && choice.is_some_and(|choice| choice.by.is_none()) {
+        splits.by = SplitBy::Id;
     }
-    match &sides.by {
-        SideBy::Subject if !settings.has_subjects() => {
+    match &splits.by {
+        SplitBy::Subject if !settings.has_subjects() => {
             return Err(Error::usage("expected subjects to split by, found none")
                 .with_hint("name their column with --subject, or use --subject-from-path or --subject-table"));
         }
-        SideBy::Id if settings.id.is_empty() && !known.have_keys => {
+        SplitBy::Id if settings.id.is_empty() && !known.have_keys => {
             return Err(Error::usage("expected record ids to split by, found none")
                 .with_hint("name their columns with --id, or split by content"));
         }
-        SideBy::Content | SideBy::Column(_) if known.are_samples => {
-            return Err(Error::usage(format!("expected samples to be split by subject or id, found {}", sides.by))
+        SplitBy::Content | SplitBy::Column(_) if known.are_samples => {
+            return Err(Error::usage(format!("expected samples to be split by subject or id, found {}", splits.by))
                 .with_hint(
-                    "samples have no columns; leave --split-by out, or say id: the parts of a sample have one side",
+                    "samples have no columns; leave --split-by out, or say id: the parts of a sample have one split",
                 ));
         }
-        SideBy::Column(name) => known.check_column(name)?,
+        SplitBy::Column(name) => known.check_column(name)?,
         _ => {}
     }
-    Ok(Some(sides))
+    Ok(Some(splits))
 }

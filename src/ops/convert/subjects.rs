@@ -225,13 +225,13 @@ impl PartialKeys {
 pub(super) const TABLE: &str = "--subject-table";
 
 fn read_table(context: &Context<'_>, place: &str, column: Option<&String>) -> Result<SubjectTable> {
-    let side = SideTable::open(side_table::locate_table(context, place, TABLE)?, TABLE)?;
-    let uri = side.uri();
+    let split = SideTable::open(side_table::locate_table(context, place, TABLE)?, TABLE)?;
+    let uri = split.uri();
     let at = |e: Error| if e.place().source.is_none() { e.at_location(uri.clone()) } else { e };
-    let (path, subject) = columns_of(&side.fields, column).map_err(at)?;
+    let (path, subject) = columns_of(&split.fields, column).map_err(at)?;
     let mut table = SubjectTable::default();
     let (mut room, names) = (context.memory.0 / SHARE, [path, subject]);
-    side.each_batch(|_| true, &mut |batch| add_rows(&mut table, &mut room, batch, &names))?;
+    split.each_batch(|_| true, &mut |batch| add_rows(&mut table, &mut room, batch, &names))?;
     if table.is_empty() {
         return Err(Error::input("expected rows in --subject-table, found none").at_location(uri));
     }

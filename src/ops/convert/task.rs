@@ -42,7 +42,7 @@ use crate::{
         tasks::{self, Tasks},
     },
     plan::memory::MemoryPlan,
-    record::side::Sides,
+    record::split::Splits,
     scan::{Input, RecordSource, SourceFile},
     schema::{unite_lists, wire},
 };
@@ -212,7 +212,7 @@ impl<'a> ConvertRunner<'a> {
         let given = GivenTypes::read(job, &work.settings)?;
         let settings = work.settings.clone();
         let memory = MemoryPlan::for_settings(work.memory, self.tasks.context.jobs, &settings)
-            .for_sides(settings.split.as_ref().map_or(1, Sides::side_count));
+            .for_splits(settings.split.as_ref().map_or(1, Splits::split_count));
         let mut inputs = self.open_inputs(job, files, &given, &decisions)?;
         if let Inputs::Records(sources) = &mut inputs {
             for (source, part) in sources.iter_mut().zip(&parts) {

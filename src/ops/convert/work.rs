@@ -45,7 +45,7 @@ pub struct ConvertWork {
     pub(super) options: ConvertOptions,
     /// Settings of the dataset after the run.
     pub(super) settings: Settings,
-    /// The memory limit that the sizes of splits and units follow from, whatever memory a task may use.
+    /// The memory limit that the sizes of ranges and units follow from, whatever memory a task may use.
     pub(super) memory: Size,
     /// The options that determined the content of the shards, as recorded in the log.
     pub(super) arguments: BTreeMap<String, String>,
@@ -213,7 +213,7 @@ fn cut_pieces(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Result<Vec<Piece>> {
     let sizes = |source: &RecordSource| PartSizes {
         source_bytes: source.file.bytes(),
         part_bytes: task_bytes,
-        split_bytes: usize::try_from(plan.memory.split_bytes).unwrap_or(usize::MAX),
+        range_bytes: usize::try_from(plan.memory.range_bytes).unwrap_or(usize::MAX),
         max_record_bytes: usize::try_from(plan.memory.max_record_bytes).unwrap_or(usize::MAX),
     };
     let large: u64 = sources.iter().filter(|s| sizes(s).part_count() > 1).map(|source| source.file.bytes()).sum();

@@ -201,7 +201,7 @@ fn in_segment(segment: &SegmentProof, wanted: IdHash) -> Result<Vec<u64>, String
     let wrong = || "a segment is not what it should be".to_owned();
     let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
     let words: Vec<&str> = segment.text.trim_end().split(' ').collect();
-    // In a dataset that is divided, the side of the segment follows.
+    // In a dataset that is divided, the split of the segment follows.
     let (["segment", _, base, _, buckets, root] | ["segment", _, base, _, buckets, root, _]) = words.as_slice() else {
         return Err(wrong());
     };

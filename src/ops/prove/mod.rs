@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use self::check::{check_proof, proved_records};
 pub use self::{
     check::{Verified, verify_bytes, verify_proof},
-    split::{CertificateReport, SideFacts, prove_split},
+    split::{CertificateReport, SplitFacts, prove_split},
 };
 use super::{Context, manifest};
 use crate::{

@@ -1,14 +1,14 @@
 //! Certificates that nobody is in two splits of a dataset, which are verified without the dataset.
 //!
 //! ```text
-//! root -- head       "... \nsplit {"shares":[["train",0.8],...],"by":"subject","seed":0}\n"   the rule of sides
+//! root -- head       "... \nsplit {"shares":[["train",0.8],...],"by":"subject","seed":0}\n"   the rule of splits
 //!      |- list       the hashes of all these leaves, in order
 //!      '- segment    "segment subject 0 100 1 <root of buckets> train\n"                       all segments, in order,
 //!                    "sealed subject 0 100 1 <root of seals> train\n"                          in either form
 //! ```
 //!
 //! A certificate has all leaves of the root, so the root is recomputed from them: nothing can be omitted, added or
-//! moved. A rule gives an id one side. That every id of a segment has the side that the segment states is checked by
+//! moved. A rule gives an id one split. That every id of a segment has the split that the segment states is checked by
 //! the program that writes the segment, while it writes, and by `verify` with the data; the root commits to it by the
 //! line `split`. A certificate contains no ids and no hashes of ids.
 
@@ -26,7 +26,7 @@ use crate::{
     events::Event,
     id::Version,
     ops::{Context, manifest, or_overtaken},
-    record::side::{SideBy, Sides},
+    record::split::{SplitBy, Splits},
     storage::{self, Location},
     units::Size,
 };
@@ -48,18 +48,18 @@ struct Certificate {
     schema: u32,
     version: Version,
     root: String,
-    split: Sides,
-    sides: Vec<SideFacts>,
+    split: Splits,
+    splits: Vec<SplitFacts>,
     head: String,
     lists: Vec<String>,
     segments: Vec<String>,
 }
 
-/// What a certificate shows of a side.
+/// What a certificate shows of a split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SideFacts {
-    /// Name of the side.
+pub struct SplitFacts {
+    /// Name of the split.
     pub name: String,
     /// Its share of the ids, as asked for.
     pub share: f64,
@@ -80,9 +80,9 @@ pub struct CertificateReport {
     /// the root that it contains itself.
     pub root_checked: bool,
     /// The rule.
-    pub split: Sides,
-    /// The sides, in their order.
-    pub sides: Vec<SideFacts>,
+    pub split: Splits,
+    /// The splits, in their order.
+    pub splits: Vec<SplitFacts>,
     /// What is wrong with the certificate; absent if it holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -98,8 +98,8 @@ impl CertificateReport {
 /// Creates a certificate that no id is in two splits of a version, and saves it to `out` if one is given.
 ///
 /// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) if the sides of the dataset do not follow from ids that its index states;
-/// when the version cannot be read.
+/// [`Kind::Usage`](crate::error::Kind::Usage) if the splits of the dataset do not follow from ids that its index
+/// states; when the version cannot be read.
 pub fn prove_split(
     context: &Context<'_>,
     location: &Location,
@@ -107,8 +107,8 @@ pub fn prove_split(
     out: Option<&Location>,
 ) -> Result<(Vec<u8>, CertificateReport)> {
     let snapshot = manifest::open_snapshot(context, location, at)?;
-    let sides = provable_sides(&snapshot)?;
-    let certificate = or_overtaken(Some(&snapshot), make_certificate(&snapshot, sides))?;
+    let splits = provable_splits(&snapshot)?;
+    let certificate = or_overtaken(Some(&snapshot), make_certificate(&snapshot, splits))?;
     let report = certificate_report(&certificate, Expected { root: Some(&certificate.root), id: None });
     if let Some(problem) = &report.problem {
         return Err(Error::internal(format!("a certificate does not hold: {problem}")));
@@ -129,45 +129,45 @@ pub fn prove_split(
     Ok((bytes, report))
 }
 
-/// Returns the rule of a version whose sides can be proved.
-fn provable_sides(snapshot: &Snapshot) -> Result<&Sides> {
+/// Returns the rule of a version whose splits can be proved.
+fn provable_splits(snapshot: &Snapshot) -> Result<&Splits> {
     let place = snapshot.dataset().store().location().to_string();
     let refused = |text: &str| Error::usage(text).at_location(place.clone());
     let entry = snapshot.entry();
-    let Some(sides) = &entry.settings.split else {
+    let Some(splits) = &entry.settings.split else {
         return Err(refused("expected a dataset made with --split, found one whose records are not divided"));
     };
     if entry.settings.divided_by().is_none() {
-        return Err(match &sides.by {
-            SideBy::Content => refused("expected sides that follow from ids, found sides that follow from contents"),
-            SideBy::Column(name) => refused(
-                "expected sides that follow from ids, found sides that follow from a \
+        return Err(match &splits.by {
+            SplitBy::Content => refused("expected splits that follow from ids, found splits that follow from contents"),
+            SplitBy::Column(name) => refused(
+                "expected splits that follow from ids, found splits that follow from a \
              column",
             )
             .in_column(name.clone()),
-            SideBy::Id | SideBy::Subject => refused(
-                "expected sides that follow from stored ids, found samples or rows in archives, whose keys may have \
+            SplitBy::Id | SplitBy::Subject => refused(
+                "expected splits that follow from stored ids, found samples or rows in archives, whose keys may have \
                  been renamed",
             ),
         }
-        .with_hint("contents and columns are not in the id index, so its root cannot state their sides")
+        .with_hint("contents and columns are not in the id index, so its root cannot state their splits")
         .with_hint("divide a new dataset with --split-by subject, or with --split-by id for Parquet"));
     }
-    Ok(sides)
+    Ok(splits)
 }
 
-fn make_certificate(snapshot: &Snapshot, split: &Sides) -> Result<Certificate> {
+fn make_certificate(snapshot: &Snapshot, split: &Splits) -> Result<Certificate> {
     let tree = VersionTree::new(snapshot, None)?;
     let segments: Vec<String> = tree.segments.iter().map(|segment| segment.text.clone()).collect();
-    let sides =
-        side_facts(split, &segments).map_err(|problem| Error::internal(format!("a certificate fails: {problem}")))?;
+    let splits =
+        split_facts(split, &segments).map_err(|problem| Error::internal(format!("a certificate fails: {problem}")))?;
     Ok(Certificate {
         r#type: TYPE.to_owned(),
         schema: SCHEMA,
         version: snapshot.version(),
         root: to_hex(&tree.merkle_root()),
         split: split.clone(),
-        sides,
+        splits,
         head: tree.head_text().to_owned(),
         lists: hex_hashes(tree.list_hashes()),
         segments,
@@ -218,7 +218,7 @@ fn certificate_report(certificate: &Certificate, expected: Expected<'_>) -> Cert
         root: certificate.root.clone(),
         root_checked: expected.root.is_some() && problem.is_none(),
         split: certificate.split.clone(),
-        sides: certificate.sides.clone(),
+        splits: certificate.splits.clone(),
         problem,
     }
 }
@@ -236,19 +236,19 @@ fn check_certificate(certificate: &Certificate) -> Result<(), String> {
     if split != certificate.split {
         return Err("it states another rule than the root".to_owned());
     }
-    if side_facts(&split, &certificate.segments)? != certificate.sides {
-        return Err("it states other facts of the sides than the segments".to_owned());
+    if split_facts(&split, &certificate.segments)? != certificate.splits {
+        return Err("it states other facts of the splits than the segments".to_owned());
     }
     Ok(())
 }
 
 /// Returns the rule that the head states; the head must be that of the certificate's version and leaves.
-fn parse_head(certificate: &Certificate) -> Result<Sides, String> {
+fn parse_head(certificate: &Certificate) -> Result<Splits, String> {
     let wrong = || "the head is not that of the version".to_owned();
     let lines: Vec<&str> = certificate.head.split('\n').collect();
     let (lines, rule) = match lines.as_slice() {
         [lines @ .., rule, ""] if lines.len() == 6 => (lines, rule.strip_prefix("split ")),
-        _ => return Err("the head does not state the rule of the sides".to_owned()),
+        _ => return Err("the head does not state the rule of the splits".to_owned()),
     };
     ids_of(&certificate.head)?;
     let expected = [
@@ -261,32 +261,32 @@ fn parse_head(certificate: &Certificate) -> Result<Sides, String> {
         return Err(wrong());
     }
     let rule = rule.ok_or_else(wrong)?;
-    let sides: Sides = serde_json::from_str(rule).map_err(|_| wrong())?;
-    if serde_json::to_string(&sides).ok().as_deref() != Some(rule) {
+    let splits: Splits = serde_json::from_str(rule).map_err(|_| wrong())?;
+    if serde_json::to_string(&splits).ok().as_deref() != Some(rule) {
         return Err(wrong());
     }
-    Ok(sides)
+    Ok(splits)
 }
 
-/// Returns what segments show of each side. Every segment must state one of the sides.
-fn side_facts(split: &Sides, segments: &[String]) -> Result<Vec<SideFacts>, String> {
-    let kind = match split.by {
-        SideBy::Subject => IdKind::Subject,
-        SideBy::Id => IdKind::Record,
-        SideBy::Content | SideBy::Column(_) => return Err("its sides do not follow from ids".to_owned()),
+/// Returns what segments show of each split. Every segment must state one of the splits.
+fn split_facts(rule: &Splits, segments: &[String]) -> Result<Vec<SplitFacts>, String> {
+    let kind = match rule.by {
+        SplitBy::Subject => IdKind::Subject,
+        SplitBy::Id => IdKind::Record,
+        SplitBy::Content | SplitBy::Column(_) => return Err("its splits do not follow from ids".to_owned()),
     };
-    let side = |(name, share): (&str, f64)| SideFacts { name: name.to_owned(), share, segments: 0, pairs: 0 };
-    let mut sides: Vec<SideFacts> = split.shares.names().zip(split.shares.shares()).map(side).collect();
+    let empty = |(name, share): (&str, f64)| SplitFacts { name: name.to_owned(), share, segments: 0, pairs: 0 };
+    let mut splits: Vec<SplitFacts> = rule.shares.names().zip(rule.shares.shares()).map(empty).collect();
     for text in segments {
-        let wrong = || "a segment does not state its side".to_owned();
+        let wrong = || "a segment does not state its split".to_owned();
         let words: Vec<&str> = text.strip_suffix('\n').ok_or_else(wrong)?.split(' ').collect();
         let ["segment" | "sealed", of, _, pairs, _, _, name] = words.as_slice() else { return Err(wrong()) };
-        let side = sides.iter_mut().find(|side| side.name == *name).ok_or_else(wrong)?;
+        let split = splits.iter_mut().find(|split| split.name == *name).ok_or_else(wrong)?;
         if *of == kind.name() {
-            side.segments += 1;
+            split.segments += 1;
             let pairs: u64 = pairs.parse().map_err(|_| wrong())?;
-            side.pairs = side.pairs.checked_add(pairs).ok_or_else(wrong)?;
+            split.pairs = split.pairs.checked_add(pairs).ok_or_else(wrong)?;
         }
     }
-    Ok(sides)
+    Ok(splits)
 }

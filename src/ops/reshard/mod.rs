@@ -80,7 +80,7 @@ pub struct ReshardOptions {
     pub filter: Option<Filter>,
     /// Sample to take.
     pub sample: Option<RecordSample>,
-    /// Sides to take of a divided dataset; all if there are none.
+    /// Splits to take of a divided dataset; all if there are none.
     pub split: Vec<String>,
     /// Seed by which the records are shuffled; `None` if they keep their order.
     pub shuffle: Option<u64>,
@@ -397,7 +397,7 @@ impl Run<'_> {
             add("where-resolved", shown(filter.resolved()));
         }
         if !self.options.split.is_empty() {
-            add("sides", self.options.split.join(","));
+            add("splits", self.options.split.join(","));
         }
         if let Some(seed) = self.options.shuffle {
             add("shuffle", seed.to_string());

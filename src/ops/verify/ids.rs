@@ -27,9 +27,9 @@ use crate::{
         sidecar_batches, stored_hash,
     },
     error::{Error, Result},
-    exec::sides::SideCheck,
+    exec::splits::SplitCheck,
     id::IdHash,
-    record::side::side_of_path,
+    record::split::split_of_path,
 };
 
 /// Rows of a sidecar read at a time.
@@ -46,14 +46,14 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Adds a pair of a record on a side; the side is empty where segments do not state it.
-    pub(super) fn add_pair(&mut self, (kind, hash, number): Pair, side: &str) {
+    /// Adds a pair of a record in a split; the split is empty where segments do not state it.
+    pub(super) fn add_pair(&mut self, (kind, hash, number): Pair, split: &str) {
         let mut bytes = [0; 17];
         bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[16] = u8::from(kind == IdKind::Subject);
         self.pairs += 1;
-        self.mixed = self.mixed.wrapping_add(xxh3_64(&bytes) ^ xxh3_64(side.as_bytes()).rotate_left(32));
+        self.mixed = self.mixed.wrapping_add(xxh3_64(&bytes) ^ xxh3_64(split.as_bytes()).rotate_left(32));
     }
 
     fn merge(&mut self, other: Self) {
@@ -72,8 +72,8 @@ pub(super) struct Index<'a> {
     seen: [AtomicU64; 2],
     /// Number of pairs in the index.
     pub(super) pairs: u64,
-    /// Whether all segments state their sides.
-    has_sides: bool,
+    /// Whether all segments state their splits.
+    has_splits: bool,
 }
 
 impl<'a> Index<'a> {
@@ -95,17 +95,17 @@ impl<'a> Index<'a> {
         let mut owners: Vec<(u64, u64, Option<usize>)> = plain.map(place).collect();
         owners.extend(sorted.iter().map(|run| (run.first, run.first + run.records, None)));
         owners.sort_unstable();
-        let has_sides = snapshot.entry().segments.iter().all(|segment| segment.side.is_some());
+        let has_splits = snapshot.entry().segments.iter().all(|segment| segment.split.is_some());
         let sum = |segment: &SegmentRef| {
             let (mut sums, mut sorted, mut pairs) = (vec![Sum::default(); shards.len()], Sum::default(), 0);
             let kind = segment.kind;
-            let side = segment.side.as_deref().filter(|_| has_sides).unwrap_or_default();
+            let split = segment.split.as_deref().filter(|_| has_splits).unwrap_or_default();
             each_pair(snapshot.dataset().store(), segment, &mut |hash, number| {
                 pairs += 1;
                 let at = owners.partition_point(|(first, _, _)| *first <= number);
                 match at.checked_sub(1).and_then(|at| owners.get(at)).filter(|(_, end, _)| number < *end) {
-                    Some((_, _, Some(shard))) => sums[*shard].add_pair((kind, hash, number), side),
-                    Some((_, _, None)) => sorted.add_pair((kind, hash, number), side),
+                    Some((_, _, Some(shard))) => sums[*shard].add_pair((kind, hash, number), split),
+                    Some((_, _, None)) => sorted.add_pair((kind, hash, number), split),
                     None => {}
                 }
                 Ok(())
@@ -119,7 +119,7 @@ impl<'a> Index<'a> {
             sorted: Sum::default(),
             seen: [AtomicU64::new(0), AtomicU64::new(0)],
             pairs: 0,
-            has_sides,
+            has_splits,
         };
         // Only a few segments at a time, because each has a sum for every shard.
         for segments in snapshot.entry().segments.chunks(rayon::current_num_threads().max(1)) {
@@ -139,11 +139,11 @@ impl<'a> Index<'a> {
     /// When it is damaged, contains an erased id, or contains an id that the index lacks.
     pub(super) fn check_shard(&self, number: usize, shard: &ShardMeta) -> Result<()> {
         let mut sum = Sum::default();
-        let side = self.side_check(shard)?;
-        let own = self.stated_side(shard);
+        let split = self.split_check(shard)?;
+        let own = self.stated_split(shard);
         let rows = self.each_sidecar_pair(shard, &mut |row, pair, id| {
             sum.add_pair(pair, own);
-            side.as_ref().map_or(Ok(()), |check| check.check_row(row, pair.0, id))
+            split.as_ref().map_or(Ok(()), |check| check.check_row(row, pair.0, id))
         })?;
         if rows != shard.records {
             return Err(Error::integrity(format!("expected a sidecar of {} rows, found {rows}", shard.records)));
@@ -156,20 +156,20 @@ impl<'a> Index<'a> {
         if self.shards.get(number) == Some(&sum) { Ok(()) } else { self.find_difference(shard) }
     }
 
-    /// Returns the check that the ids of a shard belong to the side in whose folder it lies; `None` if the dataset is
+    /// Returns the check that the ids of a shard belong to the split in whose folder it lies; `None` if the dataset is
     /// not divided by ids that sidecars state as they were divided.
-    fn side_check<'s>(&'s self, shard: &ShardMeta) -> Result<Option<SideCheck<'s>>> {
+    fn split_check<'s>(&'s self, shard: &ShardMeta) -> Result<Option<SplitCheck<'s>>> {
         let settings = &self.snapshot.entry().settings;
-        let Some(sides) = &settings.split else { return Ok(None) };
-        let side = sides.of_path(&shard.path).ok_or_else(|| {
-            Error::integrity(format!("expected the shard in the folder of a side, such as {}", sides.side_folder(0)))
+        let Some(splits) = &settings.split else { return Ok(None) };
+        let split = splits.of_path(&shard.path).ok_or_else(|| {
+            Error::integrity(format!("expected the shard in the folder of a split, such as {}", splits.split_folder(0)))
         })?;
-        Ok(SideCheck::new(settings, side))
+        Ok(SplitCheck::new(settings, split))
     }
 
-    /// Returns the side that segments must state for the records of a shard; empty if they state none.
-    fn stated_side<'s>(&self, shard: &'s ShardMeta) -> &'s str {
-        side_of_path(&shard.path).filter(|_| self.has_sides).unwrap_or_default()
+    /// Returns the split that segments must state for the records of a shard; empty if they state none.
+    fn stated_split<'s>(&self, shard: &'s ShardMeta) -> &'s str {
+        split_of_path(&shard.path).filter(|_| self.has_splits).unwrap_or_default()
     }
 
     /// Returns whether the sums of all sorted shards and of the index's pairs for them agree.
@@ -197,7 +197,7 @@ impl<'a> Index<'a> {
             Ok(())
         })?;
         let mut strange = None;
-        let own = self.stated_side(shard);
+        let own = self.stated_split(shard);
         for segment in &self.snapshot.entry().segments {
             each_pair(self.snapshot.dataset().store(), segment, &mut |hash, number| {
                 if !numbers.contains(&number) {
@@ -206,10 +206,10 @@ impl<'a> Index<'a> {
                 if wanted.remove(&(segment.kind, hash, number)).is_none() {
                     strange.get_or_insert((segment.kind, number));
                 }
-                match segment.side.as_deref().filter(|side| self.has_sides && *side != own) {
+                match segment.split.as_deref().filter(|split| self.has_splits && *split != own) {
                     None => Ok(()),
-                    Some(side) => Err(Error::integrity(format!(
-                        "a segment of the id index states the side {side} for record {number}, which is on {own}"
+                    Some(split) => Err(Error::integrity(format!(
+                        "a segment of the id index states the split {split} for record {number}, which is on {own}"
                     ))
                     .at_location(segment.path.clone())),
                 }

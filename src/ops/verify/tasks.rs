@@ -10,7 +10,7 @@ use super::ids::{ROWS, Sum, hashes_of};
 use crate::{
     dataset::{IdKind, MADE_UP_HINT, NewShard, Outcome, Settings, ShardMeta, Snapshot, each_pair, sidecar_batches},
     error::{Error, Result},
-    record::side::side_of_path,
+    record::split::split_of_path,
     storage::Store,
 };
 
@@ -21,18 +21,18 @@ use crate::{
 /// store fails.
 pub(in crate::ops) fn check_index(store: &Arc<dyn Store>, settings: &Settings, outcome: &Outcome) -> Result<()> {
     let shards: Vec<NewShard> = outcome.shards.iter().map(|shard| shard.clone().into_new_shard(0)).collect();
-    let has_sides = outcome.segments.iter().all(|segment| segment.side.is_some());
+    let has_splits = outcome.segments.iter().all(|segment| segment.split.is_some());
     let mut of_sidecars = Sum::default();
     for shard in &shards {
-        let side = side_of_path(&shard.meta.path).filter(|_| has_sides).unwrap_or_default();
+        let split = split_of_path(&shard.meta.path).filter(|_| has_splits).unwrap_or_default();
         let runs = shard.runs.iter().map(|(first, records, _)| (*first, *records));
-        add_sidecar(store, settings, &shard.meta, runs, side, &mut of_sidecars)?;
+        add_sidecar(store, settings, &shard.meta, runs, split, &mut of_sidecars)?;
     }
     let mut of_index = Sum::default();
     for segment in &outcome.segments {
-        let side = segment.side.as_deref().filter(|_| has_sides).unwrap_or_default();
+        let split = segment.split.as_deref().filter(|_| has_splits).unwrap_or_default();
         each_pair(store, segment, &mut |hash, number| {
-            of_index.add_pair((segment.kind, hash, number), side);
+            of_index.add_pair((segment.kind, hash, number), split);
             Ok(())
         })?;
     }
@@ -82,7 +82,7 @@ fn add_sidecar(
     settings: &Settings,
     shard: &ShardMeta,
     runs: impl Iterator<Item = (u64, u64)>,
-    side: &str,
+    split: &str,
     sum: &mut Sum,
 ) -> Result<()> {
     let mut numbers = runs.flat_map(|(first, records)| first..first.saturating_add(records));
@@ -97,7 +97,7 @@ fn add_sidecar(
             let number = numbers.next();
             for (kind, hashes) in &columns {
                 if let (Some(hash), Some(number)) = (hashes[row], number) {
-                    sum.add_pair((*kind, hash, number), side);
+                    sum.add_pair((*kind, hash, number), split);
                 }
             }
         }

@@ -99,7 +99,7 @@ fn broadcast_values(values: ArrayRef, grid: &[(&str, u64)], axes: &[usize]) -> R
     Ok(take(values.as_ref(), &UInt64Array::from(broadcast_indices::<u64>(grid, axes)), None)?)
 }
 
-/// Coordinate keys; consecutive splits mostly need the same ones.
+/// Coordinate keys; consecutive ranges mostly need the same ones.
 static PATTERNS: Mutex<Vec<Pattern>> = Mutex::new(Vec::new());
 
 /// Maximum bytes of keys that are kept.

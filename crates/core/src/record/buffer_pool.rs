@@ -55,9 +55,9 @@ pub fn column_buffers() -> &'static BufferPool {
     &COLUMNS
 }
 
-/// Returns the pool for the bytes of splits, which one stage of a pipeline reads and another drops. Its buffers are
+/// Returns the pool for the bytes of ranges, which one stage of a pipeline reads and another drops. Its buffers are
 /// initialised to their lengths.
-pub fn split_buffers() -> &'static BufferPool {
+pub fn range_buffers() -> &'static BufferPool {
     static SPLITS: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
     &SPLITS
 }

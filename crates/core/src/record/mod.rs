@@ -1,8 +1,8 @@
 //! The units of data between a reader and a shard.
 //!
-//! Readers turn a [`Split`] of a source into a [`RecordBlock`]: records in input order, each with its row number within
-//! the split, a hash of its source bytes, and the rejects between them. Nothing is lost: `records + rejects` of a block
-//! is the number of records of the split.
+//! Readers turn a [`SourceRange`] of a source into a [`RecordBlock`]: records in input order, each with its row number
+//! within the range, a hash of its source bytes, and the rejects between them. Nothing is lost: `records + rejects` of
+//! a block is the number of records of the range.
 
 pub mod buffer_pool;
 pub mod civil;
@@ -24,11 +24,11 @@ pub mod numbers;
 pub mod parts;
 pub mod path;
 pub mod shuffle;
-pub mod side;
 pub mod size;
 pub mod source_part;
 pub mod sparse;
 pub mod spelling;
+pub mod split;
 pub mod subject;
 pub mod time;
 pub mod typed;
@@ -54,7 +54,7 @@ pub const BATCH_ROWS: usize = 8_192;
 
 /// A piece of one source that holds whole records and can be read without its neighbours.
 #[derive(Debug, Clone)]
-pub struct Split {
+pub struct SourceRange {
     /// Offset of the first byte in the (decompressed) source; for formats that are read by row, number of the first
     /// row.
     pub offset: u64,
@@ -67,7 +67,7 @@ pub struct Split {
     pub linked: Vec<Result<Bytes, String>>,
 }
 
-/// Content of a split.
+/// Content of a range.
 #[derive(Debug, Clone)]
 pub enum Content {
     /// Whole records, each with its terminator (the last record of a source may lack it).
@@ -88,13 +88,13 @@ pub enum Content {
     },
 }
 
-impl Split {
-    /// Creates a split whose records are hashed.
+impl SourceRange {
+    /// Creates a range whose records are hashed.
     pub fn new(offset: u64, content: Content) -> Self {
         Self { offset, content, hashed: true, linked: Vec::new() }
     }
 
-    /// Creates a split of bytes.
+    /// Creates a range of bytes.
     pub fn of_bytes(offset: u64, bytes: Bytes) -> Self {
         Self::new(offset, Content::Bytes(bytes))
     }
@@ -104,7 +104,7 @@ impl Split {
         if self.hashed { compute() } else { vec![0; records] }
     }
 
-    /// Returns the bytes to be read; empty if the split holds rows.
+    /// Returns the bytes to be read; empty if the range holds rows.
     pub fn content_bytes(&self) -> &[u8] {
         match &self.content {
             Content::Bytes(bytes) => bytes,
@@ -126,7 +126,7 @@ impl Split {
         }
     }
 
-    /// Returns the bytes of input that the split accounts for.
+    /// Returns the bytes of input that the range accounts for.
     pub fn bytes_in(&self) -> u64 {
         match &self.content {
             Content::Bytes(bytes) => bytes.len() as u64,
@@ -203,9 +203,9 @@ impl Payload {
 /// A rejected record, with everything needed to find and repair it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reject {
-    /// Number of the record among the records of its split, from 0.
+    /// Number of the record among the records of its range, from 0.
     pub row: u32,
-    /// Number of the line within the split, from 0.
+    /// Number of the line within the range, from 0.
     pub line: u64,
     /// Byte offset in the (decompressed) source.
     pub byte: u64,
@@ -226,10 +226,10 @@ pub enum Oddity {
     Repaired,
 }
 
-/// A group of lines of a split that are unusual for the same reason.
+/// A group of lines of a range that are unusual for the same reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remark {
-    /// The first of these lines, counted from 0 within the split.
+    /// The first of these lines, counted from 0 within the range.
     pub line: u64,
     /// Number of these lines.
     pub count: u64,
@@ -248,15 +248,15 @@ pub fn list_names(names: &[String], more: u64) -> String {
     if more > 0 { format!("{list} and {more} more") } else { list }
 }
 
-/// Records read from one split, in input order.
+/// Records read from one range, in input order.
 #[derive(Debug, Clone)]
 pub struct RecordBlock {
     /// The records.
     pub payload: Payload,
     /// Columns that some records do not have, so that a null there is no value, or whose objects lack members.
     pub lacking: Arc<[String]>,
-    /// For each record, its number among the records of its split, ascending from 0; rejects and deleted rows leave
-    /// gaps. Empty if the split has no other records and the list is not needed.
+    /// For each record, its number among the records of its range, ascending from 0; rejects and deleted rows leave
+    /// gaps. Empty if the range has no other records and the list is not needed.
     pub rows: Vec<u32>,
     /// For each record, the XXH3-64 of its source bytes (without line terminator), or of its parts.
     pub hashes: Vec<u64>,
@@ -267,13 +267,13 @@ pub struct RecordBlock {
     pub fingerprints: Vec<Option<Fingerprint>>,
     /// Rejected records, in input order.
     pub rejects: Vec<Reject>,
-    /// Line terminators within the split, for summing line numbers over splits.
+    /// Line terminators within the range, for summing line numbers over ranges.
     pub lines: u64,
     /// Empty lines, which are not records.
     pub blank_lines: u64,
     /// Records with fewer fields than the header, whose missing fields became null.
     pub padded: u64,
-    /// Unusual lines of the split.
+    /// Unusual lines of the range.
     pub remarks: Vec<Remark>,
     /// Entries of an archive that are no part of a record: folders, devices, leftovers of systems.
     pub ignored: u64,
@@ -338,7 +338,7 @@ impl RecordBlock {
         Ok(removed as u64)
     }
 
-    /// Returns the number of records of the split, accepted or rejected.
+    /// Returns the number of records of the range, accepted or rejected.
     pub fn records_in(&self) -> u64 {
         (self.payload.len() + self.rejects.len()) as u64
     }

@@ -87,9 +87,9 @@ pub struct PartSizes {
     pub source_bytes: u64,
     /// Stored bytes that a part should have.
     pub part_bytes: u64,
-    /// Bytes of a split, as the run uses them. Parts of streams end between splits, so that their splits are those of
+    /// Bytes of a range, as the run uses them. Parts of streams end between ranges, so that their ranges are those of
     /// the whole source.
-    pub split_bytes: usize,
+    pub range_bytes: usize,
     /// Maximum bytes of a record, as the run uses them.
     pub max_record_bytes: usize,
 }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn sizes(source_bytes: u64, part_bytes: u64) -> PartSizes {
-        PartSizes { source_bytes, part_bytes, split_bytes: 1, max_record_bytes: 1 }
+        PartSizes { source_bytes, part_bytes, range_bytes: 1, max_record_bytes: 1 }
     }
 
     #[test]

@@ -23,10 +23,10 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch, parquet::ParquetReader},
+    format::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch, parquet::ParquetReader},
     record::{
-        Payload, RecordBlock, Split,
-        filter::{ColumnBounds, GroupBounds, SplitBounds},
+        Payload, RecordBlock, SourceRange,
+        filter::{ColumnBounds, GroupBounds, RowBounds},
         hash::row_hashes,
         widen::{ValueMismatch, cast_to, try_cast_to},
     },
@@ -121,30 +121,30 @@ impl TableReader {
         self.facts.rows.unwrap_or_default()
     }
 
-    /// Cuts the rows of the file into splits of about `split_bytes`.
-    pub fn splits_of_rows(&self, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'static> {
-        self.inner.splits_of_rows(split_bytes, max_record_bytes)
+    /// Cuts the rows of the file into ranges of about `range_bytes`.
+    pub fn ranges_of_rows(&self, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'static> {
+        self.inner.ranges_of_rows(range_bytes, max_record_bytes)
     }
 
-    /// Returns the rows of a split that are not deleted, as a new data file of the table has them: in the columns of
+    /// Returns the rows of a range that are not deleted, as a new data file of the table has them: in the columns of
     /// `schema`, which is that of [`LiveTable::file_schema`](super::LiveTable::file_schema).
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if the file is damaged or does not fit the table; if the store fails.
-    pub fn file_rows_of(&self, split: &Split, schema: &SchemaRef) -> Result<RecordBatch> {
-        let (rows, _) = self.inner.read_rows(split)?;
-        let stored = || self.stored_rows(&self.drop_deleted(self.table_rows(&rows)?, split.offset)?.0, schema);
+    pub fn file_rows_of(&self, range: &SourceRange, schema: &SchemaRef) -> Result<RecordBatch> {
+        let (rows, _) = self.inner.read_rows(range)?;
+        let stored = || self.stored_rows(&self.drop_deleted(self.table_rows(&rows)?, range.offset)?.0, schema);
         stored().map_err(|e| if e.place().source.is_some() { e } else { e.at_location(self.inner.name()) })
     }
 
-    /// Returns the rows that are not deleted, in batches of about `split_bytes`; see [`Self::file_rows_of`].
+    /// Returns the rows that are not deleted, in batches of about `range_bytes`; see [`Self::file_rows_of`].
     pub fn file_rows<'a>(
         &'a self,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
         schema: &'a SchemaRef,
     ) -> impl Iterator<Item = Result<RecordBatch>> + 'a {
-        self.splits_of_rows(split_bytes, max_record_bytes).map(move |split| self.file_rows_of(&split?, schema))
+        self.ranges_of_rows(range_bytes, max_record_bytes).map(move |range| self.file_rows_of(&range?, schema))
     }
 
     /// Returns rows of the table under the names that its files have.
@@ -329,13 +329,13 @@ impl RecordReader for TableReader {
         &self.facts
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.inner.splits(input, split_bytes, max_record_bytes)
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        self.inner.ranges(input, range_bytes, max_record_bytes)
     }
 
     /// A column has the bounds that its file states under its own name, or those of its partition value.
-    fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
-        let inner = self.inner.bounds(split)?;
+    fn bounds<'a>(&'a self, range: &SourceRange) -> Option<RowBounds<'a>> {
+        let inner = self.inner.bounds(range)?;
         let of_table = |group: GroupBounds<'a>| GroupBounds {
             rows: group.rows,
             of_column: Box::new(move |column: &str, data_type: &DataType| {
@@ -350,23 +350,23 @@ impl RecordReader for TableReader {
                 }
             }),
         };
-        let count = split.row_count()?;
+        let count = range.row_count()?;
         let deleted =
-            self.deleted.iter().map(|rows| vectors::deleted_rows_in(rows, split.offset, count).count() as u64);
-        Some(SplitBounds { groups: inner.groups.into_iter().map(of_table).collect(), deleted: deleted.sum() })
+            self.deleted.iter().map(|rows| vectors::deleted_rows_in(rows, range.offset, count).count() as u64);
+        Some(RowBounds { groups: inner.groups.into_iter().map(of_table).collect(), deleted: deleted.sum() })
     }
 
-    fn infer(&self, _: &Split) -> Fields {
+    fn infer(&self, _: &SourceRange) -> Fields {
         self.schema.fields().clone()
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let (rows, bytes) = self.inner.read_rows(split)?;
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        let (rows, bytes) = self.inner.read_rows(range)?;
         let count = rows.num_rows() as u64;
         let at = |e: Error| if e.place().source.is_some() { e } else { e.at_location(self.inner.name()) };
         let rows = self.table_rows(&rows).map_err(at)?;
-        let (rows, numbers) = self.drop_deleted(rows, split.offset)?;
-        let hashes = split.hashes_if_needed(rows.num_rows(), || row_hashes(&rows));
+        let (rows, numbers) = self.drop_deleted(rows, range.offset)?;
+        let hashes = range.hashes_if_needed(rows.num_rows(), || row_hashes(&rows));
         Ok(match try_cast_to(&rows, schema).map_err(at)? {
             Err(ValueMismatch { column, row, value, expected, .. }) => {
                 Parsed::Mismatch(TypeMismatch { column, line: row as u64, byte: 0, value, expected })

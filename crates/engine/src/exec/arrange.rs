@@ -1,7 +1,7 @@
 //! Sorts the rows of data files of a Delta table, or puts them into a Z-order: an external merge sort into new files.
 //!
 //! ```text
-//! files -> splits, decoded side by side -> runs of --memory / 9 on disk -> merge -> row groups -> files
+//! files -> ranges, decoded side by side -> runs of --memory / 9 on disk -> merge -> row groups -> files
 //! ```
 //!
 //! Rows are numbered as they are read, so rows that are equal in the order stay as they were. The sum of hashes over
@@ -42,7 +42,7 @@ use crate::{
         roll::rolls_before,
         sort::{Range, SortMemory},
     },
-    record::{BATCH_ROWS, Split},
+    record::{BATCH_ROWS, SourceRange},
     schema::schema_of,
     storage::Object,
 };
@@ -114,7 +114,7 @@ pub fn key_ranges(table: &LiveTable, files: &[&LiveFile], arranging: &Arranging)
 /// A data file that was opened, and what it is divided into.
 struct OpenedFile {
     reader: TableReader,
-    splits: Vec<Split>,
+    ranges: Vec<SourceRange>,
 }
 
 /// Columns of a row while it is sorted: those of data files, its place on the curve of a Z-order, and its number.
@@ -271,21 +271,21 @@ impl FileMerger<'_> {
             let open = move |file: &LiveFile| self.open_file(file);
             let opened =
                 run_ordered(scope, files.iter().map(|file| Ok(*file)), by.jobs, by.jobs + 1, self.cancel, open);
-            let splits = opened.flat_map(|opened| match opened {
+            let ranges = opened.flat_map(|opened| match opened {
                 Err(e) => vec![Err(e)],
                 Ok(mut opened) => {
-                    let splits = std::mem::take(&mut opened.splits);
+                    let ranges = std::mem::take(&mut opened.ranges);
                     let opened = Arc::new(opened);
-                    splits.into_iter().map(|split| Ok((Arc::clone(&opened), split))).collect()
+                    ranges.into_iter().map(|range| Ok((Arc::clone(&opened), range))).collect()
                 }
             });
-            let decode = move |(opened, split): (Arc<OpenedFile>, Split)| -> Result<_> {
-                let batch = opened.reader.file_rows_of(&split, &self.schema)?;
+            let decode = move |(opened, range): (Arc<OpenedFile>, SourceRange)| -> Result<_> {
+                let batch = opened.reader.file_rows_of(&range, &self.schema)?;
                 read.add_batch(&batch);
                 layout.with_curve_places(batch)
             };
             let mut first = 0;
-            let batches = run_ordered(scope, splits, by.jobs, by.jobs + 1, self.cancel, decode).map(move |batch| {
+            let batches = run_ordered(scope, ranges, by.jobs, by.jobs + 1, self.cancel, decode).map(move |batch| {
                 let (batch, places) = batch?;
                 let batch = layout.with_row_numbers(&batch, places.as_ref(), first)?;
                 first += batch.num_rows() as u64;
@@ -305,9 +305,9 @@ impl FileMerger<'_> {
         let input = self.load_file(file)?;
         let reader = TableReader::open(ParquetReader::open_as_stored(input, &place)?, &file.data)
             .map_err(|e| if e.place().source.is_some() { e } else { e.at_location(place.as_str()) })?;
-        let splits = reader.splits_of_rows(self.split_bytes, self.max_record_bytes).collect::<Result<Vec<_>>>()?;
+        let ranges = reader.ranges_of_rows(self.range_bytes, self.max_record_bytes).collect::<Result<Vec<_>>>()?;
         self.observer.event(Event::Read { bytes: file.stated_bytes(), records: reader.live_rows() });
-        Ok(OpenedFile { reader, splits })
+        Ok(OpenedFile { reader, ranges })
     }
 
     /// Encodes sorted rows and appends them to files.

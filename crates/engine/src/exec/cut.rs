@@ -24,7 +24,7 @@ use crate::{
         memory::MemoryPlan,
         roll::{InputSize, RowGroupPlanner},
     },
-    record::{Payload, Sample, side::Side},
+    record::{Payload, Sample, split::Split},
 };
 
 /// Encoded sizes, reported by the encoders to the planner.
@@ -104,7 +104,7 @@ pub struct Encoding<'a> {
     pub size: ShardSize,
     /// Size of the input.
     pub input: InputSize,
-    /// Number of records of each side, if shards are to be even.
+    /// Number of records of each split, if shards are to be even.
     pub counts: Vec<u64>,
     /// Whether records are framed already, because they were shuffled.
     pub is_framed: bool,
@@ -116,7 +116,7 @@ pub struct Encoding<'a> {
 pub type EncodedUnits = Released<Ordered<(u64, Encoded)>>;
 
 impl<'a> Encoding<'a> {
-    /// Cuts gathered records into units and encodes these; each side has a feedback.
+    /// Cuts gathered records into units and encodes these; each split has a feedback.
     pub fn encode_units<'scope>(
         self,
         scope: &'scope Scope<'scope, '_>,
@@ -126,16 +126,16 @@ impl<'a> Encoding<'a> {
     where
         'a: 'scope,
     {
-        let cut = |side| {
+        let cut = |split| {
             let cutting =
                 Cutting::for_output(self.encoder.output(), &self.memory, self.size, self.is_framed, self.input);
             let input = match self.size.ends {
-                Some(ShardEnds::Even(_)) => self.counts.get(usize::from(side)).copied().unwrap_or(0),
+                Some(ShardEnds::Even(_)) => self.counts.get(usize::from(split)).copied().unwrap_or(0),
                 _ => self.input.bytes,
             };
-            UnitCutter::new(side, cutting).with_ends(self.size.ends, input)
+            UnitCutter::new(split, cutting).with_ends(self.size.ends, input)
         };
-        let units = Units::new(gathered, (0..).zip(feedback.iter()).map(|(side, _)| cut(side)).collect(), feedback);
+        let units = Units::new(gathered, (0..).zip(feedback.iter()).map(|(split, _)| cut(split)).collect(), feedback);
         let encode = {
             let feedback = Arc::clone(feedback);
             move |unit: EncodeUnit| encode_and_report(self.encoder, &feedback, unit)
@@ -147,15 +147,15 @@ impl<'a> Encoding<'a> {
     }
 }
 
-/// Encodes a unit, and tells the planner of its side how large it is.
+/// Encodes a unit, and tells the planner of its split how large it is.
 fn encode_and_report(encoder: &Encoder, feedback: &[Feedback], unit: EncodeUnit) -> Result<Encoded> {
-    let (side, number) = (usize::from(unit.side), unit.number);
+    let (split, number) = (usize::from(unit.split), unit.number);
     let footer = match encoder.output() {
         Output::Parquet(parquet) => parquet.footer_bytes(1) - parquet.footer_bytes(0),
         Output::Stream(_) => 0,
     };
     let encoded = encoder.encode_reporting(unit, |bytes| {
-        if let Some(feedback) = feedback.get(side) {
+        if let Some(feedback) = feedback.get(split) {
             feedback.report_size(number, bytes + footer);
         }
     });
@@ -310,7 +310,7 @@ pub enum ShardEnds {
     Records(u64),
     /// After each of so many equal parts of the input.
     Parts(u64),
-    /// After each of so many parts of the records of a side, whose counts differ by at most one.
+    /// After each of so many parts of the records of a split, whose counts differ by at most one.
     Even(u64),
 }
 
@@ -389,9 +389,9 @@ struct PendingBatch {
     bytes_in: u64,
 }
 
-/// Turns gathered records of one side into units.
+/// Turns gathered records of one split into units.
 pub struct UnitCutter {
-    side: Side,
+    split: Split,
     cutting: Cutting,
     pending: VecDeque<PendingBatch>,
     pending_bytes: u64,
@@ -409,10 +409,10 @@ pub struct UnitCutter {
 }
 
 impl UnitCutter {
-    /// Cuts the records of a side.
-    pub fn new(side: Side, cutting: Cutting) -> Self {
+    /// Cuts the records of a split.
+    pub fn new(split: Split, cutting: Cutting) -> Self {
         Self {
-            side,
+            split,
             cutting,
             pending: VecDeque::new(),
             pending_bytes: 0,
@@ -426,7 +426,7 @@ impl UnitCutter {
     }
 
     /// Ends shards as `ends` says instead of by their sizes; `input` are the stored bytes of the input, or the records
-    /// of the side if its shards are to be even.
+    /// of the split if its shards are to be even.
     #[must_use]
     pub fn with_ends(self, ends: Option<ShardEnds>, input: u64) -> Self {
         let shard = ends.map(|ends| OpenShard { ends, input, number: 0, records: 0, read: 0 });
@@ -513,7 +513,7 @@ impl UnitCutter {
         }
         let number = self.units;
         let unit =
-            EncodeUnit { side: self.side, number, batches, starts_shard, bytes_in: unit_bytes_in, raw_bytes: raw };
+            EncodeUnit { split: self.split, number, batches, starts_shard, bytes_in: unit_bytes_in, raw_bytes: raw };
         self.units += 1;
         unit
     }
@@ -580,18 +580,18 @@ impl UnitCutter {
     }
 }
 
-/// The units of all sides. Those of one side have its order; which side is next depends on timing.
+/// The units of all splits. Those of one split have its order; which split is next depends on timing.
 pub struct Units<I> {
     input: I,
     cuts: Vec<UnitCutter>,
-    /// Encoded sizes of the units of each side.
+    /// Encoded sizes of the units of each split.
     feedback: Arc<[Feedback]>,
     ended: bool,
 }
 
 impl<I: Iterator<Item = Result<Gathered>>> Units<I> {
-    /// Cuts what `input` gathers; the records of a side go to the cut of its number, whose encoders report sizes to its
-    /// feedback.
+    /// Cuts what `input` gathers; the records of a split go to the cut of its number, whose encoders report sizes to
+    /// its feedback.
     pub fn new(input: I, cuts: Vec<UnitCutter>, feedback: &Arc<[Feedback]>) -> Self {
         Self { input, cuts, feedback: Arc::clone(feedback), ended: false }
     }
@@ -609,8 +609,8 @@ impl<I: Iterator<Item = Result<Gathered>>> Units<I> {
             match self.input.next() {
                 Some(gathered) => {
                     let gathered = gathered?;
-                    let cut = self.cuts.get_mut(usize::from(gathered.side));
-                    cut.ok_or_else(|| Error::internal("a record has no side"))?.push(gathered);
+                    let cut = self.cuts.get_mut(usize::from(gathered.split));
+                    cut.ok_or_else(|| Error::internal("a record has no split"))?.push(gathered);
                 }
                 None => {
                     self.ended = true;

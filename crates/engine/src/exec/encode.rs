@@ -14,7 +14,7 @@ use arrow::{
 
 use bytes::Bytes;
 
-use super::{sides::SideCheck, source::SourceName};
+use super::{source::SourceName, splits::SplitCheck};
 use crate::{
     array::outputs,
     codec::{Codec, checksum::xxh3_64, stream::Unit},
@@ -33,7 +33,7 @@ use crate::{
     indexes::{self, names::Renaming},
     record::{
         Payload, buffer_pool::BufferPool, coded::plain_batch, fingerprint::Fingerprint, id_column, key::escape_key,
-        numbers::Numbers, parts::samples_of_rows, side::Side,
+        numbers::Numbers, parts::samples_of_rows, split::Split,
     },
 };
 
@@ -61,9 +61,9 @@ pub struct SourceBatch {
 /// Records that are encoded together.
 #[derive(Debug, Clone)]
 pub struct EncodeUnit {
-    /// Side of the dataset that its records belong to.
-    pub side: Side,
-    /// Number of the unit among those of its side, from 0.
+    /// Split of the dataset that its records belong to.
+    pub split: Split,
+    /// Number of the unit among those of its split, from 0.
     pub number: usize,
     /// The records, in order.
     pub batches: Vec<SourceBatch>,
@@ -78,8 +78,8 @@ pub struct EncodeUnit {
 /// A unit ready to be appended to a shard.
 #[derive(Debug)]
 pub struct Encoded {
-    /// Side of the dataset that its records belong to.
-    pub side: Side,
+    /// Split of the dataset that its records belong to.
+    pub split: Split,
     /// The bytes.
     pub body: Body,
     /// Number of records.
@@ -143,7 +143,7 @@ pub struct Encoder {
     notes_members: bool,
     /// Pseudonymizes ids and source names in sidecars and indexes.
     pseudonymizer: Option<Pseudonymizer>,
-    /// Settings of a dataset whose records are divided by ids: all ids of a unit must belong to its side.
+    /// Settings of a dataset whose records are divided by ids: all ids of a unit must belong to its split.
     divided: Option<Settings>,
     /// Which ids are hashed.
     hashes: HashPlan,
@@ -306,21 +306,21 @@ impl Encoder {
         Self { pseudonymizer, ..self }
     }
 
-    /// Checks that the stored ids of records belong to the side that the records are on, if the settings divide them by
-    /// ids.
+    /// Checks that the stored ids of records belong to the split that the records are in, if the settings divide them
+    /// by ids.
     #[must_use]
-    pub fn checking_sides(self, settings: &Settings) -> Self {
+    pub fn checking_splits(self, settings: &Settings) -> Self {
         Self { divided: settings.divided_by().map(|_| settings.clone()), ..self }
     }
 
-    /// Encodes records of all sides together.
+    /// Encodes records of all splits together.
     #[must_use]
-    pub fn without_sides(self) -> Self {
+    pub fn without_splits(self) -> Self {
         Self { divided: None, ..self }
     }
 
-    fn check_side(&self, side: Side, names: &Names) -> Result<()> {
-        let Some(check) = self.divided.as_ref().and_then(|settings| SideCheck::new(settings, side)) else {
+    fn check_split(&self, split: Split, names: &Names) -> Result<()> {
+        let Some(check) = self.divided.as_ref().and_then(|settings| SplitCheck::new(settings, split)) else {
             return Ok(());
         };
         check.check_column(IdKind::Record, names.record_ids.as_ref())?;
@@ -348,7 +348,7 @@ impl Encoder {
         if unit.batches.iter().any(|piece| piece.sidecar.is_some()) {
             return self.encode_prepared(unit, report);
         }
-        let (side, starts_shard, bytes_in) = (unit.side, unit.starts_shard, unit.bytes_in);
+        let (split, starts_shard, bytes_in) = (unit.split, unit.starts_shard, unit.bytes_in);
         let of = |kind, ids: &Option<IdColumn>| self.hashes.ids_for_index(kind, ids.as_ref());
         let (record_hashes, subject_hashes, end_keys);
         let (body, records) = match &self.output {
@@ -358,7 +358,7 @@ impl Encoder {
                 let (group, known) = self.row_group(encoder, &mut unit)?;
                 report(group.encoded_bytes);
                 let names = texts.join_ids(known)?.with_pseudonyms(self.pseudonymizer.as_ref())?;
-                self.check_side(side, &names)?;
+                self.check_split(split, &names)?;
                 let (of_records, of_subjects) =
                     (of(IdKind::Record, &names.record_ids), of(IdKind::Subject, &names.subject_ids));
                 end_keys = None;
@@ -380,7 +380,7 @@ impl Encoder {
                 self.keep_stored(&mut unit)?;
                 let streamed = self.encode_stream(framing.as_ref(), &unit, &names)?;
                 let names = names.with_pseudonyms(self.pseudonymizer.as_ref())?;
-                self.check_side(side, &names)?;
+                self.check_split(split, &names)?;
                 record_hashes = of(IdKind::Record, &names.record_ids).into_encoded()?;
                 subject_hashes = of(IdKind::Subject, &names.subject_ids).into_encoded()?;
                 end_keys = streamed.end_keys;
@@ -391,7 +391,7 @@ impl Encoder {
             }
         };
         let numbers = Vec::new();
-        Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
+        Ok(Encoded { split, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
     }
 
     fn build_piece(&self, unit: Unit, lengths: Vec<u64>, rows: SidecarColumns, members: Option<MemberPlaces>) -> Piece {

@@ -1,4 +1,4 @@
-//! Gathers parsed splits in order: numbers the rows, counts everything, and handles rejects and notes.
+//! Gathers parsed ranges in order: numbers the rows, counts everything, and handles rejects and notes.
 //!
 //! This is the only place where the order of the input becomes the order of the records and where in = out + rejected +
 //! deduplicated + filtered is counted.
@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     encode::SourceBatch,
-    gates::{BlockPlace, Effects, GatedBlock, Gates, SideRecords},
+    gates::{BlockPlace, Effects, GatedBlock, Gates, SplitRecords},
     rejects::{RejectLine, RejectsFile},
     separated::Separated,
     source::SourceFacts,
@@ -22,7 +22,7 @@ use crate::{
     format::{Framing, TypeMismatch},
     record::{
         IGNORED_NAMES, Oddity, Payload, RecordBlock, Reject, Remark, SourcePart, list_names, numbers::Numbers,
-        side::Side, sparse::Sparsity,
+        sparse::Sparsity, split::Split,
     },
 };
 
@@ -41,7 +41,7 @@ pub enum OnError {
 
 /// Result of reading a part of a source.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly all outcomes are parsed splits")]
+#[expect(clippy::large_enum_variant, reason = "nearly all outcomes are parsed ranges")]
 pub enum ReadOutcome {
     /// The records that follow are those of a part of a source, which is not its first.
     Entered {
@@ -50,16 +50,16 @@ pub enum ReadOutcome {
         /// The part.
         part: SourcePart,
     },
-    /// A split was parsed, and passed through the gates.
+    /// A range was parsed, and passed through the gates.
     Parsed {
         /// Index of the source.
         source: usize,
-        /// Offset of the split in the source.
+        /// Offset of the range in the source.
         offset: u64,
         /// Its records.
         gated: GatedBlock,
     },
-    /// A value of a split does not fit its column.
+    /// A value of a range does not fit its column.
     Mismatch {
         /// Index of the source.
         source: usize,
@@ -134,13 +134,13 @@ pub struct Tally {
 /// Consecutive records of the output.
 #[derive(Debug)]
 pub struct Gathered {
-    /// The records; empty if all records of a split were rejected.
+    /// The records; empty if all records of a range were rejected.
     pub records: SourceBatch,
     /// Stored bytes of input that they account for: over a whole run, at most the size of the input. Records of one
-    /// side account for what was read since the last ones of that side.
+    /// split account for what was read since the last ones of that split.
     pub bytes_in: u64,
-    /// Side of the dataset that they belong to.
-    pub side: Side,
+    /// Split of the dataset that they belong to.
+    pub split: Split,
 }
 
 /// Returns the bytes of input that count for a file of a sample.
@@ -171,13 +171,13 @@ pub struct GatherSetup<'a> {
     pub framing: Option<&'a dyn Framing>,
 }
 
-/// Gathers parsed splits in order.
+/// Gathers parsed ranges in order.
 pub struct Gather<'a, I> {
     input: I,
     setup: GatherSetup<'a>,
     accepted: u64,
-    /// What each side got; empty if the dataset is not divided.
-    by_side: Vec<SideCount>,
+    /// What each split got; empty if the dataset is not divided.
+    by_split: Vec<SplitCount>,
     /// Records that are to be passed on.
     ready: VecDeque<Gathered>,
     /// Stored bytes of input up to the newest record.
@@ -196,12 +196,12 @@ pub struct Gather<'a, I> {
     sparsity: Sparsity,
 }
 
-/// What a side of a divided dataset got.
+/// What a split of a divided dataset got.
 #[derive(Debug, Clone, Default)]
-struct SideCount {
+struct SplitCount {
     /// Accepted records.
     accepted: u64,
-    /// Bytes of input since its last records. They account for all sides, so that the rest of a side can be estimated
+    /// Bytes of input since its last records. They account for all splits, so that the rest of a split can be estimated
     /// from the rest of the input, however large its share is.
     bytes_in: u64,
 }
@@ -213,7 +213,7 @@ struct Position {
     lines: u64,
     bytes: u64,
     first_offset: u64,
-    /// Lines before the first split, once they were counted.
+    /// Lines before the first range, once they were counted.
     head_lines: Option<u64>,
     /// Unusual lines: for each reason the first line, counted from 1 within the source, and their number.
     remarks: Vec<Remark>,
@@ -224,12 +224,12 @@ struct Position {
 impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     /// Gathers from `input`.
     pub fn new(input: I, setup: GatherSetup<'a>) -> Self {
-        let sides = setup.tally.lock().unwrap_or_else(PoisonError::into_inner).firsts.len();
+        let splits = setup.tally.lock().unwrap_or_else(PoisonError::into_inner).firsts.len();
         Self {
             input,
             setup,
             accepted: 0,
-            by_side: vec![SideCount::default(); sides],
+            by_split: vec![SplitCount::default(); splits],
             ready: VecDeque::new(),
             read: 0,
             read_before: 0,
@@ -351,7 +351,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         let (sources, starts) = (self.setup.sources, self.starts.as_slice());
         let place = BlockPlace { sources, starts, source, base, before: self.records_before };
         self.setup.gates.list.iter().try_for_each(|gate| gate.pass_in_order(&mut gated, &place))?;
-        let GatedBlock { block, sides, effects, .. } = gated;
+        let GatedBlock { block, splits, effects, .. } = gated;
         for reject in &block.rejects {
             self.report_reject(source, reject, self.setup.on_error)?;
         }
@@ -369,13 +369,13 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.position.lines += block.lines;
         self.count_records(source, records, &block, &effects);
         self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
-        if sides.is_empty() {
-            self.pass_on(source, base, SideRecords { side: 0, records: block }, bytes_in);
+        if splits.is_empty() {
+            self.pass_on(source, base, SplitRecords { split: 0, records: block }, bytes_in);
             return Ok(());
         }
-        self.by_side.iter_mut().for_each(|side| side.bytes_in += bytes_in);
-        for part in sides {
-            let bytes_in = self.count_side(source, part.side, part.records.payload.len());
+        self.by_split.iter_mut().for_each(|split| split.bytes_in += bytes_in);
+        for part in splits {
+            let bytes_in = self.count_split(source, part.split, part.records.payload.len());
             self.pass_on(source, base, part, bytes_in);
         }
         Ok(())
@@ -403,7 +403,13 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
     }
 
     /// Makes records ready to be passed on; `base` is the number of the source's records before their block.
-    fn pass_on(&mut self, source: usize, base: u64, SideRecords { side, records: block }: SideRecords, bytes_in: u64) {
+    fn pass_on(
+        &mut self,
+        source: usize,
+        base: u64,
+        SplitRecords { split, records: block }: SplitRecords,
+        bytes_in: u64,
+    ) {
         self.accepted += block.payload.len() as u64;
         let records = SourceBatch {
             source: Arc::clone(&self.setup.sources[source].name),
@@ -423,21 +429,21 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             lacking: block.lacking,
             sidecar: None,
         };
-        self.ready.push_back(Gathered { records, bytes_in, side });
+        self.ready.push_back(Gathered { records, bytes_in, split });
     }
 
-    /// Notes where the records of a source begin on a side, as a number among the records of that side. Returns the
+    /// Notes where the records of a source begin in a split, as a number among the records of that split. Returns the
     /// bytes of input since its last records.
-    fn count_side(&mut self, source: usize, side: Side, records: usize) -> u64 {
-        let number = usize::from(side);
+    fn count_split(&mut self, source: usize, split: Split, records: usize) -> u64 {
+        let number = usize::from(split);
         let mut tally = self.lock_tally();
-        let Some(side) = self.by_side.get_mut(number) else { return 0 };
+        let Some(split) = self.by_split.get_mut(number) else { return 0 };
         let first = tally.firsts.get_mut(number).and_then(|firsts| firsts.get_mut(source)).filter(|_| records > 0);
         if let Some(first) = first {
-            first.get_or_insert(side.accepted);
+            first.get_or_insert(split.accepted);
         }
-        side.accepted += records as u64;
-        std::mem::take(&mut side.bytes_in)
+        split.accepted += records as u64;
+        std::mem::take(&mut split.bytes_in)
     }
 
     /// Returns the stored bytes of input since the last records. What no record accounts for, such as a header or a
@@ -546,7 +552,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
     }
 
-    /// Returns the number of a line of the current split within its source, from 1.
+    /// Returns the number of a line of the current range within its source, from 1.
     fn source_line(&mut self, source: usize, line: u64) -> u64 {
         let first_offset = self.position.first_offset;
         let facts = &self.setup.sources[source];

@@ -16,7 +16,7 @@ use crate::{
     error::Result,
     format::{Parsed, RecordReader, TypeMismatch},
     record::{
-        Payload, RecordBlock, Reject, Split,
+        Payload, RecordBlock, Reject, SourceRange,
         json::{RowJson, shorten_text},
         typed,
         widen::ValueMismatch,
@@ -24,17 +24,17 @@ use crate::{
     schema::{ByName, file::print_type, schema_of},
 };
 
-/// Parses a split into rows with the columns of `schema`; the columns named in `given` have other types in the source.
+/// Parses a range into rows with the columns of `schema`; the columns named in `given` have other types in the source.
 ///
 /// # Errors
 /// Fails like [`RecordReader::parse`].
 pub(super) fn parse_given(
     reader: &dyn RecordReader,
-    split: &Split,
+    range: &SourceRange,
     schema: &SchemaRef,
     given: &[String],
 ) -> Result<Parsed> {
-    let own = schema_of(&reader.infer(split));
+    let own = schema_of(&reader.infer(range));
     let own = ByName::new(own.fields());
     let stated = |field: &FieldRef| match own.find(field.name()) {
         Some((_, own)) if given.contains(field.name()) => Arc::clone(own),
@@ -42,9 +42,9 @@ pub(super) fn parse_given(
     };
     let requested = schema_of(&schema.fields().iter().map(stated).collect::<Fields>());
     if requested.fields() == schema.fields() {
-        return reader.parse(split, schema);
+        return reader.parse(range, schema);
     }
-    let mut block = match reader.parse(split, &requested)? {
+    let mut block = match reader.parse(range, &requested)? {
         Parsed::Block(block) => block,
         mismatch @ Parsed::Mismatch(_) => return Ok(mismatch),
     };
@@ -57,7 +57,7 @@ pub(super) fn parse_given(
         }
     };
     block.payload = Payload::Rows(rows);
-    reject_rows(&mut block, &source, &rejected, split)?;
+    reject_rows(&mut block, &source, &rejected, range)?;
     Ok(Parsed::Block(block))
 }
 
@@ -89,7 +89,7 @@ fn convert_rows(rows: &RecordBatch, schema: &SchemaRef) -> Result<Result<(Record
 
 /// Turns rows into rejects with their content as in the source; if a row has several bad values, the first one is
 /// reported.
-fn reject_rows(block: &mut RecordBlock, source: &RecordBatch, rejected: &[Bad], split: &Split) -> Result<()> {
+fn reject_rows(block: &mut RecordBlock, source: &RecordBatch, rejected: &[Bad], range: &SourceRange) -> Result<()> {
     let Payload::Rows(rows) = &block.payload else { return Ok(()) };
     if rejected.is_empty() {
         return Ok(());
@@ -107,7 +107,7 @@ fn reject_rows(block: &mut RecordBlock, source: &RecordBatch, rejected: &[Bad], 
         block.rejects.push(Reject {
             row: block.rows[*row],
             line: 0,
-            byte: split.offset,
+            byte: range.offset,
             column: Some(column.clone()),
             reason: reason.clone(),
             raw: Bytes::from(raw),

@@ -1,7 +1,7 @@
 //! The execution layer: runs work in parallel, keeps results in input order, and bounds memory.
 //!
 //! ```text
-//! splits -[ordered: parse]-> blocks -Gather-> batches -Cut-> units -[ordered: encode]-> encoded -Appender-> shards
+//! ranges -[ordered: parse]-> blocks -Gather-> batches -Cut-> units -[ordered: encode]-> encoded -Appender-> shards
 //!         many threads               one             one           many threads                 one
 //! ```
 //!
@@ -34,9 +34,9 @@ pub mod seen;
 pub mod separated;
 pub mod shard;
 pub mod shuffle;
-pub mod sides;
 pub mod sort;
 pub mod source;
 mod spill;
 mod splice;
+pub mod splits;
 pub mod types;

@@ -50,7 +50,7 @@ pub struct FileMerger<'a> {
     /// Uncompressed bytes of a row group.
     pub row_group: u64,
     /// Bytes of rows that are decoded at once.
-    pub split_bytes: usize,
+    pub range_bytes: usize,
     /// Maximum bytes of a row.
     pub max_record_bytes: usize,
     /// Limits how many merges hold row groups or open files at a time.
@@ -297,7 +297,7 @@ impl FileMerger<'_> {
         let stated = Stats::read(file.add.stats.as_deref(), reader.live_rows());
         let mut stats: Option<Stats> = None;
         let mut rows = 0;
-        for batch in reader.file_rows(self.split_bytes, self.max_record_bytes, &self.schema) {
+        for batch in reader.file_rows(self.range_bytes, self.max_record_bytes, &self.schema) {
             self.cancel.check()?;
             let batch = batch?;
             rows += batch.num_rows() as u64;

@@ -28,7 +28,7 @@ use crate::{
     format::{Framing, parquet::ParquetEncoder},
     id::Writer,
     plan::roll::{Aim, Spread},
-    record::side::{Side, Sides},
+    record::split::{Split, Splits},
     storage::{Staged, Store},
 };
 
@@ -138,9 +138,10 @@ impl<'a> Appender<'a> {
 
     /// Makes it one of the appenders of a run, one for each side of a divided dataset.
     #[must_use]
-    pub fn of_side(self, side: Side, sides: Option<&Sides>) -> Self {
-        let Some(sides) = sides else { return self };
-        let (record_ids, subject_ids) = (self.record_ids.of_side(side, sides), self.subject_ids.of_side(side, sides));
+    pub fn of_split(self, split: Split, splits: Option<&Splits>) -> Self {
+        let Some(splits) = splits else { return self };
+        let (record_ids, subject_ids) =
+            (self.record_ids.of_split(split, splits), self.subject_ids.of_split(split, splits));
         Self { record_ids, subject_ids, ..self }
     }
 

@@ -36,9 +36,9 @@ pub struct SourceFacts {
     pub stores_hashes: bool,
     /// Whether its records have only row numbers, without lines or byte offsets of their own.
     pub by_row: bool,
-    /// Blank lines before its first record, which belong to no split.
+    /// Blank lines before its first record, which belong to no range.
     pub blank_lines: u64,
-    /// Lines before its first record that are not records, and belong to no split.
+    /// Lines before its first record that are not records, and belong to no range.
     pub lines_skipped: u64,
     /// Note on a decision about it that its records do not show.
     pub note: Option<String>,
@@ -61,7 +61,7 @@ impl SourceFacts {
         encoding::encoding_hint(&text)
     }
 
-    /// Counts the lines before a byte, because the reader does not count those before the first split, such as a
+    /// Counts the lines before a byte, because the reader does not count those before the first range, such as a
     /// header.
     pub fn lines_before(&self, byte: u64) -> u64 {
         let mut head = Vec::new();

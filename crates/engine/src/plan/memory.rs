@@ -1,10 +1,10 @@
 //! Divides the memory limit among the stages of a run.
 //!
-//! The output must not depend on the number of threads, so the sizes of splits and units follow from `--memory`, the
+//! The output must not depend on the number of threads, so the sizes of ranges and units follow from `--memory`, the
 //! target and the row group alone; the number of threads decides only how many of them are in flight.
 //!
 //! ```text
-//! reading    [split] x parse_window   raw bytes, and the columns they become (about three times a split in all)
+//! reading    [range] x parse_window   raw bytes, and the columns they become (about three times a range in all)
 //! gathering  [row group]              rows waiting to be encoded
 //! encoding   [row group] x encode_window, each with its encoded form
 //! writing    [framed unit] x write_window, and one that is written
@@ -16,9 +16,9 @@ use crate::{dataset::Settings, format::OutputFormat, units::Size};
 /// machine.
 pub const DEFAULT_MEMORY: Size = Size::from_mib(1024);
 
-/// Maximum bytes of a split. It is small, because a split expands to megabytes of columns, and memory that was never
+/// Maximum bytes of a range. It is small, because a range expands to megabytes of columns, and memory that was never
 /// used before is slow.
-const MAX_SPLIT: u64 = 2 << 20;
+const MAX_RANGE: u64 = 2 << 20;
 const MAX_STREAM_UNIT: u64 = 4 << 20;
 const MIN_UNIT: u64 = 64 << 10;
 
@@ -33,13 +33,13 @@ const CONCURRENT_COPIES: usize = 4;
 pub struct MemoryPlan {
     /// The memory limit.
     pub bytes: u64,
-    /// Bytes of a split.
-    pub split_bytes: u64,
+    /// Bytes of a range.
+    pub range_bytes: u64,
     /// Maximum bytes of a record.
     pub max_record_bytes: u64,
     /// Uncompressed bytes of a unit: a row group, or a sequence of framed records.
     pub unit_bytes: u64,
-    /// Maximum number of splits in flight.
+    /// Maximum number of ranges in flight.
     pub parse_window: usize,
     /// Maximum number of units in flight.
     pub encode_window: usize,
@@ -59,7 +59,7 @@ impl MemoryPlan {
         let bytes = memory.0;
         let memory = Size(memory.0 / 8 * 5);
         let share = |part: u64| (memory.0 / part).max(MIN_UNIT);
-        let split_bytes = MAX_SPLIT.min(share(64));
+        let range_bytes = MAX_RANGE.min(share(64));
         let unit_bytes = match format {
             OutputFormat::Parquet => row_group.0.clamp(MIN_UNIT, share(8)),
             // Shards of compressed units end between units, so a unit must be small compared to the target.
@@ -68,7 +68,7 @@ impl MemoryPlan {
             }
         };
         let parse_window =
-            usize::try_from(memory.0 / 4 / (3 * split_bytes)).unwrap_or(usize::MAX).clamp(2, 2 * jobs + 2);
+            usize::try_from(memory.0 / 4 / (3 * range_bytes)).unwrap_or(usize::MAX).clamp(2, 2 * jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
         let max_record_bytes = share(5);
         let write_window = match format {
@@ -77,13 +77,13 @@ impl MemoryPlan {
                 usize::try_from(bytes / 128 / unit_bytes).unwrap_or(usize::MAX).min(MAX_WAITING)
             }
         };
-        Self { bytes, split_bytes, max_record_bytes, unit_bytes, parse_window, encode_window, write_window }
+        Self { bytes, range_bytes, max_record_bytes, unit_bytes, parse_window, encode_window, write_window }
     }
 
-    /// Returns the plan of records that are divided among so many sides, each of which gathers a unit of its own.
+    /// Returns the plan of records that are divided among so many splits, each of which gathers a unit of its own.
     #[must_use]
-    pub fn for_sides(self, sides: usize) -> Self {
-        let others = sides.saturating_sub(1) as u64;
+    pub fn for_splits(self, splits: usize) -> Self {
+        let others = splits.saturating_sub(1) as u64;
         let most = (self.bytes / 64 * 5).checked_div(others).unwrap_or(u64::MAX);
         Self { unit_bytes: self.unit_bytes.min(most).max(MIN_UNIT.min(self.unit_bytes)), ..self }
     }
@@ -95,11 +95,11 @@ impl MemoryPlan {
         Self { unit_bytes: self.unit_bytes.min(self.bytes / 16).max(MIN_UNIT.min(self.unit_bytes)), ..self }
     }
 
-    /// Returns the bytes of a split of a table with so many columns. Each column of a split costs some hundred bytes
-    /// whatever it holds, so it should hold some rows; such a split is parsed alone.
-    pub fn split_bytes_of_wide(&self, columns: u64) -> u64 {
+    /// Returns the bytes of a range of a table with so many columns. Each column of a range costs some hundred bytes
+    /// whatever it holds, so it should hold some rows; such a range is parsed alone.
+    pub fn range_bytes_of_wide(&self, columns: u64) -> u64 {
         const COLUMN_BYTES: u64 = 512;
-        (columns.saturating_mul(COLUMN_BYTES)).min(self.bytes / 32).max(self.split_bytes)
+        (columns.saturating_mul(COLUMN_BYTES)).min(self.bytes / 32).max(self.range_bytes)
     }
 
     /// Returns how many shards are rewritten at a time, from 1 to `max`. Rewriting Parquet holds a row group and its
@@ -114,8 +114,8 @@ impl MemoryPlan {
 
     /// Estimates the peak memory of the pipeline, in bytes.
     pub fn peak_memory(&self) -> u64 {
-        let splits = 3 * self.split_bytes * self.parse_window as u64;
-        splits + self.unit_bytes * (1 + 2 * self.encode_window as u64 + self.write_window as u64)
+        let ranges = 3 * self.range_bytes * self.parse_window as u64;
+        ranges + self.unit_bytes * (1 + 2 * self.encode_window as u64 + self.write_window as u64)
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
             MemoryPlan::new(DEFAULT_MEMORY, jobs, OutputFormat::Parquet, Size::from_mib(128), Size::from_mib(64))
         };
         let (one, many) = (plan(1), plan(64));
-        assert_eq!((one.split_bytes, one.unit_bytes), (many.split_bytes, many.unit_bytes));
+        assert_eq!((one.range_bytes, one.unit_bytes), (many.range_bytes, many.unit_bytes));
         assert!(one.parse_window <= many.parse_window);
     }
 

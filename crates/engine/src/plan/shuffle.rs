@@ -2,7 +2,7 @@
 //! input.
 //!
 //! ```text
-//! side 0                              side 1
+//! split 0                              split 1
 //! |cell|cell|cell|cell|cell| ... |    |cell|cell| ...      equal parts of all ranks, with their records
 //! |interval      |interval  | ...     |interval | ...      as many cells as fit into memory together
 //! ```
@@ -11,10 +11,10 @@ use std::ops::RangeInclusive;
 
 use crate::units::Size;
 
-/// Cells of all sides together. Of a terabyte, each has 16 MiB.
+/// Cells of all splits together. Of a terabyte, each has 16 MiB.
 const CELLS: usize = 1 << 16;
 
-/// Fewest cells of a side.
+/// Fewest cells of a split.
 const MIN_CELLS: usize = 1 << 12;
 
 /// Limits of the bytes of an interval.
@@ -64,7 +64,7 @@ impl ShuffleMemory {
     }
 }
 
-/// How many records there are in each cell of each side.
+/// How many records there are in each cell of each split.
 #[derive(Debug, Clone)]
 pub struct Cells {
     counts: Vec<Vec<u64>>,
@@ -75,27 +75,27 @@ pub struct Cells {
 /// Ranks that are put in order together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
-    /// Side of the records.
-    pub side: usize,
+    /// Split of the records.
+    pub split: usize,
     /// The ranks.
     pub ranks: RangeInclusive<u128>,
-    /// Number of records of the side before it.
+    /// Number of records of the split before it.
     pub first: u64,
     /// Number of its records.
     pub records: u64,
 }
 
 impl Cells {
-    /// Creates empty cells of `sides` sides.
-    pub fn new(sides: usize) -> Self {
-        let cells = (CELLS / sides.max(1).next_power_of_two()).max(MIN_CELLS);
-        Self { counts: vec![vec![0; cells]; sides], shift: u128::BITS - cells.ilog2() }
+    /// Creates empty cells of `splits` splits.
+    pub fn new(splits: usize) -> Self {
+        let cells = (CELLS / splits.max(1).next_power_of_two()).max(MIN_CELLS);
+        Self { counts: vec![vec![0; cells]; splits], shift: u128::BITS - cells.ilog2() }
     }
 
-    /// Counts a record of a side.
-    pub fn count_record(&mut self, side: usize, rank: u128) {
+    /// Counts a record of a split.
+    pub fn count_record(&mut self, split: usize, rank: u128) {
         let cell = usize::try_from(rank >> self.shift).unwrap_or(usize::MAX);
-        if let Some(count) = self.counts.get_mut(side).and_then(|cells| cells.get_mut(cell)) {
+        if let Some(count) = self.counts.get_mut(split).and_then(|cells| cells.get_mut(cell)) {
             *count += 1;
         }
     }
@@ -104,13 +104,13 @@ impl Cells {
     /// in order.
     pub fn to_intervals(&self, limit: u64) -> Vec<Interval> {
         let mut all = Vec::new();
-        for (side, cells) in self.counts.iter().enumerate() {
-            let mut open = Interval { side, ranks: 0..=0, first: 0, records: 0 };
+        for (split, cells) in self.counts.iter().enumerate() {
+            let mut open = Interval { split, ranks: 0..=0, first: 0, records: 0 };
             for (cell, count) in cells.iter().enumerate() {
                 let begin = (cell as u128) << self.shift;
                 if open.records > 0 && open.records + count > limit {
                     let first = open.first + open.records;
-                    all.push(std::mem::replace(&mut open, Interval { side, ranks: begin..=begin, first, records: 0 }));
+                    all.push(std::mem::replace(&mut open, Interval { split, ranks: begin..=begin, first, records: 0 }));
                 }
                 open.records += count;
                 open.ranks = *open.ranks.start()..=begin | ((1 << self.shift) - 1);
@@ -138,7 +138,7 @@ mod tests {
             prop_assert!(memory.fan_in as u64 * memory.block_bytes <= memory.interval_bytes.max(4 * BLOCK.0));
         }
 
-        /// Each record is in the interval of its side that has its rank, and behind as many records as it states.
+        /// Each record is in the interval of its split that has its rank, and behind as many records as it states.
         #[test]
         fn intervals_have_all_records(
             mut ranks in prop::collection::vec((0..3_usize, prop::num::u128::ANY), 0..400),
@@ -146,18 +146,18 @@ mod tests {
         ) {
             ranks.extend([(0, u128::MAX), (2, 0), (2, 0)]);
             let mut cells = Cells::new(3);
-            ranks.iter().for_each(|(side, rank)| cells.count_record(*side, *rank));
+            ranks.iter().for_each(|(split, rank)| cells.count_record(*split, *rank));
             ranks.sort_unstable();
             let (mut at, mut first, mut before) = (0, 0, None);
             for interval in cells.to_intervals(limit) {
-                if before != Some(interval.side) {
+                if before != Some(interval.split) {
                     first = 0;
                 }
-                before = Some(interval.side);
+                before = Some(interval.split);
                 prop_assert_eq!(interval.first, first);
                 prop_assert!(interval.records > 0);
                 let end = at + usize::try_from(interval.records).unwrap_or(usize::MAX);
-                prop_assert!(ranks[at..end].iter().all(|(side, rank)| *side == interval.side
+                prop_assert!(ranks[at..end].iter().all(|(split, rank)| *split == interval.split
                     && interval.ranks.contains(rank)));
                 (at, first) = (end, first + interval.records);
             }

@@ -28,8 +28,8 @@ use crate::{
         adapted::{Adapted, Adapter},
     },
     record::{
-        Payload, Split,
-        filter::{ColumnBounds, GroupBounds, SplitBounds},
+        Payload, SourceRange,
+        filter::{ColumnBounds, GroupBounds, RowBounds},
     },
     schema::unite_lists,
 };
@@ -169,11 +169,11 @@ fn constant_column(value: Option<&str>, field: &Field, rows: usize) -> Result<Ar
 }
 
 impl Adapter for Partition {
-    fn bounds<'a>(&'a self, inner: &'a dyn RecordReader, split: &Split) -> Option<SplitBounds<'a>> {
+    fn bounds<'a>(&'a self, inner: &'a dyn RecordReader, range: &SourceRange) -> Option<RowBounds<'a>> {
         let nothing = |rows| GroupBounds { rows, of_column: Box::new(|_: &str, _: &DataType| None) };
-        let inner = match inner.bounds(split) {
+        let inner = match inner.bounds(range) {
             Some(bounds) => bounds,
-            None => SplitBounds { groups: vec![nothing(split.row_count()?)], deleted: 0 },
+            None => RowBounds { groups: vec![nothing(range.row_count()?)], deleted: 0 },
         };
         let of_folders = |group: GroupBounds<'a>| GroupBounds {
             rows: group.rows,
@@ -185,18 +185,18 @@ impl Adapter for Partition {
                 Some(ColumnBounds::of_value(&value, group.rows))
             }),
         };
-        Some(SplitBounds { groups: inner.groups.into_iter().map(of_folders).collect(), ..inner })
+        Some(RowBounds { groups: inner.groups.into_iter().map(of_folders).collect(), ..inner })
     }
 
-    fn infer(&self, inner: &dyn RecordReader, split: &Split) -> Fields {
-        unite_lists(&inner.infer(split), &self.fields)
+    fn infer(&self, inner: &dyn RecordReader, range: &SourceRange) -> Fields {
+        unite_lists(&inner.infer(range), &self.fields)
     }
 
-    fn parse(&self, inner: &dyn RecordReader, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+    fn parse(&self, inner: &dyn RecordReader, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
         let own = |field: &&Arc<Field>| self.partition_columns.iter().all(|(column, _)| column.name() != field.name());
         let fields: Fields = schema.fields().iter().filter(own).cloned().collect();
         let own = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
-        Ok(match inner.parse(split, &own)? {
+        Ok(match inner.parse(range, &own)? {
             Parsed::Block(mut block) => {
                 if let Payload::Rows(batch) = &block.payload {
                     block.payload = Payload::Rows(self.add_partition_columns(batch, schema)?);

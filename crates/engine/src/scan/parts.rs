@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! RecordSource --scout: one pass over the bytes--> parts, hash of the bytes
-//! RecordSource with a part --splits--> the splits of this part, numbered as in the source
+//! RecordSource with a part --ranges--> the ranges of this part, numbered as in the source
 //! ```
 //!
 //! The records of all parts, one part after the other, are those of the source, with the same row numbers, lines,

@@ -25,13 +25,13 @@ use crate::{
     codec::base64::from_base64,
     error::{Error, Result},
     format::{
-        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, facts,
+        Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, facts,
         json::{JsonSource, Mode},
         tar::TarReader,
     },
     record::{
-        PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split, duration, hash::row_hashes, interval, time,
-        widen::cast_to,
+        PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, SourceRange, duration, hash::row_hashes, interval,
+        time, widen::cast_to,
     },
     schema,
 };
@@ -77,30 +77,30 @@ impl RecordReader for RowsInTar {
         &facts::ROWS
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.tar.splits(input, split_bytes, max_record_bytes)
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        self.tar.ranges(input, range_bytes, max_record_bytes)
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
         self.tar.parts(input, sizes)
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
-        self.tar.splits_of(part, input, split_bytes, max_record_bytes)
+    ) -> RangeStream<'a> {
+        self.tar.ranges_of(part, input, range_bytes, max_record_bytes)
     }
 
-    fn infer(&self, _: &Split) -> Fields {
+    fn infer(&self, _: &SourceRange) -> Fields {
         self.types.clone()
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let unhashed = Split { hashed: false, ..split.clone() };
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        let unhashed = SourceRange { hashed: false, ..range.clone() };
         let Parsed::Block(block) = self.tar.parse(&unhashed, schema)? else {
             return Err(Error::internal("a value of an archive did not fit its column"));
         };
@@ -116,10 +116,10 @@ impl RecordReader for RowsInTar {
                     lines.push(b'\n');
                     accepted.push(number);
                 }
-                None => rejects.push(reject_row(number, split, sample)),
+                None => rejects.push(reject_row(number, range, sample)),
             }
         }
-        let lines = Split { hashed: false, ..Split::of_bytes(0, Bytes::from(lines)) };
+        let lines = SourceRange { hashed: false, ..SourceRange::of_bytes(0, Bytes::from(lines)) };
         let parsed = self.json.parse(&lines, &self.carriers)?;
         let read = match parsed {
             Parsed::Block(read) => read,
@@ -129,14 +129,14 @@ impl RecordReader for RowsInTar {
         rejects.extend(read.rejects.into_iter().map(|r| Reject {
             row: number(r.row),
             line: 0,
-            byte: split.offset,
+            byte: range.offset,
             ..r
         }));
         rejects.sort_by_key(|r| r.row);
         let Payload::Rows(rows) = read.payload else { return Err(Error::internal("JSON holds rows")) };
         let rows = self.restore_rows(&rows)?;
         Ok(Parsed::Block(RecordBlock {
-            hashes: split.hashes_if_needed(rows.num_rows(), || row_hashes(&rows)),
+            hashes: range.hashes_if_needed(rows.num_rows(), || row_hashes(&rows)),
             rows: read.rows.iter().map(|row| number(*row)).collect(),
             payload: Payload::Rows(cast_to(&rows, schema)?),
             lacking: read.lacking,
@@ -156,11 +156,11 @@ fn row_of(sample: &Sample) -> Option<&[u8]> {
     }
 }
 
-fn reject_row(row: u32, split: &Split, sample: &Sample) -> Reject {
+fn reject_row(row: u32, range: &SourceRange, sample: &Sample) -> Reject {
     Reject {
         row,
         line: 0,
-        byte: split.offset,
+        byte: range.offset,
         column: None,
         reason: format!("expected a row, `{0}.json` on one line, found other parts in sample `{0}`", sample.key),
         raw: Bytes::new(),
@@ -380,11 +380,11 @@ mod tests {
         assert!(text.contains(r#""far":"-0001-01-01T00:00:00""#), "{text}");
         assert!(text.contains(r#""far":"+10000-01-01T00:00:00""#), "{text}");
         let reader = RowsInTar::new(batch.schema_ref().fields().clone());
-        let splits: Vec<Split> =
-            reader.splits(Box::new(&framed.bytes[..]), 1 << 20, 1 << 20).collect::<Result<_>>().unwrap();
-        let [split] = splits.as_slice() else { panic!("{splits:?}") };
+        let ranges: Vec<SourceRange> =
+            reader.ranges(Box::new(&framed.bytes[..]), 1 << 20, 1 << 20).collect::<Result<_>>().unwrap();
+        let [range] = ranges.as_slice() else { panic!("{ranges:?}") };
         let schema = batch.schema();
-        let Parsed::Block(block) = reader.parse(split, &schema).unwrap() else { panic!("no block") };
+        let Parsed::Block(block) = reader.parse(range, &schema).unwrap() else { panic!("no block") };
         assert!(block.rejects.is_empty(), "{:?}", block.rejects);
         let Payload::Rows(rows) = block.payload else { panic!("no rows") };
         assert_eq!(rows, batch);

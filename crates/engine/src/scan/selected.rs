@@ -15,7 +15,7 @@ use crate::{
         Parsed, RecordReader,
         adapted::{Adapted, Adapter},
     },
-    record::{Payload, Split},
+    record::{Payload, SourceRange},
     scan::InputFormat,
     schema::schema_of,
 };
@@ -60,12 +60,12 @@ fn project_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch>
 }
 
 impl Adapter for Selected {
-    fn parse(&self, inner: &dyn RecordReader, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        // Every value fits the type that its own split has for a column that is omitted.
-        let own = inner.infer(split);
+    fn parse(&self, inner: &dyn RecordReader, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        // Every value fits the type that its own range has for a column that is omitted.
+        let own = inner.infer(range);
         let others = own.iter().filter(|field| !self.taken.contains(field.name()));
         let all: Fields = schema.fields().iter().chain(others).cloned().collect();
-        Ok(match inner.parse(split, &schema_of(&all))? {
+        Ok(match inner.parse(range, &schema_of(&all))? {
             Parsed::Block(mut block) => {
                 if let Payload::Rows(batch) = &block.payload {
                     block.payload = Payload::Rows(project_batch(batch, schema)?);

@@ -7,7 +7,7 @@ use arrow::datatypes::Fields;
 use super::{
     Head, SourceFile,
     formats::{
-        self, HEAD_BYTES, InputFormat, SniffOptions, Start, first_split, is_csv_name, locate_result, zarr_source,
+        self, HEAD_BYTES, InputFormat, SniffOptions, Start, first_range, is_csv_name, locate_result, zarr_source,
     },
     source::RecordSource,
 };
@@ -15,9 +15,9 @@ use crate::{
     delta::{DataFile, TableReader},
     error::{Error, Kind, Place, Result},
     format::{
-        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, facts, parquet::ParquetReader, ranged::RangedInput,
+        Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, facts, parquet::ParquetReader, ranged::RangedInput,
     },
-    record::Split,
+    record::SourceRange,
 };
 
 /// Bytes looked at to tell a format, where there are so many sources that all of them together tell enough.
@@ -67,7 +67,7 @@ fn table_source(file: &SourceFile, table: &DataFile) -> Result<RecordSource> {
     let inner = ParquetReader::open_as_stored(RangedInput::Object(file.object()), &file.uri())?;
     let reader = Arc::new(locate_result(TableReader::open(inner, table), file)?);
     let mut source = RecordSource::new(file, InputFormat::PARQUET, reader);
-    source.sample = first_split(&source)?;
+    source.sample = first_range(&source)?;
     Ok(source)
 }
 
@@ -92,7 +92,7 @@ impl RecordReader for Unreadable {
         &facts::HELD
     }
 
-    fn splits<'a>(&'a self, _: SourceBytes<'a>, _: usize, _: usize) -> SplitStream<'a> {
+    fn ranges<'a>(&'a self, _: SourceBytes<'a>, _: usize, _: usize) -> RangeStream<'a> {
         Box::new(std::iter::once_with(|| {
             let mut error = Error::new(self.kind, self.message.clone());
             let place = &self.place;
@@ -101,11 +101,11 @@ impl RecordReader for Unreadable {
         }))
     }
 
-    fn infer(&self, _: &Split) -> Fields {
+    fn infer(&self, _: &SourceRange) -> Fields {
         Fields::empty()
     }
 
-    fn parse(&self, _: &Split, _: &arrow::datatypes::SchemaRef) -> Result<Parsed> {
+    fn parse(&self, _: &SourceRange, _: &arrow::datatypes::SchemaRef) -> Result<Parsed> {
         Err(Error::internal("nothing was read of this source"))
     }
 }

@@ -14,8 +14,8 @@ use super::{SourceFile, formats::InputFormat};
 use crate::{
     codec::encoding::{self, Encoding},
     error::Result,
-    format::{RecordReader, SourceBytes, SplitStream},
-    record::{SourcePart, Split},
+    format::{RangeStream, RecordReader, SourceBytes},
+    record::{SourcePart, SourceRange},
 };
 
 /// A source that contains records.
@@ -32,7 +32,7 @@ pub struct RecordSource {
     /// Reader of its format.
     pub reader: Arc<dyn RecordReader>,
     /// Its first records, if they are kept in memory.
-    pub sample: Option<Split>,
+    pub sample: Option<SourceRange>,
     /// Types of its first records.
     pub fields: Fields,
     /// The part of it that is read; `None` for all of it.
@@ -96,20 +96,20 @@ impl RecordSource {
         self.first.as_ref().map_or(all, |first| first.most.min(all))
     }
 
-    /// Cuts the source, or the part of it that is read, into splits. `input` is what [`open`](Self::open) returns.
-    pub fn splits<'a>(
+    /// Cuts the source, or the part of it that is read, into ranges. `input` is what [`open`](Self::open) returns.
+    pub fn ranges<'a>(
         &'a self,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
-        let splits = match &self.part {
-            Some(part) => self.reader.splits_of(part, input, split_bytes, max_record_bytes),
-            None => self.reader.splits(input, split_bytes, max_record_bytes),
+    ) -> RangeStream<'a> {
+        let ranges = match &self.part {
+            Some(part) => self.reader.ranges_of(part, input, range_bytes, max_record_bytes),
+            None => self.reader.ranges(input, range_bytes, max_record_bytes),
         };
         match &self.first {
-            Some(first) => first.limit_splits(splits, !self.is_recoded()),
-            None => splits,
+            Some(first) => first.limit_ranges(ranges, !self.is_recoded()),
+            None => ranges,
         }
     }
 
@@ -129,7 +129,7 @@ impl RecordSource {
     }
 }
 
-/// The start of a source: the splits up to the first one that reaches a number of stored bytes.
+/// The start of a source: the ranges up to the first one that reaches a number of stored bytes.
 #[derive(Debug)]
 pub struct First {
     most: u64,
@@ -156,18 +156,18 @@ impl First {
         self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the first splits. Their bytes are counted here, unless those that were stored are counted as they are
+    /// Returns the first ranges. Their bytes are counted here, unless those that were stored are counted as they are
     /// read.
-    fn limit_splits<'a>(&'a self, mut splits: SplitStream<'a>, counts: bool) -> SplitStream<'a> {
+    fn limit_ranges<'a>(&'a self, mut ranges: RangeStream<'a>, counts: bool) -> RangeStream<'a> {
         if counts {
             self.start_over();
         }
         Box::new(std::iter::from_fn(move || {
-            let split = if self.read() < self.most { splits.next()? } else { return None };
-            if let (true, Ok(split)) = (counts, &split) {
-                self.add_read(split.bytes_in());
+            let range = if self.read() < self.most { ranges.next()? } else { return None };
+            if let (true, Ok(range)) = (counts, &range) {
+                self.add_read(range.bytes_in());
             }
-            Some(split)
+            Some(range)
         }))
     }
 }

@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Fields, SchemaRef};
 
-use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, arrays::ArraySource};
+use super::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, arrays::ArraySource};
 use crate::{
     error::Result,
-    record::{PartSizes, SourcePart, Split, filter::SplitBounds},
+    record::{PartSizes, SourcePart, SourceRange, filter::RowBounds},
 };
 
 /// How rows of a reader become others.
 pub trait Adapter: Send + Sync + std::fmt::Debug {
     /// Infers the column types, as [`RecordReader::infer`] does.
-    fn infer(&self, inner: &dyn RecordReader, split: &Split) -> Fields {
-        inner.infer(split)
+    fn infer(&self, inner: &dyn RecordReader, range: &SourceRange) -> Fields {
+        inner.infer(range)
     }
 
-    /// Parses a split, as [`RecordReader::parse`] does.
+    /// Parses a range, as [`RecordReader::parse`] does.
     ///
     /// # Errors
     /// Those of the reader, and of the change.
-    fn parse(&self, inner: &dyn RecordReader, split: &Split, schema: &SchemaRef) -> Result<Parsed>;
+    fn parse(&self, inner: &dyn RecordReader, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed>;
 
-    /// Returns bounds of the rows of a split, as [`RecordReader::bounds`] does.
-    fn bounds<'a>(&'a self, inner: &'a dyn RecordReader, split: &Split) -> Option<SplitBounds<'a>> {
-        inner.bounds(split)
+    /// Returns bounds of the rows of a range, as [`RecordReader::bounds`] does.
+    fn bounds<'a>(&'a self, inner: &'a dyn RecordReader, range: &SourceRange) -> Option<RowBounds<'a>> {
+        inner.bounds(range)
     }
 }
 
@@ -49,22 +49,22 @@ impl<A: Adapter> RecordReader for Adapted<A> {
         &self.facts
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.inner.splits(input, split_bytes, max_record_bytes)
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        self.inner.ranges(input, range_bytes, max_record_bytes)
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
         self.inner.parts(input, sizes)
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
-        self.inner.splits_of(part, input, split_bytes, max_record_bytes)
+    ) -> RangeStream<'a> {
+        self.inner.ranges_of(part, input, range_bytes, max_record_bytes)
     }
 
     fn settle(&self, input: SourceBytes<'_>) -> Result<Option<&'static str>> {
@@ -75,15 +75,15 @@ impl<A: Adapter> RecordReader for Adapted<A> {
         self.inner.arrays()
     }
 
-    fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
-        self.adapter.bounds(self.inner.as_ref(), split)
+    fn bounds<'a>(&'a self, range: &SourceRange) -> Option<RowBounds<'a>> {
+        self.adapter.bounds(self.inner.as_ref(), range)
     }
 
-    fn infer(&self, split: &Split) -> Fields {
-        self.adapter.infer(self.inner.as_ref(), split)
+    fn infer(&self, range: &SourceRange) -> Fields {
+        self.adapter.infer(self.inner.as_ref(), range)
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        self.adapter.parse(self.inner.as_ref(), split, schema)
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        self.adapter.parse(self.inner.as_ref(), range, schema)
     }
 }

@@ -7,7 +7,7 @@ use std::io::Read;
 
 use bytes::Bytes;
 
-use crate::{error::Result, record::Split};
+use crate::{error::Result, record::SourceRange};
 
 /// Bytes of one read.
 pub(super) const READ: usize = 256 << 10;
@@ -26,16 +26,16 @@ pub(super) fn fill_buffer(input: &mut dyn Read, buffer: &mut Vec<u8>, target: us
     Ok(true)
 }
 
-/// Removes and returns the first `length` bytes of the buffer as a split. `offset` is their position in the source and
+/// Removes and returns the first `length` bytes of the buffer as a range. `offset` is their position in the source and
 /// is advanced to the rest. Returns `None` if there is nothing to return.
-pub(super) fn take_split(buffer: &mut Vec<u8>, offset: &mut u64, length: usize) -> Option<Split> {
+pub(super) fn take_range(buffer: &mut Vec<u8>, offset: &mut u64, length: usize) -> Option<SourceRange> {
     if length == 0 {
         return None;
     }
     let rest = buffer.split_off(length);
-    let split = Split::of_bytes(*offset, Bytes::from(std::mem::replace(buffer, rest)));
+    let range = SourceRange::of_bytes(*offset, Bytes::from(std::mem::replace(buffer, rest)));
     *offset += length as u64;
-    Some(split)
+    Some(range)
 }
 
 #[cfg(test)]
@@ -59,9 +59,9 @@ mod tests {
     #[test]
     fn cuts_are_consecutive() {
         let (mut buffer, mut offset) = (b"abcde".to_vec(), 7);
-        assert!(take_split(&mut buffer, &mut offset, 0).is_none());
-        let first = take_split(&mut buffer, &mut offset, 2).unwrap();
-        let rest = take_split(&mut buffer, &mut offset, 3).unwrap();
+        assert!(take_range(&mut buffer, &mut offset, 0).is_none());
+        let first = take_range(&mut buffer, &mut offset, 2).unwrap();
+        let rest = take_range(&mut buffer, &mut offset, 3).unwrap();
         assert_eq!(
             (first.offset, first.content_bytes(), rest.offset, rest.content_bytes()),
             (7, &b"ab"[..], 9, &b"cde"[..])

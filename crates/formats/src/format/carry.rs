@@ -1,21 +1,21 @@
 //! Bytes of a stream that were read but not returned yet, in buffers that are used again.
 //!
 //! ```text
-//! buffer  [ the next split | carried over to the one after it | room ]
+//! buffer  [ the next range | carried over to the one after it | room ]
 //!         0               end                             length     size
 //! ```
 //!
-//! The room is initialised once for all sources. A buffer of megabytes that is allocated for each split is cleared by
-//! the system when it is touched, and again before each read. Small splits are copied, so that they hold no large
+//! The room is initialised once for all sources. A buffer of megabytes that is allocated for each range is cleared by
+//! the system when it is touched, and again before each read. Small ranges are copied, so that they hold no large
 //! buffer.
 
 use std::io::{self, Read};
 
 use bytes::Bytes;
 
-use crate::record::buffer_pool::split_buffers;
+use crate::record::buffer_pool::range_buffers;
 
-/// The bytes from the start of the next split on.
+/// The bytes from the start of the next range on.
 #[derive(Default)]
 pub(super) struct Carried {
     buffer: Vec<u8>,
@@ -50,7 +50,7 @@ impl Carried {
         room: usize,
     ) -> io::Result<bool> {
         if self.buffer.is_empty() {
-            self.buffer = split_buffers().take_latest().unwrap_or_default();
+            self.buffer = range_buffers().take_latest().unwrap_or_default();
         }
         if self.buffer.len() < target {
             self.buffer.resize(room.max(target), 0);
@@ -71,20 +71,20 @@ impl Carried {
         let rest = end..self.length;
         self.length -= end;
         if end < self.buffer.len() / 2 {
-            let split = Bytes::copy_from_slice(&self.buffer[..end]);
+            let range = Bytes::copy_from_slice(&self.buffer[..end]);
             self.buffer.copy_within(rest, 0);
-            return split;
+            return range;
         }
-        let next = split_buffers().take_latest().filter(|next| next.len() >= rest.len());
+        let next = range_buffers().take_latest().filter(|next| next.len() >= rest.len());
         let mut next = next.unwrap_or_else(|| vec![0; if more { self.buffer.len() } else { rest.len() }]);
         next[..rest.len()].copy_from_slice(&self.buffer[rest]);
-        split_buffers().lend_buffer(std::mem::replace(&mut self.buffer, next)).slice(..end)
+        range_buffers().lend_buffer(std::mem::replace(&mut self.buffer, next)).slice(..end)
     }
 }
 
 impl Drop for Carried {
     fn drop(&mut self) {
-        split_buffers().put_back(std::mem::take(&mut self.buffer));
+        range_buffers().put_back(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_split_holds_no_large_buffer() {
+    fn a_small_range_holds_no_large_buffer() {
         let mut carried = Carried::default();
         assert!(carried.fill_from(&mut &b"abcd"[..], 4, 100).unwrap());
         let place = carried.as_slice().as_ptr();

@@ -8,7 +8,7 @@ use crate::array::origin::Layout;
 /// Facts of a source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReaderFacts {
-    /// Whether `splits` ignores its input, because the reader holds the source itself and reads it out of order.
+    /// Whether `ranges` ignores its input, because the reader holds the source itself and reads it out of order.
     pub reads_own_source: bool,
     /// Whether bytes of the source other than gaps are never read, as those of columns that are not taken.
     pub skips_bytes: bool,
@@ -18,9 +18,9 @@ pub struct ReaderFacts {
     pub columns: Option<Vec<String>>,
     /// Number of rows, if it is known without reading them.
     pub rows: Option<u64>,
-    /// Number of blank lines before the records, which no split contains.
+    /// Number of blank lines before the records, which no range contains.
     pub blank_lines_before: u64,
-    /// Number of lines before the records that are not records, which no split contains and the notes name.
+    /// Number of lines before the records that are not records, which no range contains and the notes name.
     pub lines_skipped: u64,
     /// How the source is read, where its records do not show it.
     pub notes: Vec<String>,

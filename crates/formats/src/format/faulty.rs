@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::{error::Result, record::Split};
+use crate::{error::Result, record::SourceRange};
 
 /// A source that returns a few bytes at a time and then fails.
 #[derive(Debug)]
@@ -12,18 +12,18 @@ impl Faulty {
     /// Message of the final read error.
     const FAULT: &'static str = "the end of the line";
 
-    /// Returns the text of the splits before the fault, which must come last.
-    pub(crate) fn before_fault(mut splits: impl Iterator<Item = Result<Split>>) -> String {
+    /// Returns the text of the ranges before the fault, which must come last.
+    pub(crate) fn before_fault(mut ranges: impl Iterator<Item = Result<SourceRange>>) -> String {
         let mut found = String::new();
         let error = loop {
-            match splits.next() {
-                Some(Ok(split)) => found += &String::from_utf8_lossy(split.content_bytes()),
+            match ranges.next() {
+                Some(Ok(range)) => found += &String::from_utf8_lossy(range.content_bytes()),
                 Some(Err(error)) => break format!("{error:?}"),
                 None => panic!("expected a fault, found the end after {found:?}"),
             }
         };
         assert!(error.contains(Self::FAULT), "{error}");
-        assert!(splits.next().is_none());
+        assert!(ranges.next().is_none());
         found
     }
 }

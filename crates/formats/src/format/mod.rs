@@ -1,8 +1,8 @@
 //! Formats that shardify reads and writes: one folder each, without imports of each other.
 //!
-//! Inputs with many records per source implement [`RecordReader`]: a source is cut into [`Split`]s in order, then types
-//! are inferred from each split, or it is parsed, independently. Outputs whose shards are a plain sequence of framed
-//! records implement [`Framing`]; Parquet, whose shards are row groups and a footer, has its own encoder.
+//! Inputs with many records per source implement [`RecordReader`]: a source is cut into [`SourceRange`]s in order, then
+//! types are inferred from each range, or it is parsed, independently. Outputs whose shards are a plain sequence of
+//! framed records implement [`Framing`]; Parquet, whose shards are row groups and a footer, has its own encoder.
 
 pub mod adapted;
 mod ahead;
@@ -36,14 +36,14 @@ use self::{arrays::ArraySource, tar::places::MemberPlaces};
 use crate::{
     codec::Codec,
     error::{Error, Kind, Result},
-    record::{PartSizes, Payload, RecordBlock, SourcePart, Split, filter::SplitBounds, source_part::PartCuts},
+    record::{PartSizes, Payload, RecordBlock, SourcePart, SourceRange, filter::RowBounds, source_part::PartCuts},
 };
 
 /// A source, read from its first byte.
 pub type SourceBytes<'a> = Box<dyn Read + Send + 'a>;
 
-/// Splits of a source, in order.
-pub type SplitStream<'a> = Box<dyn Iterator<Item = Result<Split>> + Send + 'a>;
+/// IpcRanges of a source, in order.
+pub type RangeStream<'a> = Box<dyn Iterator<Item = Result<SourceRange>> + Send + 'a>;
 
 /// An input format whose sources hold many records: rows of a table, or samples. One value represents one source with
 /// its dialect.
@@ -51,13 +51,13 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
     /// Returns what is known of the source.
     fn facts(&self) -> &ReaderFacts;
 
-    /// Cuts the source, read from its first byte, into splits of about `split_bytes`, in input order. The cut depends
+    /// Cuts the source, read from its first byte, into ranges of about `range_bytes`, in input order. The cut depends
     /// on the bytes alone, never on threads. A record longer than `max_record_bytes` is an error that names its
-    /// position. Damage between records is an error that names its byte; the splits before it are valid.
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a>;
+    /// position. Damage between records is an error that names its byte; the ranges before it are valid.
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a>;
 
     /// Cuts the source, read from its first byte, into parts of about `sizes.part_bytes` that
-    /// [`splits_of`](Self::splits_of) can read on their own. No parts, or a single one, mean that the source is read as
+    /// [`ranges_of`](Self::ranges_of) can read on their own. No parts, or a single one, mean that the source is read as
     /// a whole, as those are that cannot be entered in the middle.
     ///
     /// Damage is no error here, and nothing behind it is cut: the part that contains it reports it when it is read.
@@ -69,17 +69,17 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// Cuts a part of the source into splits, as [`splits`](Self::splits) does with all of it. `input` begins with the
-    /// first byte of the part and ends with its last, unless the reader holds the source itself. Offsets of splits are
+    /// Cuts a part of the source into ranges, as [`ranges`](Self::ranges) does with all of it. `input` begins with the
+    /// first byte of the part and ends with its last, unless the reader holds the source itself. Offsets of ranges are
     /// those in the source.
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
-        let _ = (part, input, split_bytes, max_record_bytes);
+    ) -> RangeStream<'a> {
+        let _ = (part, input, range_bytes, max_record_bytes);
         let error = Error::internal("expected a source that can be read in parts, found one that cannot");
         Box::new(std::iter::once(Err(error)))
     }
@@ -99,39 +99,39 @@ pub trait RecordReader: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns what is known, without reading them, of the rows of a split after they are parsed; `None` if nothing is.
-    fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
-        let _ = split;
+    /// Returns what is known, without reading them, of the rows of a range after they are parsed; `None` if nothing is.
+    fn bounds<'a>(&'a self, range: &SourceRange) -> Option<RowBounds<'a>> {
+        let _ = range;
         None
     }
 
-    /// Infers the column types from this split; columns without a value have type `Null`. Invalid records are skipped.
-    /// The union of the results for all splits gives types that every value of the source fits.
+    /// Infers the column types from this range; columns without a value have type `Null`. Invalid records are skipped.
+    /// The union of the results for all ranges gives types that every value of the source fits.
     ///
     /// For samples, the columns are `__key__` and, for each part, one column named by its extension.
-    fn infer(&self, split: &Split) -> Fields;
+    fn infer(&self, range: &SourceRange) -> Fields;
 
-    /// Parses the split into rows with the columns of `schema`, matched by name (columns the source lacks are null), or
+    /// Parses the range into rows with the columns of `schema`, matched by name (columns the source lacks are null), or
     /// into samples, whose parts need not fit the schema.
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed>;
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed>;
 }
 
-/// Cuts a stream into parts that end between its splits; `count` returns the numbers of records and lines of a split,
+/// Cuts a stream into parts that end between its ranges; `count` returns the numbers of records and lines of a range,
 /// as `parse` counts them.
 ///
 /// # Errors
 /// When the store fails.
 pub fn cut_parts(
-    splits: impl Iterator<Item = Result<Split>>,
+    ranges: impl Iterator<Item = Result<SourceRange>>,
     sizes: &PartSizes,
-    count: impl Fn(&Split) -> (u64, u64),
+    count: impl Fn(&SourceRange) -> (u64, u64),
 ) -> Result<Vec<SourcePart>> {
     let mut cuts = PartCuts::new(sizes, 0);
-    for split in splits {
-        match split {
-            Ok(split) => {
-                let (records, lines) = count(&split);
-                cuts.add_piece(split.offset + split.bytes_in(), records, lines);
+    for range in ranges {
+        match range {
+            Ok(range) => {
+                let (records, lines) = count(&range);
+                cuts.add_piece(range.offset + range.bytes_in(), records, lines);
             }
             Err(error) if error.kind() == Kind::Storage => return Err(error),
             Err(_) => break,
@@ -140,7 +140,7 @@ pub fn cut_parts(
     Ok(cuts.of_bytes())
 }
 
-/// The result of parsing a split.
+/// The result of parsing a range.
 #[derive(Debug)]
 pub enum Parsed {
     /// Every value fits; invalid records are among the block's rejects.
@@ -154,7 +154,7 @@ pub enum Parsed {
 pub struct TypeMismatch {
     /// Column.
     pub column: String,
-    /// Line within the split, from 0.
+    /// Line within the range, from 0.
     pub line: u64,
     /// Byte offset in the source.
     pub byte: u64,

@@ -6,16 +6,16 @@ use super::{Parsed, TypeMismatch};
 use crate::{
     error::Result,
     record::{
-        Payload, RecordBlock, Split,
+        Payload, RecordBlock, SourceRange,
         hash::row_hashes,
         widen::{ValueMismatch, try_cast_to},
     },
 };
 
-/// Converts rows of a split from the types of their source to the columns of `schema`. `bytes` is the size that they
+/// Converts rows of a range from the types of their source to the columns of `schema`. `bytes` is the size that they
 /// represent.
-pub(super) fn parsed_rows(rows: &RecordBatch, split: &Split, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
-    parsed_with(split.hashes_if_needed(rows.num_rows(), || row_hashes(rows)), rows, schema, bytes)
+pub(super) fn parsed_rows(rows: &RecordBatch, range: &SourceRange, schema: &SchemaRef, bytes: u64) -> Result<Parsed> {
+    parsed_with(range.hashes_if_needed(rows.num_rows(), || row_hashes(rows)), rows, schema, bytes)
 }
 
 /// Like [`parsed_rows`], for rows with known hashes.

@@ -79,11 +79,11 @@ struct Possible {
     no: bool,
 }
 
-/// What is known of the rows of a split without reading them.
-pub struct SplitBounds<'a> {
-    /// Groups of rows that have all rows of the split.
+/// What is known of the rows of a range without reading them.
+pub struct RowBounds<'a> {
+    /// Groups of rows that have all rows of the range.
     pub groups: Vec<GroupBounds<'a>>,
-    /// Number of its rows that are deleted: they are in the split, but no rows of the source.
+    /// Number of its rows that are deleted: they are in the range, but no rows of the source.
     pub deleted: u64,
 }
 
@@ -99,9 +99,9 @@ pub struct GroupBounds<'a> {
 type BoundsOfColumn<'a> = Box<dyn Fn(&str, &DataType) -> Option<ColumnBounds> + 'a>;
 
 impl BoundFilter {
-    /// Returns whether some row of a split may match. The condition is bound to the types that rows have after they
+    /// Returns whether some row of a range may match. The condition is bound to the types that rows have after they
     /// are parsed.
-    pub fn may_match_some(&self, bounds: &SplitBounds<'_>) -> bool {
+    pub fn may_match_some(&self, bounds: &RowBounds<'_>) -> bool {
         bounds.groups.iter().any(|group| self.may_match(group.rows, &group.of_column))
     }
 

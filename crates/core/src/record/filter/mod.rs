@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use self::parse::Expr;
 pub use self::{
     bind::BoundFilter,
-    bounds::{Bound, ColumnBounds, GroupBounds, SplitBounds, bound_of},
+    bounds::{Bound, ColumnBounds, GroupBounds, RowBounds, bound_of},
 };
 use crate::error::{Error, Result};
 

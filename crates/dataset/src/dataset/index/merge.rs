@@ -2,7 +2,7 @@
 //!
 //! Sizes are divided into classes, each eight times the one before. Eight segments of one class are merged into one of
 //! the next class or a higher one; smaller segments are included if that is cheaper than leaving them. So there are at
-//! most seven segments per class, and a pair is rewritten at most once per class. Segments of different sides of a
+//! most seven segments per class, and a pair is rewritten at most once per class. Segments of different splits of a
 //! divided dataset are never merged.
 //!
 //! Segments of ids in ascending order are merged by themselves, up to a size from which on they stay as they are. If
@@ -93,7 +93,7 @@ const GROWTH_MEMORY: u64 = 64 << 20;
 /// Segments after a commit has added some, and the buckets of the new ones.
 pub(in crate::dataset) type Grown = (Vec<SegmentRef>, Vec<Staged>);
 
-/// Adds the published segments of a commit to those of its parent: the smallest of each kind and side become one, as
+/// Adds the published segments of a commit to those of its parent: the smallest of each kind and split become one, as
 /// [`growth`] says. Large ones are left to `compact`. The new ones are named `<name>-<number>`.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ pub(in crate::dataset) fn grow_segments(
     }
     let group = |segment: &SegmentRef| {
         let keeps_ids = segment.ordered && segment.pairs >= LEAST_ORDERED;
-        (segment.kind, segment.side.clone(), segment.hashes, keeps_ids)
+        (segment.kind, segment.split.clone(), segment.hashes, keeps_ids)
     };
     let mut groups: BTreeMap<_, Vec<SegmentRef>> = BTreeMap::new();
     for segment in segments.into_iter().chain(added.iter().cloned()) {
@@ -133,9 +133,9 @@ pub(in crate::dataset) fn grow_segments(
     Ok((left, staged))
 }
 
-/// Returns the segments to merge, one group for each kind of id, on each side, in each form, with too many.
+/// Returns the segments to merge, one group for each kind of id, in each split, in each form, with too many.
 pub fn segments_to_merge(segments: &[SegmentRef]) -> Vec<Vec<SegmentRef>> {
-    let group = |segment: &&SegmentRef| (segment.kind, segment.side.clone(), segment.ordered, segment.hashes);
+    let group = |segment: &&SegmentRef| (segment.kind, segment.split.clone(), segment.ordered, segment.hashes);
     let groups: BTreeSet<_> = segments.iter().map(|segment| group(&segment)).collect();
     let of = |wanted| segments_to_merge_of(segments.iter().filter(|segment| group(segment) == wanted).collect());
     groups.into_iter().filter_map(of).collect()
@@ -187,16 +187,16 @@ fn merge_as(
     cancel: &Cancel,
 ) -> Result<MergedSegment> {
     let Some(first) = inputs.first() else { return Err(Error::internal("nothing to merge")) };
-    let form = |segment: &SegmentRef| (segment.kind, segment.side.clone(), segment.hashes);
+    let form = |segment: &SegmentRef| (segment.kind, segment.split.clone(), segment.hashes);
     if inputs.iter().any(|segment| form(segment) != form(first)) {
-        return Err(Error::internal("segments of several kinds or sides are to be merged"));
+        return Err(Error::internal("segments of several kinds or splits are to be merged"));
     }
     let pairs: u64 = inputs.iter().map(|segment| segment.pairs).sum();
     let mut output = SegmentRef {
         kind: first.kind,
         path,
         record_base: 0,
-        side: first.side.clone(),
+        split: first.split.clone(),
         ordered: false,
         hashes: first.hashes,
         pairs,
@@ -427,7 +427,7 @@ mod tests {
             kind: IdKind::Record,
             path: name.into(),
             record_base: 0,
-            side: None,
+            split: None,
             ordered: false,
             hashes: HashWidth::Eight,
             pairs,
@@ -463,15 +463,15 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_different_sides_are_never_merged() {
-        let side = |i: usize| ["train", "test"].get(i % 3).map(|name| (*name).to_owned());
+    fn segments_of_different_splits_are_never_merged() {
+        let split = |i: usize| ["train", "test"].get(i % 3).map(|name| (*name).to_owned());
         let segments: Vec<SegmentRef> =
-            (0..23).map(|i| SegmentRef { side: side(i), ..segment(10, &i.to_string()) }).collect();
+            (0..23).map(|i| SegmentRef { split: split(i), ..segment(10, &i.to_string()) }).collect();
         let groups = segments_to_merge(&segments);
-        let sides: Vec<(Option<&str>, usize)> =
-            groups.iter().map(|group| (group[0].side.as_deref(), group.len())).collect();
-        assert_eq!(sides, [(Some("test"), 8), (Some("train"), 8)]);
-        assert!(groups.iter().all(|group| group.iter().all(|segment| segment.side == group[0].side)));
+        let splits: Vec<(Option<&str>, usize)> =
+            groups.iter().map(|group| (group[0].split.as_deref(), group.len())).collect();
+        assert_eq!(splits, [(Some("test"), 8), (Some("train"), 8)]);
+        assert!(groups.iter().all(|group| group.iter().all(|segment| segment.split == group[0].split)));
         let store: Arc<dyn Store> = Arc::new(RemoteStore::in_memory().unwrap());
         assert!(merge_into_one(&store, segments, 1 << 20, &Cancel::default()).is_err());
     }

@@ -306,7 +306,7 @@ mod tests {
             kind: IdKind::Record,
             path: "_shardify/index/x".into(),
             record_base: 0,
-            side: None,
+            split: None,
             ordered: false,
             hashes: HashWidth::Eight,
             pairs: 1,

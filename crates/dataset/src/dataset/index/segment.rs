@@ -32,9 +32,9 @@ pub struct SegmentRef {
     pub path: String,
     /// Base added to its record numbers.
     pub record_base: u64,
-    /// Name of the side that all its records are on; absent if the dataset is not divided.
+    /// Name of the split that all its records are in; absent if the dataset is not divided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub side: Option<String>,
+    pub split: Option<String>,
     /// Whether it has the ids themselves, in ascending order, in place of their hashes (see [`super::ordered`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,

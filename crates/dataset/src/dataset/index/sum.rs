@@ -1,11 +1,11 @@
 //! Hashes of segments, which detect tampering and prove that a few pairs are all that exist for a hash.
 //!
 //! ```text
-//! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n"      hashes of eight bytes
+//! segment    "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <split>]\n"      hashes of eight bytes
 //! '- bucket  "bucket <number> <pairs> <BLAKE3 of its pairs>\n"      a leaf of a Merkle tree as in RFC 6962
 //!    '- pair  hash u64, record number u64, little-endian            64 are a BLAKE3 chunk; proofs use BLAKE3's tree
 //!
-//! segment    "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <side>]\n"         hashes of five bytes
+//! segment    "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <split>]\n"         hashes of five bytes
 //! '- bucket  "bucket <number> <seal>\n"
 //! ```
 //!
@@ -46,10 +46,10 @@ pub fn bucket_leaf(bucket: u64, pairs: u64, hash: &Hash) -> String {
 
 /// Returns the text of a segment's leaf. For hashes of eight bytes `root` is that of its pairs, else that of its seals.
 pub fn segment_leaf(segment: &SegmentRef, root: &Hash) -> String {
-    let SegmentRef { kind, record_base, pairs, buckets, side, .. } = segment;
+    let SegmentRef { kind, record_base, pairs, buckets, split, .. } = segment;
     let name = if segment.hashes.has_proofs() { "segment" } else { "sealed" };
-    let side = side.as_ref().map_or_else(String::new, |side| format!(" {side}"));
-    format!("{name} {} {record_base} {pairs} {buckets} {}{side}\n", kind.name(), to_hex(root))
+    let split = split.as_ref().map_or_else(String::new, |split| format!(" {split}"));
+    format!("{name} {} {record_base} {pairs} {buckets} {}{split}\n", kind.name(), to_hex(root))
 }
 
 /// Returns the text of a segment's leaf if it follows from what the log has.

@@ -20,7 +20,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{IdHash, Writer},
-    record::side::{Side, Sides},
+    record::split::{Split, Splits},
     storage::{Staged, Store},
 };
 
@@ -77,8 +77,8 @@ pub struct SegmentWriter {
     plan: HashPlan,
     /// Start of the names of its segments.
     name: String,
-    /// Name of the side that its records are on.
-    side: Option<String>,
+    /// Name of the split that its records are in.
+    split: Option<String>,
     pending: Pairs,
     /// The ids of the pending pairs if they ascend.
     order: PendingIds,
@@ -98,7 +98,7 @@ impl SegmentWriter {
             kind,
             plan: plan.clone(),
             name: writer.into().to_string(),
-            side: None,
+            split: None,
             pending: Pairs::default(),
             order: PendingIds::default(),
             most_pairs: SEGMENT_PAIRS,
@@ -111,12 +111,12 @@ impl SegmentWriter {
     /// Makes it one of several writers of a run, one for each side of a divided dataset: its segments have names of
     /// their own, and all writers together take no more memory than one.
     #[must_use]
-    pub fn of_side(mut self, side: Side, sides: &Sides) -> Self {
-        if side > 0 {
-            self.name = format!("{}-side{side}", self.name);
+    pub fn of_split(mut self, split: Split, splits: &Splits) -> Self {
+        if split > 0 {
+            self.name = format!("{}-split{split}", self.name);
         }
-        self.side = sides.side_name(side).map(str::to_owned);
-        self.most_pairs = SEGMENT_PAIRS / sides.side_count().max(1);
+        self.split = splits.split_name(split).map(str::to_owned);
+        self.most_pairs = SEGMENT_PAIRS / splits.split_count().max(1);
         self
     }
 
@@ -229,7 +229,7 @@ impl SegmentWriter {
             kind: self.kind,
             path: segment_path(&format!("{}/{}-{}", self.kind.name(), self.name, self.started)),
             record_base: 0,
-            side: self.side.clone(),
+            split: self.split.clone(),
             ordered: false,
             hashes: self.plan.width(),
             pairs: count as u64,

@@ -25,7 +25,7 @@ pub(in crate::dataset) fn check_number(what: &str, number: u64) -> Result<u64> {
     Err(Error::integrity(format!("expected {what} below {TOO_MANY}, found {number}")))
 }
 
-/// Fails if a number of an entry is none that a dataset reaches, or a root or a side is missing.
+/// Fails if a number of an entry is none that a dataset reaches, or a root or a split is missing.
 ///
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) that names the number.
@@ -67,8 +67,8 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
     if entry.root.is_none() || entry.shards.iter().any(|list| list.root.is_none()) {
         return Err(Error::integrity("expected a root of the version and of each list of shards, found none"));
     }
-    if entry.settings.split.is_some() && entry.segments.iter().any(|segment| segment.side.is_none()) {
-        return Err(Error::integrity("expected segments of the id index that state their side, found one without"));
+    if entry.settings.split.is_some() && entry.segments.iter().any(|segment| segment.split.is_none()) {
+        return Err(Error::integrity("expected segments of the id index that state their split, found one without"));
     }
     entry.segments.iter().try_for_each(check_segment)
 }

@@ -698,7 +698,7 @@ mod tests {
             kind: IdKind::Record,
             path: path.into(),
             record_base,
-            side: None,
+            split: None,
             ordered: false,
             hashes: HashWidth::Eight,
             // What holds nothing is merged with nothing.

@@ -31,7 +31,7 @@ use crate::{
     record::{
         dedup::DedupBy,
         key_rule::KeyRule,
-        side::{SideBy, Sides},
+        split::{SplitBy, Splits},
         subject::SubjectsFrom,
     },
     storage::{RESTORE_HINT, Store, checked_path},
@@ -285,7 +285,7 @@ pub struct Settings {
     pub retyped: BTreeSet<String>,
     /// How records are divided for training and evaluation; `None` if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub split: Option<Sides>,
+    pub split: Option<Splits>,
     /// What duplicates have in common that conversions omit; `None` if they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupBy>,
@@ -316,15 +316,15 @@ impl Settings {
         self.subject.is_some() || self.subjects_from.is_some()
     }
 
-    /// Returns the division into sides and the kind of the ids that it follows from, if sidecars and the id index have
+    /// Returns the division into splits and the kind of the ids that it follows from, if sidecars and the id index have
     /// these ids as they were when the records were divided.
-    pub fn divided_by(&self) -> Option<(&Sides, IdKind)> {
-        let sides = self.split.as_ref()?;
-        match sides.by {
-            SideBy::Subject => Some((sides, IdKind::Subject)),
+    pub fn divided_by(&self) -> Option<(&Splits, IdKind)> {
+        let splits = self.split.as_ref()?;
+        match splits.by {
+            SplitBy::Subject => Some((splits, IdKind::Subject)),
             // Names of samples and of rows in archives may have been changed for a reader.
-            SideBy::Id if self.shard_format == OutputFormat::Parquet => Some((sides, IdKind::Record)),
-            SideBy::Id | SideBy::Content | SideBy::Column(_) => None,
+            SplitBy::Id if self.shard_format == OutputFormat::Parquet => Some((splits, IdKind::Record)),
+            SplitBy::Id | SplitBy::Content | SplitBy::Column(_) => None,
         }
     }
 

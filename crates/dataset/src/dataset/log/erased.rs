@@ -577,7 +577,7 @@ mod tests {
             kind: IdKind::Record,
             path: path.into(),
             record_base: 5,
-            side: None,
+            split: None,
             ordered: false,
             hashes: HashWidth::Eight,
             pairs: 9,

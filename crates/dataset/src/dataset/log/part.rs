@@ -1,6 +1,6 @@
-//! The part of a version that a copy has: all of it, or some sides of a divided dataset.
+//! The part of a version that a copy has: all of it, or some splits of a divided dataset.
 //!
-//! Shards lie in the folders of their sides, a segment of the id index states its side, and a table of places belongs
+//! Shards lie in the folders of their splits, a segment of the id index states its split, and a table of places belongs
 //! to the shards of one folder. So a part is a choice of whole objects, and record numbers stay. The list of sources is
 //! that of the whole version: numbers of the other sides lead to no run, like those of removed records.
 
@@ -19,28 +19,28 @@ use crate::{
         },
     },
     error::{Error, Result},
-    record::side::side_of_path,
+    record::split::split_of_path,
 };
 
-/// Name of the argument of a pull that holds the names of the sides.
+/// Name of the argument of a pull that holds the names of the splits.
 const SPLIT: &str = "split";
 
 /// The part of a version that a copy has.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
-    /// Names of the sides; `None`: everything.
-    sides: Option<BTreeSet<String>>,
+    /// Names of the splits; `None`: everything.
+    splits: Option<BTreeSet<String>>,
 }
 
 impl Part {
-    /// Returns the part of a snapshot that consists of some sides: everything that it has if none or all of its sides
+    /// Returns the part of a snapshot that consists of some splits: everything that it has if none or all of its splits
     /// are named.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset is not divided or has no such side.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if the dataset is not divided or has no such split.
     pub fn from_names(snapshot: &Snapshot, names: &[String]) -> Result<Self> {
         let place = || snapshot.dataset().store().location().to_string();
-        let Some(sides) = &snapshot.entry().settings.split else {
+        let Some(splits) = &snapshot.entry().settings.split else {
             return if names.is_empty() {
                 Ok(Self::default())
             } else {
@@ -49,11 +49,11 @@ impl Part {
             };
         };
         let own = Self::from_history(&snapshot.dataset().entries_up_to(snapshot.version())?);
-        let has: Vec<&str> = sides.shares.names().filter(|name| own.has_side(Some(name))).collect();
+        let has: Vec<&str> = splits.shares.names().filter(|name| own.has_split(Some(name))).collect();
         if let Some(name) = names.iter().find(|name| !has.contains(&name.as_str())) {
             let error =
                 Error::usage(format!("expected one of {}, found `{name}`", has.join(", "))).at_location(place());
-            return Err(if own.sides.is_some() {
+            return Err(if own.splits.is_some() {
                 error.with_hint(
                     "this is a copy of these alone: pull the others from the dataset that it was pulled from",
                 )
@@ -65,7 +65,7 @@ impl Part {
         if chosen.is_empty() || chosen.len() == has.len() {
             return Ok(own);
         }
-        Ok(Self { sides: Some(chosen) })
+        Ok(Self { splits: Some(chosen) })
     }
 
     /// Returns the part that a version has, given the entries up to it: that of the last pull, unless the copy has
@@ -78,22 +78,22 @@ impl Part {
     /// Returns the part that a pull has copied.
     pub fn from_entry(entry: &Entry) -> Self {
         let names = entry.arguments.get(SPLIT).filter(|_| entry.operation == Operation::Pull);
-        Self { sides: names.map(|names| names.split(',').map(str::to_owned).collect()) }
+        Self { splits: names.map(|names| names.split(',').map(str::to_owned).collect()) }
     }
 
     /// Returns the argument that states the part; `None` for everything.
     pub(in crate::dataset) fn to_argument(&self) -> Option<(String, String)> {
-        let names: Vec<&str> = self.sides.as_ref()?.iter().map(String::as_str).collect();
+        let names: Vec<&str> = self.splits.as_ref()?.iter().map(String::as_str).collect();
         Some((SPLIT.to_owned(), names.join(",")))
     }
 
-    /// Returns the names of its sides, ascending; none if it is everything.
-    pub fn side_names(&self) -> Vec<String> {
-        self.sides.iter().flatten().cloned().collect()
+    /// Returns the names of its splits, ascending; none if it is everything.
+    pub fn split_names(&self) -> Vec<String> {
+        self.splits.iter().flatten().cloned().collect()
     }
 
-    fn has_side(&self, side: Option<&str>) -> bool {
-        self.sides.as_ref().is_none_or(|sides| side.is_some_and(|side| sides.contains(side)))
+    fn has_split(&self, split: Option<&str>) -> bool {
+        self.splits.as_ref().is_none_or(|splits| split.is_some_and(|split| splits.contains(split)))
     }
 
     /// Returns the live shards of a snapshot that belong to it.
@@ -101,7 +101,7 @@ impl Part {
     /// # Errors
     /// When the list cannot be read.
     pub fn shards_in<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a ShardMeta>> {
-        Ok(snapshot.live_shards()?.iter().filter(|shard| self.has_side(side_of_path(&shard.path))))
+        Ok(snapshot.live_shards()?.iter().filter(|shard| self.has_split(split_of_path(&shard.path))))
     }
 
     /// Returns the sums over its shards.
@@ -122,18 +122,18 @@ impl Part {
     pub(in crate::dataset) fn runs_in<'a>(&'a self, snapshot: &'a Snapshot) -> Result<impl Iterator<Item = &'a Run>> {
         let version = snapshot.version();
         let live = snapshot.run_table()?.as_slice().iter().filter(move |run| run.is_in_version(version));
-        Ok(live.filter(|run| self.has_side(side_of_path(&run.shard))))
+        Ok(live.filter(|run| self.has_split(split_of_path(&run.shard))))
     }
 
     /// Returns its segments of the id index of a snapshot.
     pub(in crate::dataset) fn segments_in<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a SegmentRef> {
-        snapshot.entry().segments.iter().filter(|segment| self.has_side(segment.side.as_deref())).collect()
+        snapshot.entry().segments.iter().filter(|segment| self.has_split(segment.split.as_deref())).collect()
     }
 
     /// Returns its tables of places of a snapshot.
     pub(in crate::dataset) fn places_in<'a>(&self, snapshot: &'a Snapshot) -> Result<Vec<&'a PlaceRef>> {
         let places = snapshot.entry().places.iter();
-        if self.sides.is_none() {
+        if self.splits.is_none() {
             return Ok(places.collect());
         }
         let sets: HashSet<&str> =

@@ -5,8 +5,8 @@
 //! root -- head      "shardify root 1\nversion 5\nids plain\nlists 2\nsegments 2\ntombstones <SHA-256>\n"
 //!      |- list      "list <shards> <root of shards>\n"                              as the log entry lists them
 //!      |            '- shard    "shard <path> <records> <BLAKE3>\n"                 in the order of the list
-//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <side>]\n" as listed
-//!                   "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <side>]\n"    of hashes of 5 bytes
+//!      '- segment   "segment <kind> <record base> <pairs> <buckets> <root of buckets>[ <split>]\n" as listed
+//!                   "sealed <kind> <record base> <pairs> <buckets> <root of seals>[ <split>]\n"    5-byte hashes
 //! ```
 //!
 //! All levels are Merkle trees as in RFC 6962 ([`merkle`]); `dataset::index` defines the tree of a segment.
@@ -15,7 +15,7 @@
 //! The head states the number of segments, so that none can be omitted, and how ids are stored, so that a plain id
 //! cannot be looked up where the index has tokens: `ids plain`, or `ids hmac <check>` or `ids sealed <check>` with the
 //! check value of the key. If records are divided by ids, the head ends in `split <rule>`: the writer has checked that
-//! each id of a segment has the segment's side by this rule. The root depends only on what the version refers to.
+//! each id of a segment has the segment's split by this rule. The root depends only on what the version refers to.
 
 use arrow::array::{BinaryArray, RecordBatch, StringArray, UInt64Array};
 use sha2::{Digest, Sha256};
@@ -111,10 +111,10 @@ fn ids_line(entry: &Entry) -> String {
     }
 }
 
-/// Returns the line of the head that states the rule by which ids have sides; empty if they do not follow from ids.
+/// Returns the line of the head that states the rule by which ids have splits; empty if they do not follow from ids.
 fn split_line(entry: &Entry) -> Result<String> {
-    let Some((sides, _)) = entry.settings.divided_by() else { return Ok(String::new()) };
-    let rule = serde_json::to_string(sides).map_err(|e| Error::internal("encoding a rule failed").with_cause(e))?;
+    let Some((splits, _)) = entry.settings.divided_by() else { return Ok(String::new()) };
+    let rule = serde_json::to_string(splits).map_err(|e| Error::internal("encoding a rule failed").with_cause(e))?;
     Ok(format!("split {rule}\n"))
 }
 

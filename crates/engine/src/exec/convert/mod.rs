@@ -49,7 +49,7 @@ use crate::{
     },
     record::{
         RecordBlock,
-        side::{Side, Sides},
+        split::{Split, Splits},
     },
     scan::{RecordSource, SourceFile},
     storage::{Staged, Store, sys::release_freed_memory},
@@ -140,8 +140,8 @@ pub struct Pipeline<'a> {
     pub given: &'a [String],
     /// Treat the records behind the parser.
     pub gates: Gates<'a>,
-    /// Sides that the records are divided among; `None` if the dataset is not divided.
-    pub sides: Option<&'a Sides>,
+    /// Splits that the records are divided among; `None` if the dataset is not divided.
+    pub splits: Option<&'a Splits>,
     /// Seed by which records are shuffled; `None` if they keep the order of the input.
     pub shuffle: Option<u64>,
     /// Ids that rejected records must not state; `None` if nothing was erased.
@@ -185,14 +185,14 @@ impl Pipeline<'_> {
     /// Returns an error if there are fewer records than even shards.
     fn check_counts(&self, counts: &[u64]) -> Result<()> {
         let Some(ShardEnds::Even(shards)) = self.ends else { return Ok(()) };
-        let Some((side, count)) = (0..).zip(counts).find(|(_, count)| **count < shards) else { return Ok(()) };
-        let of = self.sides.map_or_else(String::new, |sides| format!(" in {}", sides.side_folder(side)));
+        let Some((split, count)) = (0..).zip(counts).find(|(_, count)| **count < shards) else { return Ok(()) };
+        let of = self.splits.map_or_else(String::new, |splits| format!(" in {}", splits.split_folder(split)));
         Err(too_few(*count, shards, &of))
     }
 
-    /// Returns the number of sides: one if the dataset is not divided.
-    fn side_count(&self) -> Side {
-        self.sides.map_or(1, |sides| Side::try_from(sides.side_count()).unwrap_or(Side::MAX))
+    /// Returns the number of splits: one if the dataset is not divided.
+    fn split_count(&self) -> Split {
+        self.splits.map_or(1, |splits| Split::try_from(splits.split_count()).unwrap_or(Split::MAX))
     }
 
     /// Whether content hashes of the rows of a source are stored, or some gate needs them.
@@ -214,11 +214,11 @@ impl Pipeline<'_> {
 
     /// Returns what shuffles the records, and what numbers and indexes them before; `None` if they keep their order.
     fn shuffler(&self) -> Option<(Shuffler<'_>, ShuffledIds<'_>)> {
-        let (encoder, writer, division) = (self.encoder, self.writer, self.sides);
+        let (encoder, writer, division) = (self.encoder, self.writer, self.splits);
         let ids = ShuffledIds { seed: self.shuffle?, encoder, writer, division };
         let setup = ShuffleSetup {
             store: self.store,
-            sides: self.side_count(),
+            splits: self.split_count(),
             memory: self.memory,
             jobs: self.jobs,
             observer: self.observer,
@@ -239,7 +239,7 @@ pub fn run(
     tally: &Mutex<Tally>,
     counts: Option<Vec<u64>>,
 ) -> Result<Converted> {
-    let feedback: Arc<[Feedback]> = (0..pipeline.side_count()).map(|_| Feedback::default()).collect();
+    let feedback: Arc<[Feedback]> = (0..pipeline.split_count()).map(|_| Feedback::default()).collect();
     let shuffler = pipeline.shuffler();
     std::thread::scope(|scope| {
         let _closing = Closing(&feedback);
@@ -255,7 +255,7 @@ pub fn run(
                 let (spilled, segments) = ids.spill_with_ids(scope, shuffler, gathered)?;
                 // All records are known by now, so their part of the input is exact.
                 let size = InputSize { error: 0, ..size };
-                let counts = spilled.side_records().to_vec();
+                let counts = spilled.split_records().to_vec();
                 pipeline.check_counts(&counts)?;
                 let shuffled = shuffler.merge_runs(scope, spilled, size)?;
                 let encoded = encoded(scope, pipeline, (size, counts), (shuffled, &feedback));
@@ -270,18 +270,18 @@ pub fn run(
     })
 }
 
-/// Counts the records of each side, without encoding them: even shards need to know how many there are. Failures are
+/// Counts the records of each split, without encoding them: even shards need to know how many there are. Failures are
 /// recorded as by
 /// [`run`].
 ///
 /// # Errors
 /// As [`run`]; [`Kind::Usage`] if there are fewer records than shards.
 pub fn count(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tally>) -> Result<Vec<u64>> {
-    let mut counts = vec![0; usize::from(pipeline.side_count())];
+    let mut counts = vec![0; usize::from(pipeline.split_count())];
     std::thread::scope(|scope| {
         for gathered in gathered(scope, pipeline, input, tally) {
-            let Gathered { records, side, .. } = gathered?;
-            let count = counts.get_mut(usize::from(side)).ok_or_else(|| Error::internal("a record has no side"))?;
+            let Gathered { records, split, .. } = gathered?;
+            let count = counts.get_mut(usize::from(split)).ok_or_else(|| Error::internal("a record has no split"))?;
             *count += records.payload.len() as u64;
         }
         input.fault().map_or(Ok(()), Err)
@@ -300,7 +300,7 @@ fn gathered<'scope>(
     {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.sources = vec![SourceTally::default(); pipeline.facts.len()];
-        let divided = pipeline.sides.map_or(0, Sides::side_count);
+        let divided = pipeline.splits.map_or(0, Splits::split_count);
         tally.firsts = vec![vec![None; pipeline.facts.len()]; divided];
     }
     let outcomes = match input {
@@ -353,21 +353,21 @@ fn can_skip(error: &Error, on_error: OnError) -> bool {
         && !matches!(error.kind(), Kind::Usage | Kind::Storage | Kind::Conflict | Kind::Interrupted | Kind::Internal)
 }
 
-/// Appends the units of each side to its shards. The records of a side follow those of the sides before it.
+/// Appends the units of each split to its shards. The records of a split follow those of the splits before it.
 fn append(
     pipeline: &Pipeline<'_>,
     input: InputSize,
     encoded: impl Iterator<Item = Result<Encoded>>,
     (tally, shuffled): (&Mutex<Tally>, Option<(&Shuffler<'_>, Vec<Segments>)>),
 ) -> Result<Converted> {
-    let appender = |side: Side| {
-        let naming = match pipeline.sides {
+    let appender = |split: Split| {
+        let naming = match pipeline.splits {
             None => pipeline.naming.clone(),
-            Some(sides) => pipeline.naming.in_partition(&format!("/{}/", sides.side_folder(side))),
+            Some(splits) => pipeline.naming.in_partition(&format!("/{}/", splits.split_folder(split))),
         };
         let (store, spread) = (Arc::clone(pipeline.store), Spread::new(pipeline.target, Some(input)));
         let scatter = |(shuffler, _): &(&Shuffler<'_>, Vec<Segments>)| {
-            let set = format!("{}-{side}", pipeline.naming.tag.replace('/', "-"));
+            let set = format!("{}-{split}", pipeline.naming.tag.replace('/', "-"));
             Scatter::new(pipeline.store.as_ref(), pipeline.cancel, set, shuffler.fan_in())
         };
         let scatter = shuffled.as_ref().map(scatter);
@@ -375,18 +375,18 @@ fn append(
             .ending_with_units(pipeline.ends.is_some())
             .writing_behind(pipeline.memory.write_window)
             .with_scatter(scatter)
-            .of_side(side, pipeline.sides)
+            .of_split(split, pipeline.splits)
     };
-    let mut appenders: Vec<Appender<'_>> = (0..pipeline.side_count()).map(appender).collect();
+    let mut appenders: Vec<Appender<'_>> = (0..pipeline.split_count()).map(appender).collect();
     for unit in encoded {
         let unit = unit?;
-        let appender = appenders.get_mut(usize::from(unit.side));
-        appender.ok_or_else(|| Error::internal("a unit has no side"))?.append_unit(unit)?;
+        let appender = appenders.get_mut(usize::from(unit.split));
+        appender.ok_or_else(|| Error::internal("a unit has no split"))?.append_unit(unit)?;
         release_freed_memory(pipeline.memory.bytes / 4 * 3);
     }
     let mut all = Converted::default();
     let mut indexed = shuffled.map(|(_, segments)| segments.into_iter());
-    for (side, appender) in appenders.into_iter().enumerate() {
+    for (split, appender) in appenders.into_iter().enumerate() {
         let Appended { shards, records, segments, places } = appender.finish()?;
         // Shuffled records were indexed in the order of the input.
         let segments = indexed.as_mut().and_then(Iterator::next).unwrap_or(segments);
@@ -400,9 +400,9 @@ fn append(
         all.segments.append_shifted(segments, base);
         all.records += records;
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.firsts.get_mut(side).into_iter().flatten().flatten().for_each(|first| *first += base);
+        tally.firsts.get_mut(split).into_iter().flatten().flatten().for_each(|first| *first += base);
     }
-    if pipeline.sides.is_some() {
+    if pipeline.splits.is_some() {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         let Tally { sources, firsts, .. } = &mut *tally;
         for (number, source) in sources.iter_mut().enumerate() {

@@ -68,10 +68,10 @@ impl Observer for Notes {
     }
 }
 
-fn memory(split_bytes: u64) -> MemoryPlan {
+fn memory(range_bytes: u64) -> MemoryPlan {
     MemoryPlan {
         bytes: 64 << 20,
-        split_bytes,
+        range_bytes,
         max_record_bytes: 1 << 20,
         unit_bytes: 1 << 20,
         parse_window: 4,
@@ -107,7 +107,7 @@ fn facts(source: &RecordSource) -> SourceFacts {
 }
 
 /// Reads sources; a value that does not fit as the error.
-fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::result::Result<Outcome, String> {
+fn read(sources: &[RecordSource], schema: &SchemaRef, range_bytes: u64) -> std::result::Result<Outcome, String> {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(LocalStore::new(folder.path().to_owned()));
     let encoder = Encoder::new(OutputFormat::Tar, Codec::None, &Arc::new(Schema::empty()), Vec::new(), None).unwrap();
@@ -128,10 +128,10 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
         },
         target: 1 << 20,
         ends: None,
-        sides: None,
+        splits: None,
         gates: Gates { list: &[], ids: &ids },
         shuffle: None,
-        memory: memory(split_bytes),
+        memory: memory(range_bytes),
         jobs: 2,
         on_error: OnError::Quarantine,
         given: &[],
@@ -195,15 +195,15 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, split_bytes: u64) -> std::
 }
 
 /// Types that all values of a source fit, and what reading it with them gives.
-fn whole(source: RecordSource, split_bytes: u64) -> (Arc<Schema>, Outcome) {
+fn whole(source: RecordSource, range_bytes: u64) -> (Arc<Schema>, Outcome) {
     let samples = source.yields_samples();
     let sources = [source];
     let inferred =
-        infer_all(&sources, memory(split_bytes), 2, &Silent, &Cancel::default()).unwrap().pop().unwrap_or_default();
+        infer_all(&sources, memory(range_bytes), 2, &Silent, &Cancel::default()).unwrap().pop().unwrap_or_default();
     let mut fields: Fields = unite_lists(&sources[0].fields, &inferred);
     loop {
         let schema = if samples { schema_of_samples(&fields, false) } else { schema_of(&fields) };
-        match read(&sources, &schema, split_bytes) {
+        match read(&sources, &schema, range_bytes) {
             Ok(outcome) => return (schema, outcome),
             Err(column) => {
                 let wider = force_text(&fields, &column);
@@ -219,29 +219,29 @@ fn check(path: &Path) -> usize {
     let Some(source) = open(path) else { return 0 };
     let bytes = source.file.bytes();
     let mut most = 0;
-    for (split_bytes, count) in [(1, 3), (bytes / 50, 7), (bytes / 8, 3), (1 << 20, 2)] {
-        // Many tiny splits only take long.
-        let split_bytes = split_bytes.max(if bytes > 20_000 { bytes / 400 } else { 1 }).max(1);
+    for (range_bytes, count) in [(1, 3), (bytes / 50, 7), (bytes / 8, 3), (1 << 20, 2)] {
+        // Many tiny ranges only take long.
+        let range_bytes = range_bytes.max(if bytes > 20_000 { bytes / 400 } else { 1 }).max(1);
         let sizes = PartSizes {
             source_bytes: bytes,
             part_bytes: (bytes / count).max(1),
-            split_bytes: usize::try_from(split_bytes).unwrap(),
+            range_bytes: usize::try_from(range_bytes).unwrap(),
             max_record_bytes: 1 << 20,
         };
         let Some(Scouted { parts, hash }) = scout_parts(&open(path).unwrap(), &sizes).unwrap() else { continue };
         most = most.max(parts.len());
-        check_parts_of(path, &parts, split_bytes, hash);
+        check_parts_of(path, &parts, range_bytes, hash);
     }
     most
 }
 
-fn check_parts_of(path: &Path, parts: &[SourcePart], split_bytes: u64, hash: u64) {
-    let (schema, expected) = whole(open(path).unwrap(), split_bytes);
+fn check_parts_of(path: &Path, parts: &[SourcePart], range_bytes: u64, hash: u64) {
+    let (schema, expected) = whole(open(path).unwrap(), range_bytes);
     assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), open(path).unwrap().file.bytes());
     let of_part = |part: &SourcePart| RecordSource { part: Some(part.clone()), ..open(path).unwrap() };
     let sources: Vec<RecordSource> = parts.iter().map(of_part).collect();
-    let found = read(&sources, &schema, split_bytes);
-    let place = || format!("{} by {split_bytes}: {parts:?}", path.display());
+    let found = read(&sources, &schema, range_bytes);
+    let place = || format!("{} by {range_bytes}: {parts:?}", path.display());
     let found = found.unwrap_or_else(|column| panic!("{}: {column}", place()));
     assert_eq!(found.hash, 0, "the hash of a part is not that of its source");
     let found = Outcome { hash, ..found };

@@ -1,4 +1,4 @@
-//! Reads sources of records: one thread cuts them into splits, in order, and workers parse the splits. Small sources
+//! Reads sources of records: one thread cuts them into ranges, in order, and workers parse the ranges. Small sources
 //! are opened, cut and parsed by one worker.
 
 use std::{
@@ -22,13 +22,13 @@ use crate::{
     },
     format::Parsed,
     plan::memory::MemoryPlan,
-    record::{Content, SourcePart, Split, sparse},
+    record::{Content, SourcePart, SourceRange, sparse},
     scan::{RecordSource, SourceFile, closed_hash},
     schema::unite_lists,
     storage::REMOTE_REQUESTS,
 };
 
-/// Reads sources of records, several splits at a time.
+/// Reads sources of records, several ranges at a time.
 pub(super) fn read_records<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     parser: Parser<'a>,
@@ -36,11 +36,11 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
     let Parser { pipeline, sources, .. } = parser;
     let memory = &pipeline.memory;
     let limits = Limits {
-        bytes: memory.split_bytes * memory.parse_window as u64,
+        bytes: memory.range_bytes * memory.parse_window as u64,
         jobs: worker_count(sources, pipeline),
-        window: memory.parse_window * usize::try_from(SMALL_REQUESTS_PER_SPLIT).unwrap_or(1),
+        window: memory.parse_window * usize::try_from(SMALL_REQUESTS_PER_RANGE).unwrap_or(1),
     };
-    let (reading, min_bytes) = (parser.to_reading(), memory.split_bytes / SMALL_REQUESTS_PER_SPLIT);
+    let (reading, min_bytes) = (parser.to_reading(), memory.range_bytes / SMALL_REQUESTS_PER_RANGE);
     let bytes_of = move |request: &ReadRequest| request.budget_bytes(reading).max(min_bytes);
     let parse = move |request| parser.parse_request(request);
     let read = ordered_within(scope, reading.into_requests(), bytes_of, limits, pipeline.cancel, parse);
@@ -54,8 +54,8 @@ pub(super) fn read_records<'scope, 'a: 'scope>(
 enum ReadRequest {
     /// The part of a source that is read begins in its middle.
     Enter(usize, SourcePart),
-    /// A split of a source.
-    Split(usize, Split),
+    /// A range of a source.
+    Range(usize, SourceRange),
     /// The source has ended; carries the hash of its bytes.
     End(usize, u64),
     /// The rest of the source cannot be read.
@@ -66,7 +66,7 @@ enum ReadRequest {
 
 type Requests<'a> = Box<dyn Iterator<Item = Result<ReadRequest>> + Send + 'a>;
 
-/// How sources are cut into splits.
+/// How sources are cut into ranges.
 #[derive(Clone, Copy)]
 struct Reading<'a> {
     sources: &'a [RecordSource],
@@ -87,22 +87,22 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// Requests for the splits of one source, up to the first error.
+    /// Requests for the ranges of one source, up to the first error.
     fn requests_of(self, i: usize) -> impl Iterator<Item = Result<ReadRequest>> + Send + 'a {
         until_first_error(i, &self.sources[i], self.all_requests_of(i), self.on_error)
     }
 
-    /// Returns the bytes of a split of a source.
-    fn split_bytes(self, source: &RecordSource) -> u64 {
+    /// Returns the bytes of a range of a source.
+    fn range_bytes(self, source: &RecordSource) -> u64 {
         match &source.reader.facts().columns {
-            Some(columns) => self.memory.split_bytes_of_wide(columns.len() as u64),
-            None => self.memory.split_bytes,
+            Some(columns) => self.memory.range_bytes_of_wide(columns.len() as u64),
+            None => self.memory.range_bytes,
         }
     }
 
     fn all_requests_of(self, i: usize) -> Requests<'a> {
         let (source, memory) = (&self.sources[i], self.memory);
-        let split_bytes = self.split_bytes(source);
+        let range_bytes = self.range_bytes(source);
         let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let opens_source = source.reader.facts().reads_own_source;
         let hasher = Arc::new(Mutex::new(Xxh3Default::new()));
@@ -117,8 +117,8 @@ impl<'a> Reading<'a> {
             Ok(input) => input,
             Err(e) => return Box::new(enter.chain(std::iter::once(Err(e)))),
         };
-        let splits = source.splits(input, bytes(split_bytes), bytes(memory.max_record_bytes)).map(move |split| {
-            split.map(|split| ReadRequest::Split(i, split)).map_err(|e| match e.place().source {
+        let ranges = source.ranges(input, bytes(range_bytes), bytes(memory.max_record_bytes)).map(move |range| {
+            range.map(|range| ReadRequest::Range(i, range)).map_err(|e| match e.place().source {
                 None => e.at_location(source.file.uri()),
                 Some(_) => e,
             })
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
             };
             Ok(ReadRequest::End(i, hash))
         });
-        Box::new(enter.chain(splits).chain(end))
+        Box::new(enter.chain(ranges).chain(end))
     }
 }
 
@@ -172,20 +172,20 @@ fn is_small(source: &RecordSource) -> bool {
     !source.packed && !source.reader.facts().reads_own_source && source.file.bytes() <= SMALL_SOURCE
 }
 
-/// Requests that may be in flight per full split, because small sources make small requests.
-const SMALL_REQUESTS_PER_SPLIT: u64 = 32;
+/// Requests that may be in flight per full range, because small sources make small requests.
+const SMALL_REQUESTS_PER_RANGE: u64 = 32;
 
 impl ReadRequest {
     /// Returns the bytes that count against the budget.
     fn budget_bytes(&self, reading: Reading<'_>) -> u64 {
         match self {
-            Self::Split(source, split @ Split { content: Content::Bytes(bytes), .. }) => {
+            Self::Range(source, range @ SourceRange { content: Content::Bytes(bytes), .. }) => {
                 let of_own_columns = reading.sources[*source].reader.facts().columns.is_none();
                 let times = if of_own_columns { sparse::growth_factor(reading.columns, bytes) } else { 1 };
-                times * bytes.len() as u64 + split.linked_bytes()
+                times * bytes.len() as u64 + range.linked_bytes()
             }
-            // Parsed content may be many times larger than its split.
-            Self::Split(source, _) => reading.split_bytes(&reading.sources[*source]),
+            // Parsed content may be many times larger than its range.
+            Self::Range(source, _) => reading.range_bytes(&reading.sources[*source]),
             Self::Whole(source) => reading.sources[*source].file.bytes(),
             Self::Enter(..) | Self::End(..) | Self::Broken(..) => 0,
         }
@@ -194,12 +194,12 @@ impl ReadRequest {
 
 /// Returns the number of workers that read.
 fn worker_count(sources: &[RecordSource], pipeline: &Pipeline<'_>) -> usize {
-    // Many requests fit the budget if all sources are small; splits of large sources would not.
+    // Many requests fit the budget if all sources are small; ranges of large sources would not.
     let remote = sources.iter().all(is_small) && sources.iter().any(|source| source.file.is_remote());
     if remote { REMOTE_REQUESTS } else { pipeline.jobs }
 }
 
-/// Parses the requested splits.
+/// Parses the requested ranges.
 #[derive(Clone, Copy)]
 pub(super) struct Parser<'a> {
     pub(super) pipeline: &'a Pipeline<'a>,
@@ -219,8 +219,8 @@ impl<'a> Parser<'a> {
             ReadRequest::Enter(source, part) => ReadOutcome::Entered { source, part },
             ReadRequest::End(source, hash) => ReadOutcome::End { source, hash },
             ReadRequest::Broken(source, error) => ReadOutcome::Broken { source, error, records: 1 },
-            ReadRequest::Split(source, split) => {
-                self.parse_split(source, &Split { hashed: self.pipeline.needs_hashes(source), ..split })?
+            ReadRequest::Range(source, range) => {
+                self.parse_range(source, &SourceRange { hashed: self.pipeline.needs_hashes(source), ..range })?
             }
             ReadRequest::Whole(source) => return self.parse_source(source),
         }])
@@ -233,25 +233,25 @@ impl<'a> Parser<'a> {
         Ok(reads.into_iter().flatten().collect())
     }
 
-    fn parse_split(&self, source: usize, split: &Split) -> Result<ReadOutcome> {
+    fn parse_range(&self, source: usize, range: &SourceRange) -> Result<ReadOutcome> {
         let file = &self.sources[source].file;
         let reader = self.sources[source].reader.as_ref();
-        let (gates, offset) = (self.pipeline.gates, split.offset);
-        if let Some(block) = gates.list.first().and_then(|gate| gate.prune_split(reader, split)) {
+        let (gates, offset) = (self.pipeline.gates, range.offset);
+        if let Some(block) = gates.list.first().and_then(|gate| gate.prune_range(reader, range)) {
             let mut gated = GatedBlock::new(block, Arc::clone(gates.ids));
-            gated.effects.filtered = split.row_count().unwrap_or_default().saturating_sub(gated.block.deleted);
+            gated.effects.filtered = range.row_count().unwrap_or_default().saturating_sub(gated.block.deleted);
             return Ok(ReadOutcome::Parsed { source, offset, gated });
         }
         let result = match self.pipeline.given {
             given if !given.is_empty() && !self.sources[source].format.is_text() => {
-                given::parse_given(reader, split, self.schema, given)
+                given::parse_given(reader, range, self.schema, given)
             }
-            _ => reader.parse(split, self.schema),
+            _ => reader.parse(range, self.schema),
         };
         let named = |e: Error| if e.place().source.is_none() { e.at_location(file.uri()) } else { e };
         let block = match result.map_err(|e| named(store_fault_or(file, e))) {
             Err(error) if can_skip(&error, self.pipeline.on_error) => {
-                return Ok(ReadOutcome::Broken { source, error, records: split.row_count().unwrap_or(1) });
+                return Ok(ReadOutcome::Broken { source, error, records: range.row_count().unwrap_or(1) });
             }
             parsed => match parsed? {
                 Parsed::Block(block) => block,
@@ -280,15 +280,15 @@ pub fn infer_all(
         let results = run_ordered(scope, reading.into_requests(), jobs, memory.parse_window, cancel, move |request| {
             let source = match request {
                 ReadRequest::Enter(..) | ReadRequest::End(..) | ReadRequest::Broken(..) => return Ok(None),
-                ReadRequest::Split(source, split) => {
-                    return Ok(Some((source, sources[source].reader.infer(&split), split.bytes_in())));
+                ReadRequest::Range(source, range) => {
+                    return Ok(Some((source, sources[source].reader.infer(&range), range.bytes_in())));
                 }
                 ReadRequest::Whole(source) => source,
             };
             let mut seen = Fields::empty();
             for request in reading.requests_of(source) {
-                if let ReadRequest::Split(_, split) = request? {
-                    seen = unite_lists(&seen, &sources[source].reader.infer(&split));
+                if let ReadRequest::Range(_, range) = request? {
+                    seen = unite_lists(&seen, &sources[source].reader.infer(&range));
                 }
             }
             Ok(Some((source, seen, sources[source].file.bytes())))

@@ -1,4 +1,4 @@
-//! Reads samples made of files: several splits at a time, and more of them than there are processors, because most of
+//! Reads samples made of files: several ranges at a time, and more of them than there are processors, because most of
 //! the time is spent waiting for the disk or the store.
 
 use std::{
@@ -19,17 +19,17 @@ use crate::{
         gates::subjects::SubjectResolver,
         gather::{OnError, ReadOutcome},
     },
-    format::files::{SampleFiles, Samples, plan_splits, read_block},
+    format::files::{SampleFiles, Samples, plan_ranges, read_block},
     plan::memory::MemoryPlan,
     record::{Part, Payload, RecordBlock, Reject, buffer_pool::BufferPool},
     scan::SourceFile,
     storage::{REMOTE_REQUESTS, is_missing},
 };
 
-/// Maximum files of a split if opening a file is cheap.
+/// Maximum files of a range if opening a file is cheap.
 const LOCAL_FILES: usize = 256;
 
-/// Maximum bytes of such a split: small, so that many are read at a time.
+/// Maximum bytes of such a range: small, so that many are read at a time.
 const LOCAL_BYTES: u64 = 1 << 20;
 
 /// Minimum number of local files read at a time: more than processors, so that others proceed while one waits for the
@@ -43,30 +43,30 @@ const CACHED_REQUESTS: usize = 4;
 /// Number of files by which it is decided whether all are in memory.
 const CACHE_PROBES: usize = 16;
 
-/// Maximum files of a split if each file is a request to a remote store, so that no split waits long for its last file.
+/// Maximum files of a range if each file is a request to a remote store, so that no range waits long for its last file.
 const REMOTE_FILES: usize = 8;
 
 /// Plan for reading the files of samples.
 #[derive(Debug)]
 pub struct ReadPlan {
     /// Ranges of samples that are read together.
-    splits: Vec<Range<usize>>,
-    /// Number of splits read at a time.
+    ranges: Vec<Range<usize>>,
+    /// Number of ranges read at a time.
     requests: usize,
-    /// Number of splits that are read or queued.
+    /// Number of ranges that are read or queued.
     window: usize,
-    /// Byte budget for splits in flight.
+    /// Byte budget for ranges in flight.
     budget: u64,
 }
 
 impl ReadPlan {
     /// Plans to read the files within `memory`. The output does not depend on the plan.
     pub fn new(files: &[SourceFile], samples: &Samples, memory: MemoryPlan, jobs: usize) -> Self {
-        let budget = 4 * memory.split_bytes * memory.parse_window as u64;
+        let budget = 4 * memory.range_bytes * memory.parse_window as u64;
         if files.iter().any(SourceFile::is_remote) {
-            let split_bytes = memory.split_bytes / 8;
+            let range_bytes = memory.range_bytes / 8;
             Self {
-                splits: plan_splits(samples, files, split_bytes, REMOTE_FILES),
+                ranges: plan_ranges(samples, files, range_bytes, REMOTE_FILES),
                 requests: REMOTE_REQUESTS,
                 window: REMOTE_REQUESTS * 4,
                 budget,
@@ -75,7 +75,7 @@ impl ReadPlan {
             let least = if are_cached(files) { CACHED_REQUESTS } else { LOCAL_REQUESTS };
             let requests = least.max(jobs * 2);
             Self {
-                splits: plan_splits(samples, files, memory.split_bytes.min(LOCAL_BYTES), LOCAL_FILES),
+                ranges: plan_ranges(samples, files, memory.range_bytes.min(LOCAL_BYTES), LOCAL_FILES),
                 requests,
                 window: requests * 2,
                 budget,
@@ -122,16 +122,16 @@ impl SampleReader<'_> {
     }
 }
 
-/// Reads samples of files, several splits at a time.
+/// Reads samples of files, several ranges at a time.
 pub(super) fn read_samples<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     reader: SampleReader<'a>,
     plan: &'a ReadPlan,
 ) -> Outcomes<'scope> {
-    let ranges = plan.splits.iter().cloned().map(Ok);
+    let ranges = plan.ranges.iter().cloned().map(Ok);
     let pool = BufferPool::default();
     let read = move |range: Range<usize>| reader.read(&range, &pool);
-    let limits = Limits { bytes: plan.budget, jobs: plan.requests.min(plan.splits.len()), window: plan.window };
+    let limits = Limits { bytes: plan.budget, jobs: plan.requests.min(plan.ranges.len()), window: plan.window };
     let bytes_of = move |range: &Range<usize>| reader.bytes_of(range);
     Box::new(ordered_within(scope, ranges, bytes_of, limits, reader.pipeline.cancel, read))
 }

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! ```text
-//! side | rank | data: the columns of the shard, or the framed record and its key | sidecar row | record number
+//! split | rank | data: the columns of the shard, or the framed record and its key | sidecar row | record number
 //! ```
 //!
 //! Ids, names and hashes are computed while the records still have the order of the input, because they come from their
@@ -34,7 +34,7 @@ use crate::{
         coded::plain_batch,
         numbers::Numbers,
         shuffle::{RowRanks, rank_of_sample},
-        side::Side,
+        split::Split,
     },
 };
 
@@ -73,14 +73,14 @@ fn whole_sidecar(own: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::clone(&all), (0..all.fields().len()).map(column).collect())?)
 }
 
-/// Columns before those of the data: side, and the two halves of the rank.
+/// Columns before those of the data: split, and the two halves of the rank.
 const KEYS: usize = 3;
 
 impl Layout {
     fn new(data: SchemaRef, fingerprints: bool) -> Self {
         let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::UInt64, false)) };
-        let side: FieldRef = Arc::new(Field::new("side", DataType::UInt8, false));
-        let keys = [side, number("rank_high"), number("rank_low")];
+        let split: FieldRef = Arc::new(Field::new("split", DataType::UInt8, false));
+        let keys = [split, number("rank_high"), number("rank_low")];
         let sidecar = own_sidecar(fingerprints);
         let fields = keys.into_iter().chain(data.fields().iter().cloned()).chain(sidecar.fields().iter().cloned());
         let all = Arc::new(Schema::new(fields.chain([number("record")]).collect::<Fields>()));
@@ -108,14 +108,14 @@ impl Layout {
         self.all.fields().len() - 1
     }
 
-    /// Returns prepared records with their side and the numbers from `first` on.
+    /// Returns prepared records with their split and the numbers from `first` on.
     ///
     /// # Errors
     /// If the columns do not fit together.
     pub fn with_numbers(&self, prepared: &PreparedRecords, first: u64) -> Result<RecordBatch> {
         let rows = prepared.sidecar.num_rows();
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.all.fields().len());
-        columns.push(Arc::new(UInt8Array::from_value(prepared.side, rows)));
+        columns.push(Arc::new(UInt8Array::from_value(prepared.split, rows)));
         columns.extend(prepared.ranks.iter().map(|half| Arc::new(half.clone()) as ArrayRef));
         columns.extend_from_slice(prepared.data.columns());
         let own = OWN.into_iter().chain(self.has_fingerprints().then_some(FINGERPRINTS));
@@ -124,7 +124,7 @@ impl Layout {
         Ok(RecordBatch::try_new(Arc::clone(&self.all), columns)?)
     }
 
-    /// Returns records of a shard with their sidecar rows and numbers; they are of one side, and ordered by `seed`.
+    /// Returns records of a shard with their sidecar rows and numbers; they are of one split, and ordered by `seed`.
     ///
     /// # Errors
     /// If the columns do not fit together.
@@ -155,7 +155,7 @@ impl Layout {
         &self.data
     }
 
-    /// Returns rows of one side, without the columns of keys, as records to be encoded.
+    /// Returns rows of one split, without the columns of keys, as records to be encoded.
     ///
     /// # Errors
     /// If the columns do not fit together.
@@ -181,8 +181,8 @@ impl Layout {
 /// Consecutive records of the input, with everything that they need to be encoded in another order.
 #[derive(Debug)]
 pub struct PreparedRecords {
-    /// Side of the dataset that they belong to.
-    side: Side,
+    /// Split of the dataset that they belong to.
+    split: Split,
     /// Upper and lower half of each rank.
     ranks: [UInt64Array; 2],
     data: RecordBatch,
@@ -194,9 +194,9 @@ pub struct PreparedRecords {
 }
 
 impl PreparedRecords {
-    /// Returns the side of the dataset that the records belong to.
-    pub fn side(&self) -> Side {
-        self.side
+    /// Returns the split of the dataset that the records belong to.
+    pub fn split(&self) -> Split {
+        self.split
     }
 
     /// Returns the number of records.
@@ -228,7 +228,7 @@ impl Encoder {
                 *batch = plain_batch(batch)?;
             }
         }
-        let side = unit.side;
+        let split = unit.split;
         let texts: IdTexts = self.id_texts(&unit)?;
         let names: Names = texts.join_ids(KnownColumns::default())?;
         self.keep_stored(&mut unit)?;
@@ -241,7 +241,7 @@ impl Encoder {
         let subject_hashes = self.hashes.ids_for_index(IdKind::Subject, names.subject_ids.as_ref()).into_encoded()?;
         let sidecar =
             sidecar_rows(unit, names, hashes, self.pseudonymizer.as_ref()).to_batch(layout.has_fingerprints())?;
-        Ok(PreparedRecords { side, ranks: rank_halves(seed, &sidecar), data, sidecar, record_hashes, subject_hashes })
+        Ok(PreparedRecords { split, ranks: rank_halves(seed, &sidecar), data, sidecar, record_hashes, subject_hashes })
     }
 
     /// Returns the columns of rows as the shard has them, and the content hashes.
@@ -293,7 +293,7 @@ impl Encoder {
 
     /// Encodes records that were prepared; reports the bytes of a row group as soon as they are known.
     pub(super) fn encode_prepared(&self, unit: EncodeUnit, report: impl FnOnce(u64)) -> Result<Encoded> {
-        let EncodeUnit { side, batches, starts_shard, bytes_in, .. } = unit;
+        let EncodeUnit { split, batches, starts_shard, bytes_in, .. } = unit;
         let (mut data, mut sidecars, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for SourceBatch { payload, sidecar, rows, .. } in batches {
             let (Payload::Rows(batch), Some(sidecar)) = (payload, sidecar) else {
@@ -337,7 +337,7 @@ impl Encoder {
         };
         let (record_hashes, subject_hashes) = (IdHashes::default(), IdHashes::default());
         let records = numbers.len();
-        Ok(Encoded { side, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
+        Ok(Encoded { split, body, records, starts_shard, bytes_in, record_hashes, subject_hashes, end_keys, numbers })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Gates stand between the parser and the shards: each takes records out of a block, or adds what it found to them.
 //!
 //! ```text
-//! parser -> select -> subjects -> suppress -> names, parts -> fit -> dedup -> sides -> gather
+//! parser -> select -> subjects -> suppress -> names, parts -> fit -> dedup -> splits -> gather
 //!           filtered              erased      rejected        types  marks    divide   in the order of the input:
 //!                                                                                      erased origins, duplicates
 //! ```
@@ -13,7 +13,7 @@ pub mod dedup;
 pub mod fit;
 pub mod names;
 pub mod select;
-pub mod sides;
+pub mod splits;
 pub mod subjects;
 pub mod suppress;
 
@@ -30,7 +30,7 @@ use crate::{
     dataset::IdKind,
     error::Result,
     format::{RecordReader, TypeMismatch},
-    record::{Payload, RecordBlock, Reject, Split, id_column, side::Side},
+    record::{Payload, RecordBlock, Reject, SourceRange, id_column, split::Split},
 };
 
 /// Takes records out of blocks, or adds to them.
@@ -51,9 +51,9 @@ pub trait Gate: Send + Sync {
         Ok(())
     }
 
-    /// Returns an empty block in place of a split of which the gate would let no record through; `None` if the split
+    /// Returns an empty block in place of a range of which the gate would let no record through; `None` if the range
     /// has to be read. Only the first gate of a run is asked.
-    fn prune_split(&self, _reader: &dyn RecordReader, _split: &Split) -> Option<RecordBlock> {
+    fn prune_range(&self, _reader: &dyn RecordReader, _split: &SourceRange) -> Option<RecordBlock> {
         None
     }
 
@@ -123,11 +123,11 @@ pub struct Effects {
     pub mismatch: Option<TypeMismatch>,
 }
 
-/// Records of a block that belong to one side of a dataset.
+/// Records of a block that belong to one split of a dataset.
 #[derive(Debug)]
-pub struct SideRecords {
-    /// The side.
-    pub side: Side,
+pub struct SplitRecords {
+    /// The split.
+    pub split: Split,
     /// The records; everything else of the block is empty.
     pub records: RecordBlock,
 }
@@ -137,8 +137,8 @@ pub struct SideRecords {
 pub struct GatedBlock {
     /// The records, and what the parser counted.
     pub block: RecordBlock,
-    /// Records of each side, taken out of the block; empty if the dataset is not divided.
-    pub sides: Vec<SideRecords>,
+    /// Records of each split, taken out of the block; empty if the dataset is not divided.
+    pub splits: Vec<SplitRecords>,
     /// What was done so far.
     pub effects: Effects,
     columns: Arc<IdColumns>,
@@ -149,7 +149,7 @@ pub struct GatedBlock {
 impl GatedBlock {
     /// Creates what the gates get.
     pub fn new(block: RecordBlock, columns: Arc<IdColumns>) -> Self {
-        Self { block, sides: Vec::new(), effects: Effects::default(), columns, ids: [None, None] }
+        Self { block, splits: Vec::new(), effects: Effects::default(), columns, ids: [None, None] }
     }
 
     /// Returns the ids of the records: of rows, those in the columns; of samples, their keys and subjects. `None` if no
@@ -209,21 +209,21 @@ impl GatedBlock {
         self.retain_records(&keep).map(drop)
     }
 
-    /// Returns the number of records of the split, whatever became of them.
+    /// Returns the number of records of the range, whatever became of them.
     pub fn records_in(&self) -> u64 {
         let Effects { rejected, erased, filtered, deduplicated, .. } = &self.effects;
-        let accepted: usize = self.sides.iter().map(|part| part.records.payload.len()).sum();
+        let accepted: usize = self.splits.iter().map(|part| part.records.payload.len()).sum();
         self.block.records_in() + (accepted + rejected.len()) as u64 + erased + filtered + deduplicated
     }
 
-    /// Returns the blocks that hold records: the block itself, and those of sides.
+    /// Returns the blocks that hold records: the block itself, and those of splits.
     pub fn record_blocks(&self) -> impl Iterator<Item = &RecordBlock> {
-        std::iter::once(&self.block).chain(self.sides.iter().map(|part| &part.records))
+        std::iter::once(&self.block).chain(self.splits.iter().map(|part| &part.records))
     }
 
     /// Returns the blocks that hold records, to be changed.
     pub fn blocks_mut(&mut self) -> impl Iterator<Item = &mut RecordBlock> {
-        std::iter::once(&mut self.block).chain(self.sides.iter_mut().map(|part| &mut part.records))
+        std::iter::once(&mut self.block).chain(self.splits.iter_mut().map(|part| &mut part.records))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     error::Result,
     exec::source::SourceFacts,
     format::RecordReader,
-    record::{Payload, RecordBlock, Split, filter::BoundFilter},
+    record::{Payload, RecordBlock, SourceRange, filter::BoundFilter},
 };
 
 /// Filter behind the parser that selects rows and columns.
@@ -31,12 +31,12 @@ pub struct SelectGate {
 }
 
 impl Gate for SelectGate {
-    fn prune_split(&self, reader: &dyn RecordReader, split: &Split) -> Option<RecordBlock> {
+    fn prune_range(&self, reader: &dyn RecordReader, range: &SourceRange) -> Option<RecordBlock> {
         let filter = self.filter.as_ref().filter(|_| self.prunes)?;
         let bounds =
-            reader.bounds(split).filter(|bounds| split.row_count().is_some() && !filter.may_match_some(bounds))?;
+            reader.bounds(range).filter(|bounds| range.row_count().is_some() && !filter.may_match_some(bounds))?;
         let payload = Payload::Rows(RecordBatch::new_empty(Arc::clone(&self.carried)));
-        Some(RecordBlock { payload, bytes_in: split.bytes_in(), deleted: bounds.deleted, ..RecordBlock::empty() })
+        Some(RecordBlock { payload, bytes_in: range.bytes_in(), deleted: bounds.deleted, ..RecordBlock::empty() })
     }
 
     fn pass_block(&self, gated: &mut GatedBlock, _source: &SourceFacts) -> Result<()> {

@@ -80,7 +80,7 @@ impl Resharder<'_> {
             .noting_members_for(&naming.indexes, naming.format);
         let setup = ShuffleSetup {
             store: self.child.store(),
-            sides: 1,
+            splits: 1,
             memory: order.memory.for_shuffle(),
             jobs: order.jobs,
             observer: self.rewriter.observer,
@@ -97,7 +97,7 @@ impl Resharder<'_> {
                 Source { resharder: self, layout: shuffler.layout(), seed: order.seed, first: mixed.first, has_keys };
             let batches = mixed.members.iter().flat_map(move |stock| source.read_batches(stock));
             let spilled = shuffler.spill_batches(scope, batches)?;
-            let counts = spilled.side_records().to_vec();
+            let counts = spilled.split_records().to_vec();
             let shuffled = shuffler.merge_runs(scope, spilled, input)?;
             let encoding = Encoding {
                 encoder: &encoder,

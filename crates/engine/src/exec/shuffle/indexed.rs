@@ -19,7 +19,7 @@ use crate::{
         ordered::run_ordered,
     },
     id::Writer,
-    record::side::{Side, Sides},
+    record::split::{Split, Splits},
 };
 
 /// Bytes of records that are prepared together.
@@ -33,19 +33,19 @@ pub struct ShuffledIds<'a> {
     pub encoder: &'a Encoder,
     /// Names the objects of the run.
     pub writer: &'a Writer,
-    /// The sides; `None` if the dataset is not divided.
-    pub division: Option<&'a Sides>,
+    /// The splits; `None` if the dataset is not divided.
+    pub division: Option<&'a Splits>,
 }
 
-/// What is known of the records of a side.
-struct SideIndex {
+/// What is known of the records of a split.
+struct SplitIndex {
     record_ids: SegmentWriter,
     subject_ids: SegmentWriter,
     records: u64,
 }
 
 impl ShuffledIds<'_> {
-    /// Sorts all records into runs, and writes their ids to the index; returns the segments of each side as well.
+    /// Sorts all records into runs, and writes their ids to the index; returns the segments of each split as well.
     ///
     /// # Errors
     /// Those of the records; if one cannot be expressed in the format, or the disk or the store fails.
@@ -57,8 +57,9 @@ impl ShuffledIds<'_> {
     ) -> Result<(Spilled, Vec<Segments>)> {
         let (setup, layout) = (&shuffler.setup, &shuffler.layout);
         let bytes = PREPARED_BYTES.min(setup.memory.unit_bytes);
-        let cuts = (0..setup.sides).map(|side| UnitCutter::new(side, Cutting::Even { bytes, member: None })).collect();
-        let feedback: Arc<[Feedback]> = (0..setup.sides).map(|_| Feedback::default()).collect();
+        let cuts =
+            (0..setup.splits).map(|split| UnitCutter::new(split, Cutting::Even { bytes, member: None })).collect();
+        let feedback: Arc<[Feedback]> = (0..setup.splits).map(|_| Feedback::default()).collect();
         let units = Units::new(gathered, cuts, &feedback);
         let prepare = move |unit| self.encoder.prepare_unit(layout, self.seed, unit);
         let window = setup.memory.encode_window.max(setup.jobs + 2);
@@ -70,40 +71,40 @@ impl ShuffledIds<'_> {
         };
         let spilled = shuffler.spill_batches(scope, numbered)?;
         let index = std::mem::take(&mut *index.lock().unwrap_or_else(PoisonError::into_inner));
-        let segments = index.into_iter().map(|side| Segments::finish_all([side.record_ids, side.subject_ids]));
+        let segments = index.into_iter().map(|split| Segments::finish_all([split.record_ids, split.subject_ids]));
         Ok((spilled, segments.collect::<Result<_>>()?))
     }
 
-    fn index(&self, setup: &ShuffleSetup<'_>) -> Vec<SideIndex> {
-        let ids = |kind, side| {
+    fn index(&self, setup: &ShuffleSetup<'_>) -> Vec<SplitIndex> {
+        let ids = |kind, split| {
             let writer =
                 SegmentWriter::new(Arc::clone(setup.store), kind, self.encoder.hash_plan(), self.writer.clone());
             match self.division {
-                Some(division) => writer.of_side(side, division),
+                Some(division) => writer.of_split(split, division),
                 None => writer,
             }
         };
-        let of_side = |side: Side| SideIndex {
-            record_ids: ids(IdKind::Record, side),
-            subject_ids: ids(IdKind::Subject, side),
+        let of_split = |split: Split| SplitIndex {
+            record_ids: ids(IdKind::Record, split),
+            subject_ids: ids(IdKind::Subject, split),
             records: 0,
         };
-        (0..setup.sides).map(of_side).collect()
+        (0..setup.splits).map(of_split).collect()
     }
 }
 
 /// Gives prepared records their numbers.
 fn number_records(
     layout: &Layout,
-    index: &Mutex<Vec<SideIndex>>,
+    index: &Mutex<Vec<SplitIndex>>,
     mut prepared: PreparedRecords,
 ) -> Result<RecordBatch> {
     let mut index = index.lock().unwrap_or_else(PoisonError::into_inner);
-    let side = index.get_mut(usize::from(prepared.side()));
-    let side = side.ok_or_else(|| Error::internal("a record has no side"))?;
-    let first = side.records;
-    side.record_ids.push_all(std::mem::take(&mut prepared.record_hashes), first)?;
-    side.subject_ids.push_all(std::mem::take(&mut prepared.subject_hashes), first)?;
-    side.records += prepared.record_count() as u64;
+    let split = index.get_mut(usize::from(prepared.split()));
+    let split = split.ok_or_else(|| Error::internal("a record has no split"))?;
+    let first = split.records;
+    split.record_ids.push_all(std::mem::take(&mut prepared.record_hashes), first)?;
+    split.subject_ids.push_all(std::mem::take(&mut prepared.subject_hashes), first)?;
+    split.records += prepared.record_count() as u64;
     layout.with_numbers(&prepared, first)
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Gather --(prepare: workers)--> number, index ids, count ranks --(sort: workers)--> runs
-//! intervals of ranks --(merge: workers)--> records by side and rank --> batches --> Cut
+//! intervals of ranks --(merge: workers)--> records by split and rank --> batches --> Cut
 //! ```
 //!
 //! Ranks are uniform, so the intervals have about the same size, and any number of threads can merge them.
@@ -38,7 +38,7 @@ use crate::{
         roll::InputSize,
         shuffle::{Cells, Interval, ShuffleMemory},
     },
-    record::side::Side,
+    record::split::Split,
     storage::{Store, sys::release_freed_memory},
     units::Size,
 };
@@ -61,8 +61,8 @@ const RELEASED_BATCHES: usize = 32;
 pub struct ShuffleSetup<'a> {
     /// Store of the dataset.
     pub store: &'a Arc<dyn Store>,
-    /// Number of sides.
-    pub sides: Side,
+    /// Number of splits.
+    pub splits: Split,
     /// Memory limits.
     pub memory: MemoryPlan,
     /// Number of threads.
@@ -87,15 +87,15 @@ pub struct Spilled {
 }
 
 impl Spilled {
-    /// Returns the number of records of each side.
-    pub fn side_records(&self) -> &[u64] {
+    /// Returns the number of records of each split.
+    pub fn split_records(&self) -> &[u64] {
         &self.totals.records
     }
 }
 
 /// What is known of all records.
 struct Totals {
-    /// Number of the records of each side.
+    /// Number of the records of each split.
     records: Vec<u64>,
     cells: Cells,
     /// Bytes of the prepared records.
@@ -136,8 +136,8 @@ impl<'a> Shuffler<'a> {
         batches: impl Iterator<Item = Result<RecordBatch>> + Send + 'scope,
     ) -> Result<Spilled> {
         let (setup, layout) = (&self.setup, &self.layout);
-        let sides = usize::from(setup.sides);
-        let totals = Arc::new(Mutex::new(Totals { records: vec![0; sides], cells: Cells::new(sides), bytes: 0 }));
+        let splits = usize::from(setup.splits);
+        let totals = Arc::new(Mutex::new(Totals { records: vec![0; splits], cells: Cells::new(splits), bytes: 0 }));
         let (memory, limit) = (self.memory, setup.memory.bytes);
         let chunks = Chunks { batches, totals: Arc::clone(&totals), layout, memory, limit, held: 0, next: None };
         let sort = move |chunk: Chunk| self.sort_chunk(chunk);
@@ -177,7 +177,7 @@ impl<'a> Shuffler<'a> {
         let batch_rows = batch_rows(totals.records.iter().sum(), input.bytes);
         let dropped = self.layout.key_columns().len();
         let merged = self.merge_intervals(scope, runs, intervals, batch_rows as u64, dropped);
-        let sides = totals.records.iter().map(|records| (*records, 0)).collect();
+        let splits = totals.records.iter().map(|records| (*records, 0)).collect();
         let open = OpenBatch { batches: Vec::new(), rows: 0, limit: batch_rows };
         let (layout, observer, memory) = (&self.layout, setup.observer, setup.memory.bytes);
         let waiting = VecDeque::new();
@@ -188,7 +188,7 @@ impl<'a> Shuffler<'a> {
             memory,
             batches: 0,
             input: input.bytes,
-            sides,
+            splits,
             waiting,
             open,
             failed: false,
@@ -222,7 +222,7 @@ impl<'a> Shuffler<'a> {
         Ok(files)
     }
 
-    /// Returns the records of runs in order, cut after each multiple of `batch_rows` records of a side and at the ends
+    /// Returns the records of runs in order, cut after each multiple of `batch_rows` records of a split and at the ends
     /// of intervals, without the first `dropped` columns.
     fn merge_intervals<'scope>(
         &'scope self,
@@ -235,12 +235,12 @@ impl<'a> Shuffler<'a> {
         let setup = &self.setup;
         let runs: Arc<[ShuffleRun]> = runs.into();
         let merge = move |interval: Interval| {
-            let side = Side::try_from(interval.side).map_err(|_| Error::internal("a side has no number"))?;
-            let [first, last] = [*interval.ranks.start(), *interval.ranks.end()].map(|rank| Key { side, rank });
+            let split = Split::try_from(interval.split).map_err(|_| Error::internal("a split has no number"))?;
+            let [first, last] = [*interval.ranks.start(), *interval.ranks.end()].map(|rank| Key { split, rank });
             let mut pieces = Vec::new();
             runs.iter().try_for_each(|run| run.read(&self.layout, &(first..=last), &mut pieces))?;
             let batch = sort_records(&self.layout, &pieces, dropped)?;
-            Ok(MergedInterval { side, batches: cut_batch(&batch, interval.first, batch_rows.max(1)) })
+            Ok(MergedInterval { split, batches: cut_batch(&batch, interval.first, batch_rows.max(1)) })
         };
         run_ordered(scope, intervals.into_iter().map(Ok), setup.jobs, setup.jobs + 1, setup.cancel, merge)
     }
@@ -248,7 +248,7 @@ impl<'a> Shuffler<'a> {
 
 /// Records of an interval, cut into batches.
 struct MergedInterval {
-    side: Side,
+    split: Split,
     batches: Vec<RecordBatch>,
 }
 
@@ -304,10 +304,10 @@ impl<I: Iterator<Item = Result<RecordBatch>>> Chunks<'_, I> {
         let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = KeyColumns::from_batch(self.layout, batch);
         for row in 0..keys.len() {
-            let Key { side, rank } = keys.key_at(row);
-            let records = totals.records.get_mut(usize::from(side));
-            *records.ok_or_else(|| Error::internal("a record has no side"))? += 1;
-            totals.cells.count_record(side.into(), rank);
+            let Key { split, rank } = keys.key_at(row);
+            let records = totals.records.get_mut(usize::from(split));
+            *records.ok_or_else(|| Error::internal("a record has no split"))? += 1;
+            totals.cells.count_record(split.into(), rank);
         }
         totals.bytes += logical_bytes(batch);
         Ok(())
@@ -371,7 +371,7 @@ impl OpenBatch {
     }
 }
 
-/// Shuffled records, those of each side after those of the sides before it.
+/// Shuffled records, those of each split after those of the splits before it.
 pub struct Shuffled<'a> {
     merged: Ordered<MergedInterval>,
     layout: &'a Layout,
@@ -381,56 +381,56 @@ pub struct Shuffled<'a> {
     batches: usize,
     /// Stored bytes of the input.
     input: u64,
-    /// Records of each side, and how many of them were passed on.
-    sides: Vec<(u64, u64)>,
-    /// Pieces of batches, with their side.
-    waiting: VecDeque<(Side, RecordBatch)>,
+    /// Records of each split, and how many of them were passed on.
+    splits: Vec<(u64, u64)>,
+    /// Pieces of batches, with their split.
+    waiting: VecDeque<(Split, RecordBatch)>,
     open: OpenBatch,
     failed: bool,
 }
 
 impl Shuffled<'_> {
     /// Returns the next batch, which is the same wherever intervals end.
-    fn next_batch(&mut self) -> Result<Option<(Side, RecordBatch)>> {
+    fn next_batch(&mut self) -> Result<Option<(Split, RecordBatch)>> {
         loop {
-            if let Some((side, piece)) = self.waiting.pop_front() {
+            if let Some((split, piece)) = self.waiting.pop_front() {
                 self.open.rows += piece.num_rows();
                 self.open.batches.push(piece);
-                let (all, passed) = self.sides.get(usize::from(side)).copied().unwrap_or_default();
+                let (all, passed) = self.splits.get(usize::from(split)).copied().unwrap_or_default();
                 if self.open.rows >= self.open.limit || passed + self.open.rows as u64 == all {
-                    return Ok(Some((side, self.open.take_batch()?)));
+                    return Ok(Some((split, self.open.take_batch()?)));
                 }
                 continue;
             }
             let Some(merged) = self.merged.next().transpose()? else { break };
-            self.waiting.extend(merged.batches.into_iter().map(|batch| (merged.side, batch)));
+            self.waiting.extend(merged.batches.into_iter().map(|batch| (merged.split, batch)));
         }
-        if self.sides.iter().any(|(all, passed)| all != passed) {
-            let (all, found) = self.sides.iter().fold((0, 0), |sums, side| (sums.0 + side.0, sums.1 + side.1));
+        if self.splits.iter().any(|(all, passed)| all != passed) {
+            let (all, found) = self.splits.iter().fold((0, 0), |sums, split| (sums.0 + split.0, sums.1 + split.1));
             let message = format!("expected {all} records in temporary files, found {found}");
             return Err(Error::storage(message).with_hint("something changed them; run the command again"));
         }
         Ok(None)
     }
 
-    fn gather_batch(&mut self, side: Side, batch: &RecordBatch) -> Result<Gathered> {
+    fn gather_batch(&mut self, split: Split, batch: &RecordBatch) -> Result<Gathered> {
         self.batches = (self.batches + 1) % RELEASED_BATCHES;
         if self.batches == 0 {
             release_freed_memory(self.memory / 4 * 3);
         }
-        let records_of_all = self.sides.iter().map(|(all, _)| *all).sum::<u64>().max(1);
+        let records_of_all = self.splits.iter().map(|(all, _)| *all).sum::<u64>().max(1);
         let (all, passed) =
-            self.sides.get_mut(usize::from(side)).ok_or_else(|| Error::internal("a record has no side"))?;
-        // The records of each side account for all of the input, however many they are.
+            self.splits.get_mut(usize::from(split)).ok_or_else(|| Error::internal("a record has no split"))?;
+        // The records of each split account for all of the input, however many they are.
         let share = |records: u64| u128::from(self.input) * u128::from(records) / u128::from((*all).max(1));
         let before = share(*passed);
         *passed += batch.num_rows() as u64;
         let bytes_in = u64::try_from(share(*passed) - before).unwrap_or_default();
-        // Each side is told as its part of the input.
+        // Each split is told as its part of the input.
         let part = u128::from(bytes_in) * u128::from(*all) / u128::from(records_of_all);
         let (bytes, records) = (u64::try_from(part).unwrap_or_default(), batch.num_rows() as u64);
         self.observer.event(Event::Read { bytes, records });
-        Ok(Gathered { records: self.layout.to_source_batch(batch)?, bytes_in, side })
+        Ok(Gathered { records: self.layout.to_source_batch(batch)?, bytes_in, split })
     }
 }
 
@@ -441,8 +441,9 @@ impl Iterator for Shuffled<'_> {
         if self.failed {
             return None;
         }
-        let next =
-            self.next_batch().and_then(|batch| batch.map(|(side, batch)| self.gather_batch(side, &batch)).transpose());
+        let next = self
+            .next_batch()
+            .and_then(|batch| batch.map(|(split, batch)| self.gather_batch(split, &batch)).transpose());
         self.failed = next.is_err();
         next.transpose()
     }

@@ -19,15 +19,15 @@ use crate::{
         encode::Layout,
         spill::{SpillWriter, SpilledBatches},
     },
-    record::{shuffle::Rank, side::Side},
+    record::{shuffle::Rank, split::Split},
     storage::Location,
 };
 
 /// Where records belong in the order of all, apart from ties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// Side of the record.
-    pub side: Side,
+    /// Split of the record.
+    pub split: Split,
     /// Its rank.
     pub rank: Rank,
 }
@@ -35,7 +35,7 @@ pub(super) struct Key {
 /// The keys and the numbers of the records of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyColumns<'b> {
-    sides: &'b [u8],
+    splits: &'b [u8],
     high: &'b [u64],
     low: &'b [u64],
     numbers: &'b [u64],
@@ -44,10 +44,10 @@ pub(super) struct KeyColumns<'b> {
 impl<'b> KeyColumns<'b> {
     /// Returns those of a batch.
     pub(super) fn from_batch(layout: &Layout, batch: &'b RecordBatch) -> Self {
-        let [side, high, low] = layout.key_columns();
+        let [split, high, low] = layout.key_columns();
         let numbers = |column: usize| -> &'b [u64] { batch.column(column).as_primitive::<UInt64Type>().values() };
-        let sides = batch.column(side).as_primitive::<UInt8Type>().values();
-        Self { sides, high: numbers(high), low: numbers(low), numbers: numbers(layout.number_column()) }
+        let splits = batch.column(split).as_primitive::<UInt8Type>().values();
+        Self { splits, high: numbers(high), low: numbers(low), numbers: numbers(layout.number_column()) }
     }
 
     /// Returns the number of records.
@@ -57,7 +57,7 @@ impl<'b> KeyColumns<'b> {
 
     /// Returns the key of a record.
     pub(super) fn key_at(&self, row: usize) -> Key {
-        Key { side: self.sides[row], rank: (Rank::from(self.high[row]) << 64) | Rank::from(self.low[row]) }
+        Key { split: self.splits[row], rank: (Rank::from(self.high[row]) << 64) | Rank::from(self.low[row]) }
     }
 
     /// Returns the number of a record, which decides between equal keys.

@@ -20,7 +20,7 @@ use crate::{
     dataset::{Dataset, NewShard, PartRow, PartsWriter, SealingSink, ShardMeta, Snapshot},
     error::Result,
     format::{OutputFormat, index::IndexKind, tar::places::Place},
-    record::side::side_of_path,
+    record::split::split_of_path,
     storage::{self, Staged, Store},
 };
 
@@ -178,20 +178,20 @@ fn encode_info(shards: &[ShardMeta]) -> String {
     out
 }
 
-/// Encodes `split.yaml`: the shards of each side; all are for training if the dataset is not divided. Users keep other
+/// Encodes `split.yaml`: the shards of each split; all are for training if the dataset is not divided. Users keep other
 /// splits in a file of another name.
 fn encode_split(shards: &[ShardMeta]) -> String {
-    let mut sides: Vec<(&str, String)> = ["train", "val", "test"].map(|side| (side, String::new())).to_vec();
+    let mut splits: Vec<(&str, String)> = ["train", "val", "test"].map(|split| (split, String::new())).to_vec();
     for shard in shards {
-        let side = side_of_path(&shard.path).unwrap_or("train");
+        let split = split_of_path(&shard.path).unwrap_or("train");
         let path = format!("\n  - {}", serde_json::Value::from(shard.path.as_str()));
-        match sides.iter_mut().find(|(name, _)| *name == side) {
+        match splits.iter_mut().find(|(name, _)| *name == split) {
             Some((_, paths)) => paths.push_str(&path),
-            None => sides.push((side, path)),
+            None => splits.push((split, path)),
         }
     }
     let mut out = "split_parts:\n".to_owned();
-    for (name, paths) in sides {
+    for (name, paths) in splits {
         // Writing to memory cannot fail.
         let _ = writeln!(out, "  {name}:{}", if paths.is_empty() { " []" } else { &paths });
     }

@@ -118,6 +118,6 @@ pub(in crate::scan) fn zarr_source(file: &SourceFile, options: &SniffOptions) ->
 }
 
 fn of_arrays(file: &SourceFile, format: InputFormat, packed: bool, reader: ArrayReader) -> RecordSource {
-    let sample = Some(reader.first_split());
+    let sample = Some(reader.first_range());
     RecordSource { packed, sample, ..RecordSource::new(file, format, std::sync::Arc::new(reader)) }
 }

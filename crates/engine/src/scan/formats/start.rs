@@ -16,7 +16,7 @@ use crate::{
     codec::encoding::Encoding,
     error::{Error, Result},
     format::{RecordReader, arrays::OpenSources, csv, json, ranged::RangedInput},
-    record::Split,
+    record::SourceRange,
     schema,
 };
 
@@ -83,7 +83,7 @@ impl Start<'_> {
         let reader: Box<dyn RecordReader> = Box::new(reader);
         let mut source =
             RecordSource { packed: self.head.packed, ..RecordSource::new(self.file, format, reader.into()) };
-        source.sample = first_split(&source)?;
+        source.sample = first_range(&source)?;
         Ok(Some(source))
     }
 
@@ -119,11 +119,11 @@ pub(super) fn types_beside(file: &SourceFile) -> Result<Option<Fields>> {
 
 /// Returns the first records of a source; `None` when there are none, or when they are too large or damaged to tell
 /// anything.
-pub(in crate::scan) fn first_split(source: &RecordSource) -> Result<Option<Split>> {
+pub(in crate::scan) fn first_range(source: &RecordSource) -> Result<Option<SourceRange>> {
     let input: Box<dyn Read + Send> =
         if source.reader.facts().reads_own_source { Box::new(std::io::empty()) } else { source.open(|_| {})? };
-    let mut splits = source.reader.splits(input, HEAD_BYTES, SAMPLE_BYTES);
-    Ok(splits.next().and_then(Result::ok))
+    let mut ranges = source.reader.ranges(input, HEAD_BYTES, SAMPLE_BYTES);
+    Ok(ranges.next().and_then(Result::ok))
 }
 
 /// Names the source in an error that does not.
@@ -131,10 +131,10 @@ pub(in crate::scan) fn locate_result<T>(result: Result<T>, file: &SourceFile) ->
     result.map_err(|e| if e.place().source.is_some() { e } else { e.at_location(file.uri()) })
 }
 
-/// Returns the first split of the head, as far as it holds whole records.
-pub(super) fn whole_records(reader: &dyn RecordReader, head: Vec<u8>, complete: bool) -> Option<Split> {
+/// Returns the first range of the head, as far as it holds whole records.
+pub(super) fn whole_records(reader: &dyn RecordReader, head: Vec<u8>, complete: bool) -> Option<SourceRange> {
     let length = head.len().max(1);
     let limit = if complete { length.min(HEAD_BYTES / 2) } else { length.div_ceil(2) };
     // A record larger than the head says nothing yet.
-    reader.splits(Box::new(Cursor::new(head)), limit, length * 2).next().and_then(Result::ok)
+    reader.ranges(Box::new(Cursor::new(head)), limit, length * 2).next().and_then(Result::ok)
 }

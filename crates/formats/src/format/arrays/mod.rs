@@ -1,8 +1,8 @@
 //! Common part of all array formats: a reader of records on top of an array source.
 //!
-//! Splits cover whole chunks along the records if memory permits; chunks that several splits need are kept on disk
-//! (`stripes.rs`). A stored chunk is read and decoded once, or twice if it crosses the border of two splits. Only texts
-//! of variable length are read again for each split. Sources are open only while they are being read (`open.rs`).
+//! IpcRanges cover whole chunks along the records if memory permits; chunks that several ranges need are kept on disk
+//! (`stripes.rs`). A stored chunk is read and decoded once, or twice if it crosses the border of two ranges. Only texts
+//! of variable length are read again for each range. Sources are open only while they are being read (`open.rs`).
 
 mod open;
 mod stripes;
@@ -25,7 +25,7 @@ use self::{
     open::{OpenReservation, Outline, Prefetched},
     stripes::{Across, StripeSizes, Striped},
 };
-use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, rows::parsed_with};
+use super::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, rows::parsed_with};
 use crate::{
     array::{
         Arrays,
@@ -37,7 +37,7 @@ use crate::{
     },
     error::{Error, Result},
     record::{
-        Content, PartExtent, PartSizes, Payload, RecordBlock, SourcePart, Split,
+        Content, PartExtent, PartSizes, Payload, RecordBlock, SourcePart, SourceRange,
         coded::{batch_of, plain_batch},
         numbers::Numbers,
         source_part::PartCuts,
@@ -45,17 +45,17 @@ use crate::{
     units::Size,
 };
 
-/// Maximum bytes of a record until `splits` receives the bound of the run.
+/// Maximum bytes of a record until `ranges` receives the bound of the run.
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
-/// Minimum bytes per row when sizing a split, because its hash takes memory as well.
+/// Minimum bytes per row when sizing a range, because its hash takes memory as well.
 const MIN_ROW_BYTES: u64 = 4;
 
-/// Factor by which splits of cells may be larger: cells take about this fraction of the memory of other records with as
+/// Factor by which ranges of cells may be larger: cells take about this fraction of the memory of other records with as
 /// many bytes, because most of their columns are keys.
 const CELLS_FACTOR: u64 = 4;
 
-/// Divisor of the record limit that gives the maximum bytes of a split of whole chunks: several are in flight.
+/// Divisor of the record limit that gives the maximum bytes of a range of whole chunks: several are in flight.
 const ALIGNED_SHARE: u64 = 4;
 
 /// Divisors of the record limit that give the memory for chunks kept on disk: chunks being transposed, records fetched
@@ -93,7 +93,7 @@ struct SourceState {
     opened: Option<Arc<Opened>>,
     /// Reservation that lets it stay open while nothing is read.
     kept: Option<OpenReservation>,
-    /// Sizes by which it was split, and number of splits not read yet.
+    /// Sizes by which it was cut, and number of ranges not read yet.
     cut: Option<StripeSizes>,
     waiting: u64,
     /// Constants of all records, shared with other sources that have the same.
@@ -143,8 +143,8 @@ impl ArrayReader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the source when no split waits for it any more.
-    fn finish_split(&self) {
+    /// Closes the source when no range waits for it any more.
+    fn finish_range(&self) {
         let mut state = self.lock_state();
         state.waiting = state.waiting.saturating_sub(1);
         if state.waiting == 0 && state.cut.is_some() {
@@ -155,18 +155,18 @@ impl ArrayReader {
     /// Decides which variables are kept on disk.
     fn stripe_source(&self, opened: &Opened, sizes: &StripeSizes) {
         if sizes.step < sizes.rows.end - sizes.rows.start {
-            let across = opened.plan.columns.iter().filter_map(|column| variable_across_splits(opened, column, sizes));
+            let across = opened.plan.columns.iter().filter_map(|column| variable_across_ranges(opened, column, sizes));
             opened.source.set_stripes(across, sizes);
         }
     }
 
-    /// Returns the first split for type inference, regardless of its size.
-    pub fn first_split(&self) -> Split {
+    /// Returns the first range for type inference, regardless of its size.
+    pub fn first_range(&self) -> SourceRange {
         let outline = &self.outline;
         let rows = outline.rows.min(if outline.cells { outline.rows_per_record } else { 1 });
         // Large records are not read for an estimate.
         let rows = if rows.saturating_mul(outline.row_bytes) > DEFAULT_LIMIT { 0 } else { rows };
-        Split::new(0, Content::Rows { rows, bytes: self.share_of_rows(0, rows) })
+        SourceRange::new(0, Content::Rows { rows, bytes: self.share_of_rows(0, rows) })
     }
 
     /// Returns the bytes of the source that some rows represent, so that all rows together represent the whole source.
@@ -176,8 +176,8 @@ impl ArrayReader {
         until(first + count) - until(first)
     }
 
-    /// Returns the rows per split: whole chunks of records if they fit.
-    fn rows_per_split(&self, split_bytes: u64, limit: u64) -> Result<u64> {
+    /// Returns the rows per range: whole chunks of records if they fit.
+    fn rows_per_range(&self, range_bytes: u64, limit: u64) -> Result<u64> {
         let outline = &self.outline;
         let per_record = outline.rows_per_record.max(1);
         let record_bytes = outline.row_bytes.saturating_mul(per_record);
@@ -194,9 +194,9 @@ impl ArrayReader {
             ));
         }
         if record_bytes > limit {
-            return Ok((split_bytes / atom).max(1));
+            return Ok((range_bytes / atom).max(1));
         }
-        let room = if outline.cells { split_bytes.saturating_mul(CELLS_FACTOR) } else { split_bytes };
+        let room = if outline.cells { range_bytes.saturating_mul(CELLS_FACTOR) } else { range_bytes };
         let fitting = (room / record_bytes).max(1);
         let chunk = outline.chunk;
         let records = if chunk <= fitting {
@@ -207,13 +207,13 @@ impl ArrayReader {
             fitting
         };
         let rows = records.saturating_mul(per_record);
-        let most = split_bytes / MIN_ROW_BYTES;
+        let most = range_bytes / MIN_ROW_BYTES;
         Ok(if rows > most { (most / per_record).max(1) * per_record } else { rows })
     }
 }
 
 impl ArrayReader {
-    /// Returns how chunks that several splits need are held, if `rows` are read in splits of `step` rows.
+    /// Returns how chunks that several ranges need are held, if `rows` are read in ranges of `step` rows.
     fn stripe_sizes(&self, rows: Range<u64>, step: u64, limit: u64) -> StripeSizes {
         let rows_per_record = self.outline.rows_per_record.max(1);
         let records = step / rows_per_record;
@@ -233,9 +233,9 @@ impl ArrayReader {
     }
 }
 
-/// Returns the variable of a column if more than two splits need its chunks. Contiguous data are treated as chunks of a
+/// Returns the variable of a column if more than two ranges need its chunks. Contiguous data are treated as chunks of a
 /// size that reads well.
-fn variable_across_splits(opened: &Opened, column: &PlanColumn, sizes: &StripeSizes) -> Option<Across> {
+fn variable_across_ranges(opened: &Opened, column: &PlanColumn, sizes: &StripeSizes) -> Option<Across> {
     let axis = column.axes.iter().position(|axis| *axis == Axis::Record);
     let records = sizes.step / sizes.rows_per_record;
     let variable = &opened.header().variables[column.variable];
@@ -270,12 +270,12 @@ fn constants_of(opened: &Opened, name: &str) -> Result<RecordBatch> {
     read_rows(&opened.source, &plan, 0, 1)
 }
 
-/// A split being read; the source is closed after the last one.
-struct SplitGuard<'a>(&'a ArrayReader);
+/// A range being read; the source is closed after the last one.
+struct RangeGuard<'a>(&'a ArrayReader);
 
-impl Drop for SplitGuard<'_> {
+impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
-        self.0.finish_split();
+        self.0.finish_range();
     }
 }
 
@@ -319,13 +319,13 @@ impl RecordReader for ArrayReader {
         &self.outline.facts
     }
 
-    fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.splits_of_rows(0..self.outline.rows, split_bytes, max_record_bytes)
+    fn ranges<'a>(&'a self, _: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        self.ranges_of_rows(0..self.outline.rows, range_bytes, max_record_bytes)
     }
 
-    /// Parts end between stored chunks, and between splits where these are whole chunks.
+    /// Parts end between stored chunks, and between ranges where these are whole chunks.
     fn parts(&self, _: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        let Ok(step) = self.rows_per_split(sizes.split_bytes.max(1) as u64, sizes.max_record_bytes as u64) else {
+        let Ok(step) = self.rows_per_range(sizes.range_bytes.max(1) as u64, sizes.max_record_bytes as u64) else {
             return Ok(Vec::new());
         };
         let chunk = self.outline.chunk.max(1).saturating_mul(self.outline.rows_per_record.max(1));
@@ -344,13 +344,13 @@ impl RecordReader for ArrayReader {
         Ok(cuts.of_rows())
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         _: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
+    ) -> RangeStream<'a> {
         let PartExtent::Rows { rows } = part.extent else {
             let error = Error::internal("expected rows as a part of arrays, found something else");
             return Box::new(std::iter::once(Err(error.at_location(self.name.as_str()))));
@@ -361,10 +361,10 @@ impl RecordReader for ArrayReader {
             let error = Error::input(message).with_hint("the source was changed since then; plan again");
             return Box::new(std::iter::once(Err(error.at_location(self.name.as_str()))));
         }
-        self.splits_of_rows(part.first_row..end, split_bytes, max_record_bytes)
+        self.ranges_of_rows(part.first_row..end, range_bytes, max_record_bytes)
     }
 
-    fn infer(&self, _: &Split) -> Fields {
+    fn infer(&self, _: &SourceRange) -> Fields {
         self.outline.fields.clone()
     }
 
@@ -372,21 +372,21 @@ impl RecordReader for ArrayReader {
         Some(self)
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let Content::Rows { rows: count, bytes } = split.content else {
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        let Content::Rows { rows: count, bytes } = range.content else {
             return Err(Error::internal("expected records of arrays, found bytes").at_location(self.name.as_str()));
         };
-        let _closing = SplitGuard(self);
+        let _closing = RangeGuard(self);
         let opened = self.open_source()?;
-        let read = split.offset..split.offset + count;
+        let read = range.offset..range.offset + count;
         let _done = opened.source.begin_reading(read.clone());
         let _prefetched = self.prefetch_rows(&opened, &read).map_err(|e| self.with_source_name(e))?;
         if self.outline.cells {
-            return self.parse_cells(&opened, split, schema, count, bytes).map_err(|e| self.with_source_name(e));
+            return self.parse_cells(&opened, range, schema, count, bytes).map_err(|e| self.with_source_name(e));
         }
         let values = if opened.plan.coded && self.matches_schema(schema) { coded_rows } else { read_rows };
-        let batch = values(&opened.source, &opened.plan, split.offset, count).map_err(|e| self.with_source_name(e))?;
-        let hashes = if split.hashed { tensor_row_hashes(&batch)? } else { vec![0; batch.num_rows()] };
+        let batch = values(&opened.source, &opened.plan, range.offset, count).map_err(|e| self.with_source_name(e))?;
+        let hashes = if range.hashed { tensor_row_hashes(&batch)? } else { vec![0; batch.num_rows()] };
         if !self.matches_schema(schema) {
             return parsed_with(hashes, &batch, schema, bytes).map_err(|e| self.with_source_name(e));
         }
@@ -397,25 +397,25 @@ impl RecordReader for ArrayReader {
 }
 
 impl ArrayReader {
-    /// Cuts some rows into splits.
-    fn splits_of_rows(&self, within: Range<u64>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'_> {
+    /// Cuts some rows into ranges.
+    fn ranges_of_rows(&self, within: Range<u64>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'_> {
         self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
-        let step = match self.rows_per_split(split_bytes.max(1) as u64, max_record_bytes as u64) {
+        let step = match self.rows_per_range(range_bytes.max(1) as u64, max_record_bytes as u64) {
             Ok(step) => step,
             Err(error) => return Box::new(std::iter::once(Err(error.at_location(self.name.as_str())))),
         };
         let sizes = self.stripe_sizes(within.clone(), step, max_record_bytes as u64);
-        let splits = (within.end - within.start).div_ceil(step);
+        let ranges = (within.end - within.start).div_ceil(step);
         let mut state = self.lock_state();
         if let Some(opened) = &state.opened {
             self.stripe_source(opened, &sizes);
         }
-        (state.cut, state.waiting) = (Some(sizes), splits);
+        (state.cut, state.waiting) = (Some(sizes), ranges);
         drop(state);
-        Box::new((0..splits).map(move |number| {
+        Box::new((0..ranges).map(move |number| {
             let first = within.start + number * step;
             let count = step.min(within.end - first);
-            Ok(Split::new(first, Content::Rows { rows: count, bytes: self.share_of_rows(first, count) }))
+            Ok(SourceRange::new(first, Content::Rows { rows: count, bytes: self.share_of_rows(first, count) }))
         }))
     }
 
@@ -434,12 +434,12 @@ impl ArrayReader {
     fn parse_cells(
         &self,
         opened: &Opened,
-        split: &Split,
+        range: &SourceRange,
         schema: &SchemaRef,
         count: u64,
         bytes: u64,
     ) -> Result<Parsed> {
-        let cells = read_cells(&opened.source, &opened.plan, split.offset, count, split.hashed)?;
+        let cells = read_cells(&opened.source, &opened.plan, range.offset, count, range.hashed)?;
         let sharing = usize::try_from(self.outline.rows_per_record).unwrap_or(0);
         if !self.matches_schema(schema) {
             let hashes = Numbers::shared_by(cells.hashes, sharing).iter().collect();
@@ -530,15 +530,15 @@ mod tests {
         Header { variables, ..Header::default() }
     }
 
-    /// Returns all rows, from the splits that these bounds produce, and the reads of each chunk.
-    fn read(options: &ArrayOptions, split_bytes: usize, limit: usize) -> (RecordBatch, Reads, usize) {
-        read_of(header(), options, split_bytes, limit)
+    /// Returns all rows, from the ranges that these bounds produce, and the reads of each chunk.
+    fn read(options: &ArrayOptions, range_bytes: usize, limit: usize) -> (RecordBatch, Reads, usize) {
+        read_of(header(), options, range_bytes, limit)
     }
 
     fn read_of(
         header: Header,
         options: &ArrayOptions,
-        split_bytes: usize,
+        range_bytes: usize,
         limit: usize,
     ) -> (RecordBatch, Reads, usize) {
         let reads = Reads::default();
@@ -546,23 +546,23 @@ mod tests {
         let source = move || Counting(header.clone(), Arc::clone(&opens));
         // Some are closed after planning.
         let open = Arc::new(OpenSources::with_memory(0));
-        let _other = split_bytes.is_multiple_of(2).then(|| open.reserve_memory(1));
+        let _other = range_bytes.is_multiple_of(2).then(|| open.reserve_memory(1));
         let first = Box::new(source());
         let reader = ArrayReader::new(first, Box::new(move || Ok(Box::new(source()))), options, "made", 1000, &open);
         let reader = reader.unwrap();
-        let splits: Vec<Split> =
-            reader.splits(Box::new(std::io::empty()), split_bytes, limit).collect::<Result<_>>().unwrap();
+        let ranges: Vec<SourceRange> =
+            reader.ranges(Box::new(std::io::empty()), range_bytes, limit).collect::<Result<_>>().unwrap();
         let schema: SchemaRef = Arc::new(Schema::new(reader.outline.fields.clone()));
-        let parse = |split: &Split| match reader.parse(split, &schema).unwrap() {
+        let parse = |range: &SourceRange| match reader.parse(range, &schema).unwrap() {
             Parsed::Block(block) => match block.payload {
                 Payload::Rows(rows) => plain_batch(&rows).unwrap(),
                 Payload::Samples(_) => unreachable!(),
             },
             Parsed::Mismatch(_) => unreachable!(),
         };
-        let batches: Vec<RecordBatch> = splits.par_iter().map(parse).collect();
+        let batches: Vec<RecordBatch> = ranges.par_iter().map(parse).collect();
         assert!(reader.lock_state().opened.is_none(), "it is open although nobody will read it");
-        (concat_batches(&schema, &batches).unwrap(), reads, splits.len())
+        (concat_batches(&schema, &batches).unwrap(), reads, ranges.len())
     }
 
     #[test]
@@ -583,16 +583,16 @@ mod tests {
         ] {
             let (whole, _, one) = read(&options, 1 << 30, 1 << 30);
             assert_eq!(one, 1);
-            for (split, limit) in [(1, 1 << 14), (6_000, 1 << 14), (20_000, 1 << 16), (1_000, 1 << 18), (1, 4_000)] {
+            for (range, limit) in [(1, 1 << 14), (6_000, 1 << 14), (20_000, 1 << 16), (1_000, 1 << 18), (1, 4_000)] {
                 // A record that is not cut must fit.
                 if limit < 1 << 14 && options.patch.is_empty() || limit < 1 << 16 && options.flatten {
                     continue;
                 }
-                let (found, reads, splits) = read(&options, split, limit);
-                assert!(splits > 1 && found == whole, "{options:?} {split} {limit}");
+                let (found, reads, ranges) = read(&options, range, limit);
+                assert!(ranges > 1 && found == whole, "{options:?} {range} {limit}");
                 let reads = reads.lock().unwrap();
                 let most = reads.iter().max_by_key(|(_, count)| **count).unwrap();
-                assert!(*most.1 <= 2, "{options:?} {split} {limit}: {most:?}");
+                assert!(*most.1 <= 2, "{options:?} {range} {limit}: {most:?}");
             }
         }
     }
@@ -611,18 +611,18 @@ mod tests {
         ] {
             let options = ArrayOptions { record_dim: Some("t".to_owned()), ..ArrayOptions::default() };
             let (whole, _, one) = read_of(plain(dims), &options, 1 << 30, 1 << 30);
-            let (found, reads, splits) = read_of(plain(dims), &options, 3_000, 1 << 14);
-            assert!(one == 1 && splits > 10 && found == whole, "{dims:?}");
+            let (found, reads, ranges) = read_of(plain(dims), &options, 3_000, 1 << 14);
+            assert!(one == 1 && ranges > 10 && found == whole, "{dims:?}");
             assert_eq!(reads.lock().unwrap().values().copied().sum::<u32>(), 24_000, "{dims:?}");
         }
     }
 
     #[test]
-    fn blocks_are_dropped_after_the_last_split_that_needs_them() {
+    fn blocks_are_dropped_after_the_last_range_that_needs_them() {
         let options = ArrayOptions { record_dim: Some("t".to_owned()), ..ArrayOptions::default() };
-        let (_, reads, splits) = read(&options, 1, 1 << 13);
-        assert_eq!(splits, 40);
-        // All but those of the per-record map are needed by several splits.
+        let (_, reads, ranges) = read(&options, 1, 1 << 13);
+        assert_eq!(ranges, 40);
+        // All but those of the per-record map are needed by several ranges.
         assert!(reads.lock().unwrap().values().all(|count| *count == 1));
     }
 }

@@ -37,7 +37,7 @@ const MAX_DISTINCT: usize = 8;
 
 /// A reader whose records are slices of arrays.
 pub trait ArraySource {
-    /// Returns the source and the plan of its records, opening it if needed; it stays open while splits wait for it.
+    /// Returns the source and the plan of its records, opening it if needed; it stays open while ranges wait for it.
     ///
     /// # Errors
     /// When it cannot be opened again, or has changed.

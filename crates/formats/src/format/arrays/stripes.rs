@@ -3,10 +3,10 @@
 //! ```text
 //! records  0 1 2 3 | 4 5 6 7       a block has as many records as a chunk; its chunks are transposed so that records
 //! chunk A  ------- | -------       come first, and written to disk. A window of records is read from there into
-//! chunk B  ------- | -------       memory, and splits are copied out of the window.
+//! chunk B  ------- | -------       memory, and ranges are copied out of the window.
 //! ```
 //!
-//! A block exists from the first split that needs it until the last one is done, in whatever order threads read them,
+//! A block exists from the first range that needs it until the last one is done, in whatever order threads read them,
 //! so no chunk is read twice. Chunks of one value, such as missing ones, take no space.
 
 mod block;
@@ -51,9 +51,9 @@ pub(super) struct StripeSizes {
     pub(super) max_in_memory: usize,
     /// Records fetched from disk together.
     pub(super) piece: u64,
-    /// Whether these records form a window, from which several splits are copied.
+    /// Whether these records form a window, from which several ranges are copied.
     pub(super) windows: bool,
-    /// Rows of a split.
+    /// Rows of a range.
     pub(super) step: u64,
     /// Rows of a record.
     pub(super) rows_per_record: u64,
@@ -61,7 +61,7 @@ pub(super) struct StripeSizes {
     pub(super) rows: Range<u64>,
 }
 
-/// A variable with chunks that several splits need.
+/// A variable with chunks that several ranges need.
 #[derive(Debug)]
 pub(super) struct Across {
     /// Its number.
@@ -93,11 +93,11 @@ struct Stripe {
 /// A value that is made by its first user.
 type LazySlot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
-/// A block, and the splits that still need it.
+/// A block, and the ranges that still need it.
 #[derive(Debug)]
 struct Waited {
     block: LazySlot<Block>,
-    splits: u64,
+    ranges: u64,
 }
 
 /// Buffers of dropped windows. Rows are small and outlive windows: without reuse, the free space between rows would
@@ -123,7 +123,7 @@ impl Striped {
         Self { inner, stripes: OnceLock::new(), making: Mutex::new(()) }
     }
 
-    /// Sets which variables have chunks that several splits need.
+    /// Sets which variables have chunks that several ranges need.
     pub(super) fn set_stripes(&self, variables: impl Iterator<Item = Across>, sizes: &StripeSizes) {
         let stripe = |Across { variable: number, axis, chunk }: Across| {
             let variable = &self.inner.header().variables[number];
@@ -156,13 +156,13 @@ impl Striped {
         let _ = self.stripes.set(variables.filter_map(stripe).collect());
     }
 
-    /// Announces that a split of these rows is being read, until the returned value is dropped.
+    /// Announces that a range of these rows is being read, until the returned value is dropped.
     pub(super) fn begin_reading(&self, rows: Range<u64>) -> StripeReadGuard<'_> {
         StripeReadGuard { source: self, rows }
     }
 }
 
-/// A split being read.
+/// A range being read.
 #[derive(Debug)]
 pub(super) struct StripeReadGuard<'a> {
     source: &'a Striped,
@@ -277,7 +277,7 @@ impl Stripe {
     fn load_block(&self, source: &Striped, variable: usize, number: u64) -> Result<Arc<Block>> {
         let slot = {
             let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Waited { block: LazySlot::default(), splits: self.splits_of(number) };
+            let new = || Waited { block: LazySlot::default(), ranges: self.ranges_of(number) };
             Arc::clone(&blocks.entry(number).or_insert_with(new).block)
         };
         get_or_make(&slot, || {
@@ -316,8 +316,8 @@ impl Stripe {
         rows(number * self.records_per_block())..rows((number + 1) * self.records_per_block())
     }
 
-    /// Returns the number of splits that need a block.
-    fn splits_of(&self, number: u64) -> u64 {
+    /// Returns the number of ranges that need a block.
+    fn ranges_of(&self, number: u64) -> u64 {
         let (rows, first) = (self.rows_of(number), self.sizes.rows.start);
         (rows.end - first).div_ceil(self.sizes.step) - (rows.start - first) / self.sizes.step
     }
@@ -327,9 +327,9 @@ impl Stripe {
         blocks.retain(|number, waited| {
             let of_block = self.rows_of(*number);
             if of_block.start < rows.end && rows.start < of_block.end {
-                waited.splits = waited.splits.saturating_sub(1);
+                waited.ranges = waited.ranges.saturating_sub(1);
             }
-            waited.splits > 0
+            waited.ranges > 0
         });
     }
 }

@@ -46,7 +46,7 @@ const WIDER: usize = 128;
 /// The fields of a chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cells<'a> {
-    /// The split.
+    /// The range.
     pub(super) bytes: &'a [u8],
     /// The rows, all of them UTF-8.
     pub(super) rows: &'a [Row],
@@ -54,7 +54,7 @@ pub(super) struct Cells<'a> {
     pub(super) ends: &'a [u32],
     /// Whether every field that begins with a quote also ends with one and contains no others.
     pub(super) plainly_quoted: bool,
-    /// Approximate number of rows of the whole split, for which builders reserve memory.
+    /// Approximate number of rows of the whole range, for which builders reserve memory.
     pub(super) expected: usize,
     /// Unquoted texts that mean null, in addition to the empty field.
     pub(super) nulls: &'a [String],
@@ -598,7 +598,7 @@ impl ColumnBuilder for Nulls {
     }
 }
 
-/// Converts a position to an offset; texts of a split are shorter than 2 GiB, as the split is.
+/// Converts a position to an offset; texts of a range are shorter than 2 GiB, as the range is.
 #[inline(always)]
 fn to_offset(place: usize) -> i32 {
     i32::try_from(place).unwrap_or(i32::MAX)

@@ -15,7 +15,7 @@ use arrow::{
 use super::{CsvOptions, CsvSource, sniff, tokenize::oracle};
 use crate::{
     format::{Parsed, RecordReader, corpus},
-    record::{Payload, Reject, Split},
+    record::{Payload, Reject, SourceRange},
     schema::{schema_of, unite_fields, unite_lists},
 };
 
@@ -47,39 +47,40 @@ impl Outcome {
 }
 
 /// Reads a whole source as a caller would: infers, parses, and widens types until all values fit.
-pub(super) fn read(source: &CsvSource, bytes: &[u8], split_bytes: usize) -> Outcome {
-    let splits: Vec<Split> = source.splits(Box::new(bytes), split_bytes, 1 << 29).collect::<Result<_, _>>().unwrap();
+pub(super) fn read(source: &CsvSource, bytes: &[u8], range_bytes: usize) -> Outcome {
+    let ranges: Vec<SourceRange> =
+        source.ranges(Box::new(bytes), range_bytes, 1 << 29).collect::<Result<_, _>>().unwrap();
     let start = usize::try_from(source.data_offset).unwrap();
-    assert_eq!(splits.iter().map(|s| s.content_bytes().len()).sum::<usize>(), bytes.len() - start);
+    assert_eq!(ranges.iter().map(|s| s.content_bytes().len()).sum::<usize>(), bytes.len() - start);
     let mut source = source.clone();
-    let mut fields = source.infer(&Split::of_bytes(0, bytes::Bytes::new()));
-    for split in &splits {
-        fields = unite_lists(&fields, &source.infer(split));
+    let mut fields = source.infer(&SourceRange::of_bytes(0, bytes::Bytes::new()));
+    for range in &ranges {
+        fields = unite_lists(&fields, &source.infer(range));
     }
     for _ in 0..=2 * source.column_names().len() {
         let schema = schema_of(&fields);
-        match parse_all(&source, &splits, &schema) {
+        match parse_all(&source, &ranges, &schema) {
             Ok(outcome) => return outcome,
             Err((column, _)) if column.is_empty() => {
                 CsvSource::settle_quoting(&source, Box::new(bytes)).unwrap();
-                return read(&source, bytes, split_bytes);
+                return read(&source, bytes, range_bytes);
             }
-            Err((column, split)) => {
-                let said = source.infer(&split);
+            Err((column, range)) => {
+                let said = source.infer(&range);
                 let (at, field) = fields.find(&column).unwrap();
                 let (_, other) = said.find(&column).unwrap();
                 if unite_fields(field, other).data_type() == field.data_type() {
                     source.force_text(&column);
                 }
                 assert!(at < fields.len());
-                fields = unite_lists(&fields, &source.infer(&split));
+                fields = unite_lists(&fields, &source.infer(&range));
             }
         }
     }
     panic!("types never settle");
 }
 
-fn parse_all(source: &CsvSource, splits: &[Split], schema: &SchemaRef) -> Result<Outcome, (String, Split)> {
+fn parse_all(source: &CsvSource, ranges: &[SourceRange], schema: &SchemaRef) -> Result<Outcome, (String, SourceRange)> {
     let mut batches = Vec::new();
     let mut out = Outcome {
         batch: RecordBatch::new_empty(Arc::clone(schema)),
@@ -91,14 +92,14 @@ fn parse_all(source: &CsvSource, splits: &[Split], schema: &SchemaRef) -> Result
         padded: 0,
         remarks: Vec::new(),
     };
-    for split in splits {
-        let block = match source.parse(split, schema).unwrap() {
+    for range in ranges {
+        let block = match source.parse(range, schema).unwrap() {
             Parsed::Block(block) => block,
-            Parsed::Mismatch(mismatch) => return Err((mismatch.column, split.clone())),
+            Parsed::Mismatch(mismatch) => return Err((mismatch.column, range.clone())),
         };
         check_numbers(&block.rows, &block.rejects);
         assert_eq!(block.rows.len(), block.hashes.len());
-        assert_eq!(block.bytes_in, split.bytes_in());
+        assert_eq!(block.bytes_in, range.bytes_in());
         out.records += block.records_in();
         out.blank += block.blank_lines;
         out.padded += block.padded;
@@ -134,10 +135,10 @@ fn check_numbers(rows: &[u32], rejects: &[Reject]) {
 fn check(name: &str, bytes: &[u8], options: &CsvOptions, oracle: Option<u64>) -> bool {
     let head = &bytes[..bytes.len().min(HEAD)];
     let Some(source) = sniff(head, head.len() == bytes.len(), options) else { return false };
-    // Tiny splits of large files would take too long.
+    // Tiny ranges of large files would take too long.
     let fine = read(&source, bytes, if bytes.len() < 100_000 { 64 } else { 4096 });
     let coarse = read(&source, bytes, 1 << 20);
-    assert!(fine == coarse, "{name}: results differ between sizes of splits");
+    assert!(fine == coarse, "{name}: results differ between sizes of ranges");
     if fine.is_odd() || source.is_unusual(bytes) || !source.facts.notes.is_empty() {
         return false;
     }

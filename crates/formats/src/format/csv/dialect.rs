@@ -1,7 +1,7 @@
 //! Detects by the first bytes of a source whether it is delimited text, and in which dialect.
 //!
 //! ```text
-//! [EF BB BF] blank lines  header record  | first split ...
+//! [EF BB BF] blank lines  header record  | first range ...
 //! '-------------- data_offset ----------'
 //! ```
 //!

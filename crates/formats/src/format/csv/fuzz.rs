@@ -11,7 +11,7 @@ use arrow::{
 
 use super::{
     columns::{Cells, column_builder},
-    index::{BLOCK, FieldIndex, Portable, ScanState, SplitSearch, index_with, terminator_with},
+    index::{BLOCK, FieldIndex, Portable, RangeSearch, ScanState, index_with, terminator_with},
     numbers::{GROUP, Moments, TextGroup, floats_with, integers_with, timestamps_with},
     simd,
     tokenize::{Ended, QUOTE, Sink, Tokenizer, next_record_start, oracle, scan_records},
@@ -83,7 +83,7 @@ impl Random {
 }
 
 type Indexer = fn(&[u8], Range<usize>, u8, &mut ScanState, &mut FieldIndex);
-type Terminator = fn(&[u8], usize, bool, u8, &mut SplitSearch) -> Option<usize>;
+type Terminator = fn(&[u8], usize, bool, u8, &mut RangeSearch) -> Option<usize>;
 
 /// Returns the kernels that this processor supports.
 fn kernels() -> Vec<(&'static str, Indexer, Terminator)> {
@@ -144,7 +144,7 @@ fn check_kernels(bytes: &[u8], records: &[oracle::Record], random: &mut Random) 
         assert_eq!((index.lines, state.is_inside()), (wanted.lines, wanted.open), "{}", shown());
         assert_eq!(index.high != 0, !bytes.is_ascii(), "{}", shown());
         // The bytes are searched in two steps, as when they arrive one after the other.
-        let mut search = SplitSearch::new();
+        let mut search = RangeSearch::new();
         let early = terminator_by(&bytes[..read], target, false, b',', &mut search);
         let found = early.or_else(|| terminator_by(bytes, target, true, b',', &mut search));
         assert_eq!(found, end, "{} from {target}", shown());

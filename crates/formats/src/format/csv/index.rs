@@ -405,9 +405,9 @@ fn last_marks<K: Kernel>(kernel: K, tail: &[u8], delimiter: u8) -> BlockMarks {
     BlockMarks { delimiters: delimiters & there, feeds, returns, quotes, high }
 }
 
-/// Search for the end of a split.
+/// Search for the end of a range.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SplitSearch {
+pub(super) struct RangeSearch {
     /// Number of bytes that were searched: whole blocks.
     pub(super) passed: usize,
     /// Number of records that end within these bytes, blank lines included.
@@ -423,7 +423,7 @@ pub(super) struct SplitSearch {
     state: ScanState,
 }
 
-/// What a split consists of.
+/// What a range consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     /// Records that end with a terminator, without blank lines.
@@ -434,13 +434,13 @@ pub(super) struct Counts {
     pub(super) intricate: bool,
 }
 
-impl SplitSearch {
+impl RangeSearch {
     /// Returns a search at its start.
     pub(super) fn new() -> Self {
         Self { passed: 0, records: 0, counting: false, blank: 0, lines: 0, begins: 1, state: ScanState::at_record() }
     }
 
-    /// The same, with what [`count_split`](Self::count_split) tells.
+    /// The same, with what [`count_range`](Self::count_range) tells.
     pub(super) fn with_counts() -> Self {
         Self { counting: true, ..Self::new() }
     }
@@ -457,8 +457,8 @@ impl SplitSearch {
         }
     }
 
-    /// Counts what is in a split, which ends with `bytes`; nothing if the search has passed its end, or did not count.
-    pub(super) fn count_split(mut self, bytes: &[u8], delimiter: u8) -> Option<Counts> {
+    /// Counts what is in a range, which ends with `bytes`; nothing if the search has passed its end, or did not count.
+    pub(super) fn count_range(mut self, bytes: &[u8], delimiter: u8) -> Option<Counts> {
         if !self.counting {
             return None;
         }
@@ -490,7 +490,7 @@ pub(super) fn terminator_with<K: Kernel>(
     target: usize,
     complete: bool,
     delimiter: u8,
-    search: &mut SplitSearch,
+    search: &mut RangeSearch,
 ) -> Option<usize> {
     let (blocks, tail) = bytes[search.passed..].as_chunks::<BLOCK>();
     let before = blocks.len().min(target.saturating_sub(search.passed) / BLOCK);
@@ -521,7 +521,7 @@ pub(super) fn terminator_with<K: Kernel>(
     found
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "splits are shorter than 4 GiB")]
+#[expect(clippy::cast_possible_truncation, reason = "ranges are shorter than 4 GiB")]
 pub(super) fn to_u32(position: usize) -> u32 {
     position as u32
 }

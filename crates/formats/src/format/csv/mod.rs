@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! head ---- dialect::sniff ----> CsvSource (delimiter, names, where the data starts)
-//! stream -- split::Splits -----> Split     (whole records, found by their quotes and terminators)
-//! Split --- tokenize ----------> chunks of field ends, found by index and simd, and the records that are bad
+//! stream -- ranges::CsvRanges -----> SourceRange     (whole records, found by their quotes and terminators)
+//! SourceRange --- tokenize ----------> chunks of field ends, found by index and simd, and the records that are bad
 //! chunk --- columns / value ---> Arrow columns, one after the other, while the bytes are in the cache
 //! ```
 //!
@@ -15,9 +15,9 @@
 //!   that is not UTF-8, one whose last quote is not closed, and one whose value does not fit a type the user set.
 //! - A blank line is never a record, even if there is only one column.
 //!
-//! Types: [`CsvSource::infer`] returns the types of one split. A column of whole numbers and fractions is `Float64`, or
-//! text if one of the whole numbers is too long for that. If the two occur only in different splits, parsing with
-//! `Float64` is a type mismatch. A caller that unites the type with the one that `infer` returns for that split, and
+//! Types: [`CsvSource::infer`] returns the types of one range. A column of whole numbers and fractions is `Float64`, or
+//! text if one of the whole numbers is too long for that. If the two occur only in different ranges, parsing with
+//! `Float64` is a type mismatch. A caller that unites the type with the one that `infer` returns for that range, and
 //! gets the same type again, must make the column text ([`CsvSource::force_text`], or `Utf8` in the schema): text
 //! accepts every value, so this ends after one step for each column.
 
@@ -37,12 +37,12 @@ mod parts;
 mod profile;
 mod quotes;
 mod quoting;
+mod ranges;
 mod repair;
 mod rows;
 mod screen;
 mod simd;
 mod source;
-mod split;
 mod tokenize;
 mod value;
 
@@ -59,8 +59,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::{
     columns::{CellFault, Cells, ColumnBuilder},
     quotes::Turned,
-    screen::{RecordOrigin, Screened, screen_split},
-    split::CsvSplits,
+    ranges::CsvRanges,
+    screen::{RecordOrigin, Screened, screen_range},
     tokenize::{CR, LF, QUOTE, Row, Tokenizer, count_lines},
     value::ValueKind,
 };
@@ -68,10 +68,10 @@ pub use self::{
     dialect::{CsvOptions, sniff},
     source::CsvSource,
 };
-use super::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch};
+use super::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch};
 use crate::{
     error::{Error, Result},
-    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split},
+    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, SourceRange},
     schema::{ByName, file::print_type},
 };
 
@@ -83,25 +83,25 @@ impl CsvSource {
         Tokenizer::new(bytes, self.delimiter, self.column_names().len()).with_header(&self.header)
     }
 
-    /// Cuts `input`, of which the first `head` bytes belong to no split.
-    fn split<'a>(
+    /// Cuts `input`, of which the first `head` bytes belong to no range.
+    fn cut_ranges<'a>(
         &self,
         input: SourceBytes<'a>,
         head: u64,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> CsvSplits<SourceBytes<'a>> {
+    ) -> CsvRanges<SourceBytes<'a>> {
         let input = match self.quotes.are_usual() {
             true => input,
             false => Box::new(Turned::new(input, self.quotes, self.delimiter, head)),
         };
-        CsvSplits::new(input, self.marked_delimiter(), head, split_bytes, max_record_bytes)
+        CsvRanges::new(input, self.marked_delimiter(), head, range_bytes, max_record_bytes)
             .with_columns(self.column_names().len())
     }
 
-    /// Whether a split must be rewritten, whatever its records are.
-    fn is_unusual(&self, split: &[u8]) -> bool {
-        let has_quotes = || memchr::memchr(QUOTE, split).is_some();
+    /// Whether a range must be rewritten, whatever its records are.
+    fn is_unusual(&self, range: &[u8]) -> bool {
+        let has_quotes = || memchr::memchr(QUOTE, range).is_some();
         self.trailing || !self.quotes.are_usual() || self.quoting.is_character() && has_quotes()
     }
 
@@ -143,11 +143,11 @@ impl CsvSource {
         })
     }
 
-    /// Parses a split that must be rewritten.
-    fn parse_screened(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+    /// Parses a range that must be rewritten.
+    fn parse_screened(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
         let fields = ByName::new(schema.fields());
         let is_open = |column: usize| self.is_open(column, &fields);
-        let screened = screen_split(self, split.content_bytes(), split.offset, &is_open);
+        let screened = screen_range(self, range.content_bytes(), range.offset, &is_open);
         if let Some((line, byte)) = screened.suspect.filter(|_| self.quoting.is_open()) {
             let expected = TypeMismatch::QUOTES.to_owned();
             return Ok(Parsed::Mismatch(TypeMismatch {
@@ -159,11 +159,11 @@ impl CsvSource {
             }));
         }
         if i32::try_from(screened.text.len()).is_err() {
-            return Err(Error::internal("a split grew beyond 2 GiB"));
+            return Err(Error::internal("a range grew beyond 2 GiB"));
         }
         let builders = self.builders(schema)?.map_err(|column| Error::internal(format!("no column {column}")))?;
-        let parsed = Parse::new(self, split, builders, Some(&screened)).run(schema)?;
-        parsed.ok_or_else(|| Error::internal("a split that was written anew is odd"))
+        let parsed = Parse::new(self, range, builders, Some(&screened)).run(schema)?;
+        parsed.ok_or_else(|| Error::internal("a range that was written anew is odd"))
     }
 
     /// Returns the builders of the columns that are taken; the name of one that is not in the schema as an error.
@@ -242,26 +242,26 @@ impl RecordReader for CsvSource {
         &self.facts
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        Box::new(self.split(input, self.data_offset, split_bytes, max_record_bytes))
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        Box::new(self.cut_ranges(input, self.data_offset, range_bytes, max_record_bytes))
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
         parts::cut_csv_parts(self, input, sizes)
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
+    ) -> RangeStream<'a> {
         match part.byte_range() {
             Some(bytes) if bytes.start > 0 => {
-                Box::new(self.split(input, 0, split_bytes, max_record_bytes).starting_at(bytes.start))
+                Box::new(self.cut_ranges(input, 0, range_bytes, max_record_bytes).starting_at(bytes.start))
             }
-            _ => self.splits(input, split_bytes, max_record_bytes),
+            _ => self.ranges(input, range_bytes, max_record_bytes),
         }
     }
 
@@ -269,37 +269,37 @@ impl RecordReader for CsvSource {
         Ok(Self::settle_quoting(self, input)?.then_some(quoting::NOTE))
     }
 
-    fn infer(&self, split: &Split) -> Fields {
+    fn infer(&self, range: &SourceRange) -> Fields {
         let plain =
-            if self.is_unusual(split.content_bytes()) { None } else { self.guess(split.content_bytes(), false) };
+            if self.is_unusual(range.content_bytes()) { None } else { self.guess(range.content_bytes(), false) };
         let found = plain.or_else(|| {
             let is_open = |column: usize| !self.is_pinned(&self.column_names()[column]) && !self.is_text(column);
-            self.guess(&screen_split(self, split.content_bytes(), split.offset, &is_open).text, true)
+            self.guess(&screen_range(self, range.content_bytes(), range.offset, &is_open).text, true)
         });
         let found = found.unwrap_or_default();
         let field = |(name, guess): (&String, &Guess)| Arc::new(Field::new(name, guess.data_type(), true));
         self.column_names().iter().zip(&found).map(field).collect()
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        if i32::try_from(split.content_bytes().len()).is_err() {
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        if i32::try_from(range.content_bytes().len()).is_err() {
             return Err(Error::internal(format!(
-                "expected a split below 2 GiB, found {} bytes",
-                split.content_bytes().len()
+                "expected a range below 2 GiB, found {} bytes",
+                range.content_bytes().len()
             )));
         }
         match self.builders(schema)? {
-            Ok(builders) if !self.is_unusual(split.content_bytes()) => {
-                match Parse::new(self, split, builders, None).run(schema)? {
+            Ok(builders) if !self.is_unusual(range.content_bytes()) => {
+                match Parse::new(self, range, builders, None).run(schema)? {
                     Some(parsed) => Ok(parsed),
-                    None => self.parse_screened(split, schema),
+                    None => self.parse_screened(range, schema),
                 }
             }
-            Ok(_) => self.parse_screened(split, schema),
+            Ok(_) => self.parse_screened(range, schema),
             Err(column) => Ok(Parsed::Mismatch(TypeMismatch {
                 column,
                 line: 0,
-                byte: split.offset,
+                byte: range.offset,
                 value: String::new(),
                 expected: TypeMismatch::NO_COLUMN.to_owned(),
             })),
@@ -338,10 +338,10 @@ impl Guess {
     }
 }
 
-/// State of parsing one split.
+/// State of parsing one range.
 struct Parse<'a> {
     source: &'a CsvSource,
-    split: &'a Split,
+    range: &'a SourceRange,
     builders: Builders,
     rows: Vec<u32>,
     hashes: Vec<u64>,
@@ -349,7 +349,7 @@ struct Parse<'a> {
     stays: Vec<bool>,
     /// Records with a value that does not fit: record, column, reason.
     unfit: Vec<(Row, usize, String)>,
-    /// The rewritten split, if it had to be rewritten.
+    /// The rewritten range, if it had to be rewritten.
     screened: Option<&'a Screened>,
 }
 
@@ -373,14 +373,14 @@ struct Builder {
 type Builders = Vec<Builder>;
 
 impl<'a> Parse<'a> {
-    fn new(source: &'a CsvSource, split: &'a Split, builders: Builders, screened: Option<&'a Screened>) -> Self {
+    fn new(source: &'a CsvSource, range: &'a SourceRange, builders: Builders, screened: Option<&'a Screened>) -> Self {
         let (rows, hashes, stays, unfit) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { source, split, builders, rows, hashes, stays, unfit, screened }
+        Self { source, range, builders, rows, hashes, stays, unfit, screened }
     }
 
-    /// Parses the split; `None` if it must be rewritten.
+    /// Parses the range; `None` if it must be rewritten.
     fn run(mut self, schema: &SchemaRef) -> Result<Option<Parsed>> {
-        let bytes = self.screened.map_or(self.split.content_bytes(), |screened| screened.text.as_slice());
+        let bytes = self.screened.map_or(self.range.content_bytes(), |screened| screened.text.as_slice());
         let mut tokens = self.source.tokens(bytes);
         let mut faults = Vec::new();
         let watched = if self.screened.is_none() { self.source.watched(schema) } else { Vec::new() };
@@ -411,13 +411,13 @@ impl<'a> Parse<'a> {
                 for row in &tokens.rows {
                     let origin = self.origin(*row);
                     self.rows.push(origin.number);
-                    let hash = if self.split.hashed { xxh3_64(&self.raw(origin)) } else { 0 };
+                    let hash = if self.range.hashed { xxh3_64(&self.raw(origin)) } else { 0 };
                     self.hashes.push(hash);
                 }
                 continue;
             }
             self.rows.extend(tokens.rows.iter().map(|row| row.number));
-            if self.split.hashed {
+            if self.range.hashed {
                 self.hashes.extend(tokens.rows.iter().map(|row| xxh3_64(&bytes[row.start as usize..row.end as usize])));
             } else {
                 self.hashes.resize(self.rows.len(), 0);
@@ -443,8 +443,8 @@ impl<'a> Parse<'a> {
             let within = if same { cells.field_span(fault.row, fault.column).0 - start } else { 0 };
             return Some(TypeMismatch {
                 column: name(fault).clone(),
-                line: count_lines(&self.split.content_bytes()[..origin.start]),
-                byte: self.split.offset + (origin.start + within) as u64,
+                line: count_lines(&self.range.content_bytes()[..origin.start]),
+                byte: self.range.offset + (origin.start + within) as u64,
                 value: shown(cells, *fault),
                 expected: expected(fault),
             });
@@ -479,7 +479,7 @@ impl<'a> Parse<'a> {
             self.hashes.retain(|_| stays.next() == Some(&true));
         }
         // Rejected records with too few fields count as rejected only.
-        let bytes = self.split.content_bytes();
+        let bytes = self.range.content_bytes();
         let short = |(row, ..): &&(Row, usize, String)| self.screened.is_some() && self.is_short(*row);
         let padded = tokens.padded - self.unfit.iter().filter(short).count() as u64;
         Ok(RecordBlock {
@@ -506,7 +506,7 @@ impl<'a> Parse<'a> {
 
     /// Returns the source bytes of a record.
     fn raw(&self, origin: RecordOrigin) -> Cow<'a, [u8]> {
-        let bytes = &self.split.content_bytes()[origin.start..origin.end];
+        let bytes = &self.range.content_bytes()[origin.start..origin.end];
         if !self.source.quotes.swapped {
             return Cow::Borrowed(bytes);
         }
@@ -517,7 +517,7 @@ impl<'a> Parse<'a> {
 
     /// Whether a valid row has fewer fields than the header.
     fn is_short(&self, row: Row) -> bool {
-        let bytes = self.screened.map_or(self.split.content_bytes(), |screened| screened.text.as_slice());
+        let bytes = self.screened.map_or(self.range.content_bytes(), |screened| screened.text.as_slice());
         let record = &bytes[row.start as usize..row.end as usize];
         let mut alone = Tokenizer::new(record, self.source.delimiter, self.source.column_names().len());
         alone.advance_chunk();
@@ -526,7 +526,7 @@ impl<'a> Parse<'a> {
 
     /// Returns all rejects in input order.
     fn rejects(&self) -> Vec<Reject> {
-        let bytes = self.split.content_bytes();
+        let bytes = self.range.content_bytes();
         let unfit = self.unfit.iter().map(|(row, column, reason)| (self.origin(*row), Some(*column), reason.clone()));
         let bad = self.screened.map_or(&[][..], |screened| screened.bad.as_slice());
         let mut all: Vec<_> = bad.iter().map(|(origin, why)| (*origin, None, why.clone())).chain(unfit).collect();
@@ -539,10 +539,10 @@ impl<'a> Parse<'a> {
                 Reject {
                     row: origin.number,
                     line,
-                    byte: self.split.offset + origin.start as u64,
+                    byte: self.range.offset + origin.start as u64,
                     column: column.map(|column| self.source.column_names()[column].clone()),
                     reason,
-                    // A slice would keep the whole split in memory.
+                    // A slice would keep the whole range in memory.
                     raw: Bytes::copy_from_slice(&self.raw(origin)),
                 }
             })
@@ -612,8 +612,8 @@ mod tests {
         (0..array.len()).map(value).collect()
     }
 
-    fn split(bytes: &str) -> Split {
-        Split::of_bytes(100, Bytes::copy_from_slice(bytes.as_bytes()))
+    fn range(bytes: &str) -> SourceRange {
+        SourceRange::of_bytes(100, Bytes::copy_from_slice(bytes.as_bytes()))
     }
 
     fn block(parsed: Parsed) -> RecordBlock {
@@ -663,7 +663,7 @@ mod tests {
     fn a_value_of_another_type_is_a_mismatch() {
         let source = source("a,b\n", &CsvOptions::default());
         let schema = schema(&[("a", DataType::Int64), ("b", DataType::Int64)]);
-        let Parsed::Mismatch(mismatch) = source.parse(&split("1,2\r\n\r\n3,\"x\ny\"\nz,4\n"), &schema).unwrap() else {
+        let Parsed::Mismatch(mismatch) = source.parse(&range("1,2\r\n\r\n3,\"x\ny\"\nz,4\n"), &schema).unwrap() else {
             panic!("expected a type mismatch")
         };
         assert_eq!((mismatch.column.as_str(), mismatch.line, mismatch.byte), ("b", 2, 109));
@@ -674,17 +674,17 @@ mod tests {
     fn columns_are_matched_by_name() {
         let source = source("a,b\n", &CsvOptions::default());
         let wider = schema(&[("z", DataType::Utf8), ("b", DataType::Utf8), ("a", DataType::Int64)]);
-        let got = block(source.parse(&split("1,x\n2,y\n"), &wider).unwrap());
+        let got = block(source.parse(&range("1,x\n2,y\n"), &wider).unwrap());
         assert_eq!(values(batch(&got), 0), ["-", "-"]);
         assert_eq!(values(batch(&got), 1), ["x", "y"]);
         assert_eq!(values(batch(&got), 2), ["1", "2"]);
-        let Parsed::Mismatch(mismatch) = source.parse(&split("1,x\n"), &schema(&[("a", DataType::Int64)])).unwrap()
+        let Parsed::Mismatch(mismatch) = source.parse(&range("1,x\n"), &schema(&[("a", DataType::Int64)])).unwrap()
         else {
             panic!("expected a type mismatch")
         };
         assert_eq!(mismatch.column, "b");
         let odd = schema(&[("a", DataType::new_list(DataType::Int64, true)), ("b", DataType::Utf8)]);
-        assert_eq!(source.parse(&split(""), &odd).unwrap_err().place().column.as_deref(), Some("a"));
+        assert_eq!(source.parse(&range(""), &odd).unwrap_err().place().column.as_deref(), Some("a"));
     }
 
     #[test]
@@ -693,7 +693,7 @@ mod tests {
         let source = source("a,b\n", &options);
         let mut bytes = b"1,x\nabc\n\n2,y,z\r\n3,\xff\n".to_vec();
         bytes.extend_from_slice(b" +007 ,\"l\n\"\n4\n5,\"open\n");
-        let whole = Split::of_bytes(100, bytes.into());
+        let whole = SourceRange::of_bytes(100, bytes.into());
         let got = block(source.parse(&whole, &schema(&[("a", DataType::Int8), ("b", DataType::Utf8)])).unwrap());
         assert_eq!(values(batch(&got), 0), ["1", "7", "4"]);
         assert_eq!(values(batch(&got), 1), ["x", "l\n", "-"]);
@@ -733,7 +733,7 @@ mod tests {
             let options =
                 CsvOptions { pinned: ["a".to_owned()].into(), delimiter: Some(b';'), ..CsvOptions::default() };
             let source = source("a\n", &options);
-            let got = block(source.parse(&split(&format!("{good}\n{bad}\n")), &schema(&[("a", data_type)])).unwrap());
+            let got = block(source.parse(&range(&format!("{good}\n{bad}\n")), &schema(&[("a", data_type)])).unwrap());
             assert_eq!((got.rows, got.rejects.len()), (vec![0], 1), "{good} {bad}");
         }
     }
@@ -745,7 +745,7 @@ mod tests {
         let got = block(
             source
                 .parse(
-                    &split("-999,-999\nNA,NA\n\"-999\",\"-999\"\n"),
+                    &range("-999,-999\nNA,NA\n\"-999\",\"-999\"\n"),
                     &schema(&[("a", DataType::Int64), ("b", DataType::Utf8)]),
                 )
                 .unwrap(),
@@ -761,14 +761,14 @@ mod tests {
     fn a_source_without_records_works() {
         for text in ["", "\u{feff}", "\n\n"] {
             let source = source(text, &CsvOptions::default());
-            let mut splits = source.splits(Box::new(text.as_bytes()), 10, 10);
-            assert!(splits.next().is_none());
-            let got = block(source.parse(&Split::of_bytes(0, Bytes::new()), &schema(&[])).unwrap());
+            let mut ranges = source.ranges(Box::new(text.as_bytes()), 10, 10);
+            assert!(ranges.next().is_none());
+            let got = block(source.parse(&SourceRange::of_bytes(0, Bytes::new()), &schema(&[])).unwrap());
             assert_eq!((got.payload.len(), got.rejects.len()), (0, 0));
         }
         assert_eq!(outcome("a,b\n").batch.num_rows(), 0);
         let none = source("", &CsvOptions::default());
-        let got = block(none.parse(&split("1\n\n"), &schema(&[])).unwrap());
+        let got = block(none.parse(&range("1\n\n"), &schema(&[])).unwrap());
         assert_eq!((got.records_in(), got.blank_lines), (1, 1));
     }
 
@@ -815,7 +815,7 @@ mod tests {
         }
 
         #[test]
-        fn the_size_of_splits_does_not_matter(
+        fn the_size_of_ranges_does_not_matter(
             cells in proptest::collection::vec(prop::sample::select(&[
                 "1", "-7", "0.5", "9007199254740993", "true", "2024-01-01", "\"1\"", "", "\"\"", "x", "é", "\"a\nb\"",
                 "2024-01-01 00:00:00", "NaN",

@@ -1,14 +1,14 @@
 //! Cuts a source of delimited text into parts, in one pass at the speed of memory.
 //!
 //! ```text
-//! stream -- split::Splits --> splits, and how many records and lines the search for their ends has passed
+//! stream -- ranges::CsvRanges --> ranges, and how many records and lines the search for their ends has passed
 //! split  -- nearly all -----> these numbers are right
 //!        -- a record spans lines --> tokens, and if there is anything odd, screen
 //! ```
 //!
-//! Parts end between the very splits of a run over the whole source, so that each part is cut into these splits again,
-//! and everything else follows: what a split holds does not depend on its neighbours. What has to be known of the
-//! splits before a part is only how many records and lines they have.
+//! Parts end between the very ranges of a run over the whole source, so that each part is cut into these ranges again,
+//! and everything else follows: what a range holds does not depend on its neighbours. What has to be known of the
+//! ranges before a part is only how many records and lines they have.
 //!
 //! Nearly every record is one line, whether it is good or bad. The exceptions are found by `screen`,
 //! which alone decides: a damaged record of several lines may be divided.
@@ -17,14 +17,14 @@ use std::io::Read as _;
 
 use super::{
     index::Counts,
-    screen::screen_split,
+    screen::screen_range,
     source::CsvSource,
     tokenize::{LF, count_lines},
 };
 use crate::{
     error::{Kind, Result},
     format::SourceBytes,
-    record::{PartSizes, SourcePart, Split, source_part::PartCuts},
+    record::{PartSizes, SourcePart, SourceRange, source_part::PartCuts},
 };
 
 /// See [`RecordReader::parts`](crate::format::RecordReader::parts).
@@ -39,16 +39,16 @@ pub(super) fn cut_csv_parts(
     }
     let mut head = Vec::new();
     input.as_mut().take(source.data_offset).read_to_end(&mut head)?;
-    // As messages count the lines before the first split.
+    // As messages count the lines before the first range.
     let lines = memchr::memchr_iter(LF, &head).count() as u64;
-    let splits = source.split(input, 0, sizes.split_bytes, sizes.max_record_bytes);
-    let mut splits = splits.starting_at(source.data_offset).with_counts();
+    let ranges = source.cut_ranges(input, 0, sizes.range_bytes, sizes.max_record_bytes);
+    let mut ranges = ranges.starting_at(source.data_offset).with_counts();
     let mut cuts = PartCuts::new(sizes, lines);
     loop {
-        match splits.next_counted() {
-            Ok(Some((split, counts))) => {
-                let (records, lines) = source.count_records(&split, counts);
-                cuts.add_piece(split.offset + split.bytes_in(), records, lines);
+        match ranges.next_counted() {
+            Ok(Some((range, counts))) => {
+                let (records, lines) = source.count_records(&range, counts);
+                cuts.add_piece(range.offset + range.bytes_in(), records, lines);
             }
             Ok(None) => break,
             Err(error) if error.kind() == Kind::Storage => return Err(error),
@@ -59,21 +59,21 @@ pub(super) fn cut_csv_parts(
 }
 
 impl CsvSource {
-    /// Number of records of a split, as [`parse`](crate::format::RecordReader::parse) numbers them, and of its lines.
-    fn count_records(&self, split: &Split, counts: Option<Counts>) -> (u64, u64) {
-        let bytes = split.content_bytes();
+    /// Number of records of a range, as [`parse`](crate::format::RecordReader::parse) numbers them, and of its lines.
+    fn count_records(&self, range: &SourceRange, counts: Option<Counts>) -> (u64, u64) {
+        let bytes = range.content_bytes();
         if let Some(counts) = counts.filter(|counts| !counts.intricate) {
             return (counts.records, counts.lines);
         }
         let lines = counts.map_or_else(|| count_lines(bytes), |counts| counts.lines);
         (
             self.count_tokens(bytes)
-                .unwrap_or_else(|| screen_split(self, bytes, split.offset, &|_| false).record_count()),
+                .unwrap_or_else(|| screen_range(self, bytes, range.offset, &|_| false).record_count()),
             lines,
         )
     }
 
-    /// Number of records of a split; nothing if there is anything odd.
+    /// Number of records of a range; nothing if there is anything odd.
     fn count_tokens(&self, bytes: &[u8]) -> Option<u64> {
         if self.is_unusual(bytes) {
             return None;
@@ -139,12 +139,12 @@ mod tests {
     proptest! {
         #[test]
         fn parts_of_trouble_are_those_of_the_whole(
-            bytes in trouble(3000), header: bool, split in 1_usize..400, max in prop::sample::select(&[60,
+            bytes in trouble(3000), header: bool, range in 1_usize..400, max in prop::sample::select(&[60,
                 1 << 20][..]), part in 1_u64..1500,
         ) {
             let options = CsvOptions { has_header: header, delimiter: Some(b','), ..CsvOptions::default() };
             if let Some(source) = sniff(&bytes, true, &options) {
-                check_parts(&source, &bytes, split, max, part);
+                check_parts(&source, &bytes, range, max, part);
             }
         }
 
@@ -153,7 +153,7 @@ mod tests {
             choices in proptest::collection::vec(0_usize..200, 0..60),
             ending: bool,
             dialect in 0_usize..4,
-            split in 1_usize..700,
+            range in 1_usize..700,
             part in 1_u64..1500,
         ) {
             // Most choices are the first line.
@@ -166,7 +166,7 @@ mod tests {
             ];
             let bytes = table(&choices, dialects[dialect], ending);
             let source = sniff(&bytes, true, &CsvOptions::default()).unwrap();
-            check_parts(&source, &bytes, split, 1 << 20, part);
+            check_parts(&source, &bytes, range, 1 << 20, part);
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let text = format!("a,b,c\n{lines}");
         let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
         let sizes =
-            PartSizes { source_bytes: text.len() as u64, part_bytes: 100, split_bytes: 10, max_record_bytes: 100 };
+            PartSizes { source_bytes: text.len() as u64, part_bytes: 100, range_bytes: 10, max_record_bytes: 100 };
         assert!(source.quotes.spaced);
         assert!(source.parts(Box::new(std::io::empty()), &sizes).unwrap().is_empty());
     }
@@ -205,13 +205,13 @@ mod tests {
     fn single_records_on_lines_need_no_second_look() {
         let text = format!("a,b\n{}", "1,\"x\"\n\n".repeat(1000));
         let source = sniff(text.as_bytes(), true, &CsvOptions::default()).unwrap();
-        let mut splits = source.split(Box::new(text.as_bytes()), source.data_offset, 1000, 1000).with_counts();
-        while let Some((split, counts)) = splits.next_counted().unwrap() {
+        let mut ranges = source.cut_ranges(Box::new(text.as_bytes()), source.data_offset, 1000, 1000).with_counts();
+        while let Some((range, counts)) = ranges.next_counted().unwrap() {
             let counts = counts.unwrap();
-            let lines = memchr::memchr_iter(LF, split.content_bytes()).count() as u64;
+            let lines = memchr::memchr_iter(LF, range.content_bytes()).count() as u64;
             assert_eq!(
                 (counts.intricate, counts.lines, counts.records),
-                (false, lines, (lines + u64::from(split.content_bytes()[0] != LF)) / 2)
+                (false, lines, (lines + u64::from(range.content_bytes()[0] != LF)) / 2)
             );
         }
         assert!(source.facts.columns.is_some());

@@ -1,7 +1,7 @@
 //! Profiles the columns by the first records of a source, and decides whether a record fits the profile.
 //!
 //! Only records that are suspicious for another reason, such as a wrong number of fields, are compared with a profile,
-//! and those that would change the type of a column. A profile depends on the head of the source alone, never on splits
+//! and those that would change the type of a column. A profile depends on the head of the source alone, never on ranges
 //! or threads.
 
 use super::{rows::HeadRows, value::ValueKind};

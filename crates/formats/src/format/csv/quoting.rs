@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The question is asked when the first such record is met, so sources without one are read once. The answer follows
-//! from the bytes of the source alone, so it is the same at any size of splits and number of threads.
+//! from the bytes of the source alone, so it is the same at any size of ranges and number of threads.
 
 use std::{
     ops::Range,
@@ -20,8 +20,8 @@ use std::{
 
 use super::{
     index::UNQUOTED,
+    ranges::CsvRanges,
     source::CsvSource,
-    split::CsvSplits,
     tokenize::{CR, Ended, LF, QUOTE, Sink, scan_records},
 };
 use crate::{error::Result, format::SourceBytes};
@@ -84,8 +84,8 @@ impl CsvSource {
     pub(super) fn settle_quoting(&self, input: SourceBytes<'_>) -> Result<bool> {
         let separator = self.delimiter | UNQUOTED;
         let mut fits = true;
-        for split in CsvSplits::new(input, separator, self.data_offset, PIECE, usize::MAX) {
-            fits = fits && self.all_fit(split?.content_bytes());
+        for range in CsvRanges::new(input, separator, self.data_offset, PIECE, usize::MAX) {
+            fits = fits && self.all_fit(range?.content_bytes());
             if !fits {
                 break;
             }

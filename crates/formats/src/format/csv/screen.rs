@@ -1,14 +1,14 @@
-//! Rewrites splits that contain damaged records, or lines that are not records, before they are parsed.
+//! Rewrites ranges that contain damaged records, or lines that are not records, before they are parsed.
 //!
 //! ```text
-//! split ---- records ---- good --------------------> unchanged         }
+//! range ---- records ---- good --------------------> unchanged         }
 //!                    `--- one reading fits --------> with that reading } text for the normal parser
 //!                    `--- anything else -----------> reject
 //! ```
 //!
 //! The result for a record depends on its own bytes, the head of the source and the schema, never on its neighbours, so
-//! it is the same wherever splits are cut. An unclosed quote makes one record of many lines. If the lines after it are
-//! records on their own, that record is divided. The normal parser detects that a split needs rewriting; clean splits
+//! it is the same wherever ranges are cut. An unclosed quote makes one record of many lines. If the lines after it are
+//! records on their own, that record is divided. The normal parser detects that a range needs rewriting; clean ranges
 //! are never rewritten.
 
 use std::ops::Range;
@@ -37,14 +37,14 @@ const OTHER_QUOTE: &str = "this record has values in `'`, and was kept as it is"
 /// The origin of a record of the rewritten text, or of a rejected record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RecordOrigin {
-    /// Its number among the records of the split.
+    /// Its number among the records of the range.
     pub(super) number: u32,
-    /// Its bytes in the split.
+    /// Its bytes in the range.
     pub(super) start: usize,
     pub(super) end: usize,
 }
 
-/// A rewritten split.
+/// A rewritten range.
 #[derive(Debug, Default)]
 pub(super) struct Screened {
     /// Records that can be parsed, each with a terminator.
@@ -54,14 +54,14 @@ pub(super) struct Screened {
     /// The other records, with reasons.
     pub(super) bad: Vec<(RecordOrigin, String)>,
     pub(super) blank: u64,
-    /// Line in the split and byte in the source of the first record that may be possible only if a quote is a
+    /// Line in the range and byte in the source of the first record that may be possible only if a quote is a
     /// character.
     pub(super) suspect: Option<(u64, u64)>,
     pub(super) remarks: Vec<Remark>,
 }
 
 impl Screened {
-    /// Number of records of the split, rejected ones included.
+    /// Number of records of the range, rejected ones included.
     pub(super) fn record_count(&self) -> u64 {
         (self.origins.len() + self.bad.len()) as u64
     }
@@ -70,8 +70,8 @@ impl Screened {
 /// Returns whether a text value would change the type of a column.
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
-/// Rewrites a split.
-pub(super) fn screen_split(source: &CsvSource, bytes: &[u8], offset: u64, is_open: IsOpen<'_>) -> Screened {
+/// Rewrites a range.
+pub(super) fn screen_range(source: &CsvSource, bytes: &[u8], offset: u64, is_open: IsOpen<'_>) -> Screened {
     let profile = source.profile.without_columns(|column| source.is_set(column));
     let expected = RepairTarget { delimiter: source.delimiter, width: source.column_names().len(), profile: &profile };
     let mut screen = Screen {
@@ -96,7 +96,7 @@ pub(super) fn screen_split(source: &CsvSource, bytes: &[u8], offset: u64, is_ope
 struct Screen<'a> {
     source: &'a CsvSource,
     bytes: &'a [u8],
-    /// Offset of the split in the source.
+    /// Offset of the range in the source.
     offset: u64,
     expected: RepairTarget<'a>,
     is_open: IsOpen<'a>,
@@ -503,7 +503,7 @@ mod tests {
     /// Rows, reasons of rejects, and reasons of remarks with their lines and counts.
     type Outcome = (Vec<String>, Vec<String>, Vec<(u64, u64, &'static str)>);
 
-    /// Reads a text as if rejects were allowed, with the same outcome at every size of splits.
+    /// Reads a text as if rejects were allowed, with the same outcome at every size of ranges.
     fn outcome(text: &str) -> Outcome {
         outcome_with(text, &CsvOptions { repair: true, ..CsvOptions::default() })
     }
@@ -512,7 +512,7 @@ mod tests {
         let source = sniff(text.as_bytes(), true, options).unwrap();
         let out = read(&source, text.as_bytes(), 1 << 20);
         for size in [1, 40, 300] {
-            assert!(read(&source, text.as_bytes(), size) == out, "splits of {size} bytes");
+            assert!(read(&source, text.as_bytes(), size) == out, "ranges of {size} bytes");
         }
         let value = |row, column| array_value_to_string(out.batch.column(column), row).unwrap();
         let columns = out.batch.num_columns();

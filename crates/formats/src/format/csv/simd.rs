@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use super::{
-    index::{FieldIndex, Portable, ScanState, SplitSearch, UNQUOTED, Unquoted, index_with, terminator_with},
+    index::{FieldIndex, Portable, RangeSearch, ScanState, UNQUOTED, Unquoted, index_with, terminator_with},
     numbers::{GROUP, Moments, TextGroup, floats_with, integers_with, timestamps_with},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn find_terminator(
     target: usize,
     complete: bool,
     delimiter: u8,
-    search: &mut SplitSearch,
+    search: &mut RangeSearch,
 ) -> Option<usize> {
     if delimiter & UNQUOTED != 0 {
         return terminator_with(Unquoted, bytes, target, complete, delimiter, search);
@@ -100,7 +100,7 @@ pub(super) fn parse_timestamps(moments: &Moments, micros: &mut [i64; GROUP]) -> 
 pub(super) fn avx2() -> Option<(
     &'static str,
     fn(&[u8], Range<usize>, u8, &mut ScanState, &mut FieldIndex),
-    fn(&[u8], usize, bool, u8, &mut SplitSearch) -> Option<usize>,
+    fn(&[u8], usize, bool, u8, &mut RangeSearch) -> Option<usize>,
 )> {
     #[cfg(target_arch = "x86_64")]
     if x86::Avx2::detect().is_some() {
@@ -128,7 +128,7 @@ mod x86 {
 
     use super::super::{
         index::{
-            BLOCK, BlockMarks, FieldIndex, Kernel, ScanState, SplitSearch, bit_by_bit, index_with, terminator_with,
+            BLOCK, BlockMarks, FieldIndex, Kernel, RangeSearch, ScanState, bit_by_bit, index_with, terminator_with,
         },
         numbers::{GROUP, Moments, TextGroup, floats_with, integers_with, timestamps_with},
         tokenize::{CR, LF, QUOTE},
@@ -303,7 +303,7 @@ mod x86 {
         target: usize,
         complete: bool,
         delimiter: u8,
-        search: &mut SplitSearch,
+        search: &mut RangeSearch,
     ) -> Option<usize> {
         terminator_with(kernel, bytes, target, complete, delimiter, search)
     }
@@ -327,7 +327,7 @@ mod x86 {
         target: usize,
         complete: bool,
         delimiter: u8,
-        search: &mut SplitSearch,
+        search: &mut RangeSearch,
     ) -> Option<usize> {
         terminator_with(kernel, bytes, target, complete, delimiter, search)
     }

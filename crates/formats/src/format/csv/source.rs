@@ -11,9 +11,9 @@ pub struct CsvSource {
     pub delimiter: u8,
     /// Share of the first records that have as many fields as the first one, between 0 and 1.
     pub consistency: f64,
-    /// Bytes before the first split: byte order mark, header, and blank lines before it.
+    /// Bytes before the first range: byte order mark, header, and blank lines before it.
     pub data_offset: u64,
-    /// Line terminators before the first split, so that its first line is number `header_lines + 1`.
+    /// Line terminators before the first range, so that its first line is number `header_lines + 1`.
     pub header_lines: u64,
     /// The user's options.
     pub options: CsvOptions,

@@ -100,7 +100,7 @@ pub(super) struct Row {
     pub(super) start: u32,
     /// End, before the terminator.
     pub(super) end: u32,
-    /// Its number among the records of the split, bad ones included.
+    /// Its number among the records of the range, bad ones included.
     pub(super) number: u32,
     /// Index of its first field among the `ends` of the chunk.
     pub(super) first: u32,
@@ -117,10 +117,10 @@ pub(super) enum Flaw {
     Unclosed,
 }
 
-/// Divides a split into chunks of fields. `rows` and [`field_ends`](Self::field_ends) are those of the current chunk.
+/// Divides a range into chunks of fields. `rows` and [`field_ends`](Self::field_ends) are those of the current chunk.
 #[derive(Debug)]
 pub(super) struct Tokenizer<'a> {
-    /// The split.
+    /// The range.
     pub(super) bytes: &'a [u8],
     delimiter: u8,
     width: usize,
@@ -216,7 +216,7 @@ impl<'a> Tokenizer<'a> {
         self.plainly_quoted
     }
 
-    /// Returns the number of line terminators so far, where CR LF is one; after the last chunk, that of the split.
+    /// Returns the number of line terminators so far, where CR LF is one; after the last chunk, that of the range.
     pub(super) fn line_count(&self) -> u64 {
         self.index.lines
     }
@@ -226,7 +226,7 @@ impl<'a> Tokenizer<'a> {
         u64::from(self.records)
     }
 
-    /// Returns the number of rows that the whole split will have if the rest is like the chunks so far, and a few more.
+    /// Returns the number of rows that the whole range will have if the rest is like the chunks so far, and a few more.
     pub(super) fn expected_rows(&self) -> usize {
         let whole = self.bytes.len() as u64 * (u64::from(self.records) + 1) / self.position.max(1) as u64;
         usize::try_from(whole + whole / 32).unwrap_or(self.rows.len()).max(self.rows.len())

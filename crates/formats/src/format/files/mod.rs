@@ -261,29 +261,29 @@ fn is_lower(extension: &str) -> bool {
     !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
 }
 
-/// Cuts samples into consecutive ranges of about `split_bytes` bytes and at most `max_files` files each; a larger
+/// Cuts samples into consecutive ranges of about `range_bytes` bytes and at most `max_files` files each; a larger
 /// sample gets its own range.
-pub fn plan_splits<F: TreeFile>(
+pub fn plan_ranges<F: TreeFile>(
     samples: &Samples,
     files: &[F],
-    split_bytes: u64,
+    range_bytes: u64,
     max_files: usize,
 ) -> Vec<Range<usize>> {
-    let mut splits = Vec::new();
+    let mut ranges = Vec::new();
     let (mut start, mut bytes, mut count) = (0, 0u64, 0);
     for (i, sample) in samples.iter_range(0..samples.len(), files).enumerate() {
         let size = sample.total_bytes();
-        if i > start && (bytes.saturating_add(size) > split_bytes || count + sample.numbers.len() > max_files) {
-            splits.push(start..i);
+        if i > start && (bytes.saturating_add(size) > range_bytes || count + sample.numbers.len() > max_files) {
+            ranges.push(start..i);
             (start, bytes, count) = (i, 0, 0);
         }
         bytes = bytes.saturating_add(size);
         count += sample.numbers.len();
     }
     if start < samples.len() {
-        splits.push(start..samples.len());
+        ranges.push(start..samples.len());
     }
-    splits
+    ranges
 }
 
 /// Returns the distinct extensions of all files, sorted: the columns of their samples in a table.
@@ -513,7 +513,7 @@ mod tests {
     fn no_files_give_nothing() {
         let none = entries(&[]);
         assert!(group_samples(&none).is_empty());
-        assert!(plan_splits(&group_samples(&none), &none, 10, 10).is_empty());
+        assert!(plan_ranges(&group_samples(&none), &none, 10, 10).is_empty());
         assert!(column_names(&none).is_empty());
         assert_eq!(read_all(&none, &read_path).unwrap().records_in(), 0);
     }
@@ -547,14 +547,14 @@ mod tests {
                 .map(|(i, &bytes)| Entry { path: format!("{i:03}.x"), bytes })
                 .collect();
             let samples = group_samples(&entries);
-            let splits = plan_splits(&samples, &entries, limit, most);
+            let ranges = plan_ranges(&samples, &entries, limit, most);
             let mut next = 0;
-            for split in &splits {
-                prop_assert_eq!(split.start, next);
-                prop_assert!(!split.is_empty() && split.len() <= most);
-                let bytes: u64 = samples.iter_range(split.clone(), &entries).map(SampleFiles::total_bytes).sum();
-                prop_assert!(bytes <= limit || split.len() == 1);
-                next = split.end;
+            for range in &ranges {
+                prop_assert_eq!(range.start, next);
+                prop_assert!(!range.is_empty() && range.len() <= most);
+                let bytes: u64 = samples.iter_range(range.clone(), &entries).map(SampleFiles::total_bytes).sum();
+                prop_assert!(bytes <= limit || range.len() == 1);
+                next = range.end;
             }
             prop_assert_eq!(next, samples.len());
         }

@@ -47,7 +47,7 @@ const HDF5: &str = "an HDF5 file";
 
 const SIGNATURE: &[u8] = b"\x89HDF\r\n\x1a\n";
 
-/// Bytes of decoded chunks that the crate caches: none, because splits cover whole chunks or read through the disk, and
+/// Bytes of decoded chunks that the crate caches: none, because ranges cover whole chunks or read through the disk, and
 /// thousands of open files would each keep some until the end of the run.
 const CHUNK_CACHE: usize = 0;
 

@@ -9,7 +9,7 @@
 //!
 //! Lengths in messages are not trusted: flatbuffers are verified, and the sizes that a batch states are checked against
 //! a bound before it is decoded ([`claims`]). A batch is the smallest unit that can be read; it is passed on in pieces
-//! of about the size of a split.
+//! of about the size of a range.
 
 mod claims;
 mod file;
@@ -30,12 +30,13 @@ use self::{
     stream::StreamBatches,
 };
 use super::{
-    Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, facts, ranged::RangedInput, rows::parsed_rows,
+    Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, facts, ranged::RangedInput, rows::parsed_rows,
 };
 use crate::{
     error::{Error, Result},
     record::{
-        Content, PartExtent, PartSizes, SourcePart, Split, size::logical_bytes, source_part::PartCuts, widen::cast_to,
+        Content, PartExtent, PartSizes, SourcePart, SourceRange, size::logical_bytes, source_part::PartCuts,
+        widen::cast_to,
     },
     schema,
 };
@@ -90,7 +91,7 @@ impl IpcReader {
         Ok(Self { file: Some(file) })
     }
 
-    /// Returns a reader of streams, which receive their bytes through `splits`.
+    /// Returns a reader of streams, which receive their bytes through `ranges`.
     pub fn of_stream() -> Self {
         Self::default()
     }
@@ -101,12 +102,12 @@ impl RecordReader for IpcReader {
         if self.file.is_some() { &facts::HELD } else { &facts::ROWS }
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
         let batches = match &self.file {
             Some(file) => IpcBatches::File(FileBatches::new(file, 0..file.batch_count())),
             None => IpcBatches::Stream(Box::new(StreamBatches::new(input))),
         };
-        Box::new(Splits::new(batches, split_bytes, max_record_bytes))
+        Box::new(IpcRanges::new(batches, range_bytes, max_record_bytes))
     }
 
     /// Parts end between the batches of a file.
@@ -122,13 +123,13 @@ impl RecordReader for IpcReader {
         Ok(cuts.of_units())
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         _: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
+    ) -> RangeStream<'a> {
         let number = |batch: u64| usize::try_from(batch).unwrap_or(usize::MAX);
         let (Some(file), PartExtent::Units { first, count, .. }) = (&self.file, &part.extent) else {
             let error = Error::internal("expected batches as a part of an Arrow file, found something else");
@@ -140,12 +141,12 @@ impl RecordReader for IpcReader {
             return Box::new(std::iter::once(Err(Error::input(format!("{message}, found {}", file.batch_count()))
                 .with_hint("the file was changed since then; plan again"))));
         }
-        let splits = Splits::new(IpcBatches::File(FileBatches::new(file, batches)), split_bytes, max_record_bytes);
-        Box::new(splits.starting_at_row(part.first_row))
+        let ranges = IpcRanges::new(IpcBatches::File(FileBatches::new(file, batches)), range_bytes, max_record_bytes);
+        Box::new(ranges.starting_at_row(part.first_row))
     }
 
-    fn infer(&self, split: &Split) -> Fields {
-        match &split.content {
+    fn infer(&self, range: &SourceRange) -> Fields {
+        match &range.content {
             // Types without a plain form were refused during splitting.
             Content::Batch { batch, .. } => plain(batch.schema_ref()).map(|schema| schema.fields().clone()),
             Content::Bytes(_) | Content::Rows { .. } => return Fields::empty(),
@@ -153,8 +154,8 @@ impl RecordReader for IpcReader {
         .unwrap_or_default()
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let Content::Batch { batch, bytes } = &split.content else {
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        let Content::Batch { batch, bytes } = &range.content else {
             return Err(Error::internal("expected a batch of rows, found bytes"));
         };
         let plain = plain(batch.schema_ref())?;
@@ -165,7 +166,7 @@ impl RecordReader for IpcReader {
             .map(|(plain, given)| Arc::new(given.as_ref().clone().with_name(plain.name())))
             .collect();
         let named = RecordBatch::try_new(Arc::new(Schema::new(names)), batch.columns().to_vec())?;
-        parsed_rows(&cast_to(&named, &plain)?, split, schema, *bytes)
+        parsed_rows(&cast_to(&named, &plain)?, range, schema, *bytes)
     }
 }
 
@@ -207,21 +208,21 @@ impl IpcBatches<'_> {
 }
 
 /// Iterates over the batches of a source, in pieces.
-struct Splits<'a> {
+struct IpcRanges<'a> {
     batches: IpcBatches<'a>,
-    split_bytes: u64,
+    range_bytes: u64,
     max_record_bytes: u64,
     /// Number of rows so far.
     row: u64,
     /// Input bytes that the pieces so far represent.
     counted: u64,
     /// Pieces to be returned; the last one waits, because it represents all remaining input bytes.
-    ready: VecDeque<Split>,
+    ready: VecDeque<SourceRange>,
     ended: bool,
 }
 
-impl Iterator for Splits<'_> {
-    type Item = Result<Split>;
+impl Iterator for IpcRanges<'_> {
+    type Item = Result<SourceRange>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended && self.ready.len() < 2 {
@@ -233,7 +234,7 @@ impl Iterator for Splits<'_> {
                 }
                 Ok(None) => {
                     self.ended = true;
-                    if let Some(Split { content: Content::Batch { bytes, .. }, .. }) = self.ready.back_mut() {
+                    if let Some(SourceRange { content: Content::Batch { bytes, .. }, .. }) = self.ready.back_mut() {
                         *bytes += self.batches.consumed() - self.counted;
                     }
                 }
@@ -244,10 +245,10 @@ impl Iterator for Splits<'_> {
     }
 }
 
-impl<'a> Splits<'a> {
-    fn new(batches: IpcBatches<'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
+impl<'a> IpcRanges<'a> {
+    fn new(batches: IpcBatches<'a>, range_bytes: usize, max_record_bytes: usize) -> Self {
         Self {
-            split_bytes: split_bytes as u64,
+            range_bytes: range_bytes as u64,
             max_record_bytes: max_record_bytes as u64,
             row: 0,
             counted: batches.consumed(),
@@ -262,7 +263,7 @@ impl<'a> Splits<'a> {
         Self { row, ..self }
     }
 
-    fn fail(&mut self, error: Error) -> Option<Result<Split>> {
+    fn fail(&mut self, error: Error) -> Option<Result<SourceRange>> {
         self.ended = true;
         self.ready.clear();
         Some(Err(error))
@@ -286,19 +287,19 @@ impl<'a> Splits<'a> {
             let end = before + u64::try_from(share).unwrap_or(stands_for);
             let (offset, bytes) = (self.row, end - self.counted);
             (self.row, self.counted) = (self.row + batch.num_rows() as u64, end);
-            self.ready.push_back(Split::new(offset, Content::Batch { batch, bytes }));
+            self.ready.push_back(SourceRange::new(offset, Content::Batch { batch, bytes }));
         }
         Ok(())
     }
 
-    /// Halves the rows until each piece is no larger than a split.
+    /// Halves the rows until each piece is no larger than a range.
     fn halve(&self, batch: &RecordBatch, pieces: &mut Vec<RecordBatch>) -> Result<()> {
         let (rows, bytes) = (batch.num_rows(), logical_bytes(batch));
         if rows == 1 && bytes > self.max_record_bytes {
             let message = format!("expected rows of at most {} bytes, found one of {bytes}", self.max_record_bytes);
             return Err(Error::input(message).with_hint("raise --memory; a record may take an eighth of it"));
         }
-        if rows <= 1 || bytes <= self.split_bytes && rows <= MAX_ROWS {
+        if rows <= 1 || bytes <= self.range_bytes && rows <= MAX_ROWS {
             pieces.push(batch.clone());
             return Ok(());
         }

@@ -43,19 +43,19 @@ fn file(batches: &[RecordBatch]) -> Vec<u8> {
 }
 
 /// Returns all rows and their hashes.
-fn read(bytes: &[u8], split_bytes: usize) -> Result<(RecordBatch, Vec<u64>)> {
+fn read(bytes: &[u8], range_bytes: usize) -> Result<(RecordBatch, Vec<u64>)> {
     let reader = match sniff(bytes) {
         Some(IpcForm::File) => IpcReader::open(RangedInput::Bytes(bytes.to_vec().into()), "test")?,
         _ => IpcReader::of_stream(),
     };
-    let splits: Vec<_> = reader.splits(Box::new(bytes), split_bytes, 1 << 20).collect::<Result<_>>()?;
-    let stands_for: u64 = splits.iter().map(Split::bytes_in).sum();
-    assert!(splits.is_empty() || stands_for == bytes.len() as u64, "{stands_for} of {}", bytes.len());
+    let ranges: Vec<_> = reader.ranges(Box::new(bytes), range_bytes, 1 << 20).collect::<Result<_>>()?;
+    let stands_for: u64 = ranges.iter().map(SourceRange::bytes_in).sum();
+    assert!(ranges.is_empty() || stands_for == bytes.len() as u64, "{stands_for} of {}", bytes.len());
     let (mut batches, mut hashes, mut row) = (Vec::new(), Vec::new(), 0);
-    for split in &splits {
-        assert_eq!(split.offset, row);
-        let schema = schema::schema_of(&reader.infer(split));
-        let Parsed::Block(block) = reader.parse(split, &schema)? else { panic!("a type mismatch") };
+    for range in &ranges {
+        assert_eq!(range.offset, row);
+        let schema = schema::schema_of(&reader.infer(range));
+        let Parsed::Block(block) = reader.parse(range, &schema)? else { panic!("a type mismatch") };
         let Payload::Rows(batch) = block.payload else { panic!("samples") };
         row += batch.num_rows() as u64;
         batches.push(batch);
@@ -83,8 +83,8 @@ fn files_and_streams_hold_the_same_rows() {
         [file(&both), stream(&both, Some(CompressionType::LZ4_FRAME)), stream(&both, Some(CompressionType::ZSTD))]
     {
         assert!(sniff(&bytes).is_some());
-        for split_bytes in [1, 1000, 1 << 20] {
-            let (found, hashes_found) = read(&bytes, split_bytes).unwrap();
+        for range_bytes in [1, 1000, 1 << 20] {
+            let (found, hashes_found) = read(&bytes, range_bytes).unwrap();
             assert_eq!(found, expected);
             assert_eq!(hashes_found, hashes);
         }
@@ -136,9 +136,9 @@ fn the_size_of_a_dictionary_of_long_texts_counts_each_use() {
     let text = "x".repeat(500_000);
     let word: DictionaryArray<Int32Type> = std::iter::repeat_n(Some(text.as_str()), 5000).collect();
     let bytes = stream(&[RecordBatch::try_from_iter([("w", Arc::new(word) as ArrayRef)]).unwrap()], None);
-    let splits: Vec<_> =
-        IpcReader::of_stream().splits(Box::new(&bytes[..]), 1 << 20, 1 << 20).map(Result::unwrap).collect();
-    assert!(splits.len() >= 2500, "{}", splits.len());
+    let ranges: Vec<_> =
+        IpcReader::of_stream().ranges(Box::new(&bytes[..]), 1 << 20, 1 << 20).map(Result::unwrap).collect();
+    assert!(ranges.len() >= 2500, "{}", ranges.len());
 }
 
 #[test]

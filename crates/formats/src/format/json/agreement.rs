@@ -1,6 +1,6 @@
-//! Tests the fast path against the exact one: both give the same block for any split.
+//! Tests the fast path against the exact one: both give the same block for any range.
 //!
-//! `SHARDIFY_FUZZ_CASES` sets the number of splits.
+//! `SHARDIFY_FUZZ_CASES` sets the number of ranges.
 
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
@@ -13,7 +13,7 @@ use proptest::{prelude::*, sample::select};
 use super::{Accepted, JsonOptions, JsonSource, JsonTable, Mode, records};
 use crate::{
     format::{Parsed, RecordReader, TypeMismatch},
-    record::{Payload, RecordBlock, Split},
+    record::{Payload, RecordBlock, SourceRange},
     schema,
 };
 
@@ -75,7 +75,7 @@ const SCALARS: [&str; 44] = [
     r#""\u00e9\n\t\"\\\/ \ud83d\ude00\u0000""#,
 ];
 
-/// Fragments that one change inserts into a split.
+/// Fragments that one change inserts into a range.
 const PIECES: [&[u8]; 40] = [
     b"\"", b"\\", b"{", b"}", b"[", b"]", b":", b",", b"0", b"1", b"9", b".", b"e", b"E", b"+", b"-", b" ", b"\t",
     b"\r", b"\n", b"\0", b"\x1f", b"\x7f", b"\x80", b"\xc3", b"\xff", b"t", b"f", b"n", b"u", b"null", b"true",
@@ -141,12 +141,12 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 }
 
 /// Returns the block or type mismatch of the exact path alone.
-fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<RecordBlock, TypeMismatch> {
+fn exactly(source: &JsonSource, range: &SourceRange, schema: &SchemaRef) -> Result<RecordBlock, TypeMismatch> {
     let (pinned, taken) = (&source.options.pinned, source.options.taken.as_deref());
     let table = JsonTable::new(schema, &source.options.text).with_pinned(pinned).with_projection(taken);
     let mut accepted =
-        Accepted { source, split, table, most: usize::MAX, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
-    let blank_lines = match records::visit_records(Mode::Lines, split, |found| accepted.take(found)) {
+        Accepted { source, range, table, most: usize::MAX, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+    let blank_lines = match records::visit_records(Mode::Lines, range, |found| accepted.take(found)) {
         ControlFlow::Break(mismatch) => return Err(mismatch),
         ControlFlow::Continue(blank) => blank,
     };
@@ -156,15 +156,15 @@ fn exactly(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<Rec
         hashes: accepted.hashes,
         sharing: 1,
         rejects: accepted.rejects,
-        lines: memchr::memchr_iter(b'\n', split.content_bytes()).count() as u64,
+        lines: memchr::memchr_iter(b'\n', range.content_bytes()).count() as u64,
         blank_lines,
-        bytes_in: split.bytes_in(),
+        bytes_in: range.bytes_in(),
         ..RecordBlock::empty()
     })
 }
 
-fn compare(source: &JsonSource, split: &Split, schema: &SchemaRef) -> Result<(), TestCaseError> {
-    let (ours, exact) = match (source.parse(split, schema).unwrap(), exactly(source, split, schema)) {
+fn compare(source: &JsonSource, range: &SourceRange, schema: &SchemaRef) -> Result<(), TestCaseError> {
+    let (ours, exact) = match (source.parse(range, schema).unwrap(), exactly(source, range, schema)) {
         (Parsed::Block(ours), Ok(exact)) => (ours, exact),
         (Parsed::Mismatch(ours), Err(exact)) => {
             prop_assert_eq!(ours, exact);
@@ -222,11 +222,11 @@ proptest! {
             fields.iter().filter(taken).cloned().collect()
         };
         let source = JsonSource::new(Mode::Lines).with_options(options);
-        let undamaged = Split::of_bytes(offset, Bytes::from(whole));
-        let split = Split::of_bytes(offset, Bytes::from(bytes));
-        let (before, after) = (source.infer(&undamaged), source.infer(&split));
-        compare(&source, &split, &schema::schema_of(&read(before)))?;
-        compare(&source, &split, &schema::schema_of(&read(after)))?;
+        let undamaged = SourceRange::of_bytes(offset, Bytes::from(whole));
+        let range = SourceRange::of_bytes(offset, Bytes::from(bytes));
+        let (before, after) = (source.infer(&undamaged), source.infer(&range));
+        compare(&source, &range, &schema::schema_of(&read(before)))?;
+        compare(&source, &range, &schema::schema_of(&read(after)))?;
     }
 }
 
@@ -243,11 +243,11 @@ fn usual_lines_take_the_fast_path() {
         let source =
             JsonSource::new(Mode::Lines).with_options(JsonOptions { text: vec!["j".into()], ..Default::default() });
         let text = format!("{line}\n").repeat(3) + &" ".repeat(80);
-        let split = Split::of_bytes(0, Bytes::from(text));
-        let mut table = JsonTable::new(&schema::schema_of(&source.infer(&split)), &source.options.text);
+        let range = SourceRange::of_bytes(0, Bytes::from(text));
+        let mut table = JsonTable::new(&schema::schema_of(&source.infer(&range)), &source.options.text);
         for row in 0..3 {
             let start = row * (line.len() + 1);
-            assert_eq!(table.push_line(split.content_bytes(), start), Some(start + line.len()), "{line}");
+            assert_eq!(table.push_line(range.content_bytes(), start), Some(start + line.len()), "{line}");
         }
     }
 }

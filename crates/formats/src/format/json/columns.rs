@@ -102,11 +102,11 @@ impl JsonTable {
         result
     }
 
-    /// Appends the record at `start` of a split of lines, if it looks like the one before, and returns its end, after
+    /// Appends the record at `start` of a range of lines, if it looks like the one before, and returns its end, after
     /// which a line ends. Otherwise the columns are unchanged, which implies nothing about the record.
     #[inline]
-    pub(super) fn push_line(&mut self, split: &[u8], start: usize) -> Option<usize> {
-        let end = fast::append_line(&mut self.members, self.rows, split, start);
+    pub(super) fn push_line(&mut self, range: &[u8], start: usize) -> Option<usize> {
+        let end = fast::append_line(&mut self.members, self.rows, range, start);
         match end {
             Some(_) => self.rows += 1,
             None => self.members.truncate(self.rows),
@@ -114,7 +114,7 @@ impl JsonTable {
         end
     }
 
-    /// Reserves memory for a split of which the first `done` of `all` bytes have been appended.
+    /// Reserves memory for a range of which the first `done` of `all` bytes have been appended.
     pub(super) fn make_room(&mut self, done: usize, all: usize) {
         // The lengths of values vary; growing by a copy costs more than some unused memory.
         let times = 1.05 * all as f64 / done.max(1) as f64;
@@ -408,7 +408,7 @@ pub(super) fn is_readable(field: &Field) -> bool {
     }
 }
 
-/// Offsets fit, because a column never holds more bytes or items than its split, which is shorter than 2 GiB.
+/// Offsets fit, because a column never holds more bytes or items than its range, which is shorter than 2 GiB.
 pub(super) fn to_offset(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }

@@ -1,7 +1,7 @@
 //! JSON Lines and JSON documents as tables.
 //!
 //! ```text
-//! bytes --splits--> Split --records--> one text per record --types--> Fields         (infer)
+//! bytes --ranges--> SourceRange --records--> one text per record --types--> Fields         (infer)
 //!                                                          --columns-> RecordBatch    (parse)
 //! ```
 //!
@@ -18,9 +18,9 @@ mod fast;
 mod fault;
 mod names;
 mod number;
+mod ranges;
 mod records;
 mod simd;
-mod splits;
 mod token;
 mod types;
 
@@ -38,17 +38,17 @@ use xxhash_rust::xxh3::xxh3_64;
 use self::{
     columns::JsonTable,
     fault::{RecordFault, What},
-    records::{RecordPlace, SplitItem, ValueExtent},
+    records::{LineItem, RecordPlace, ValueExtent},
     types::Shape,
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch, cut_parts, facts},
-    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split, sparse},
+    format::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch, cut_parts, facts},
+    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, SourceRange, sparse},
     schema::file::print_type,
 };
 
-/// Bytes of a split from which the number of values in the rest is estimated.
+/// Bytes of a range from which the number of values in the rest is estimated.
 const ESTIMATE_BYTES: usize = 64 << 10;
 
 /// Hint for an incomplete last line.
@@ -101,12 +101,12 @@ impl JsonSource {
         self.mode
     }
 
-    /// Infers types over the split; `None` if a faulty record has already affected the types, which cannot happen if
+    /// Infers types over the range; `None` if a faulty record has already affected the types, which cannot happen if
     /// each record is `checked` on its own first.
-    fn shape(&self, split: &Split, checked: bool) -> Option<Fields> {
+    fn shape(&self, range: &SourceRange, checked: bool) -> Option<Fields> {
         let mut shape = Shape::new(&self.options.text).with_projection(self.options.taken.as_deref());
-        let end = records::visit_records(self.mode, split, |found| {
-            let SplitItem::Record(_, text) = found else { return ControlFlow::Continue(()) };
+        let end = records::visit_records(self.mode, range, |found| {
+            let LineItem::Record(_, text) = found else { return ControlFlow::Continue(()) };
             if checked && self.check(text).is_err() {
                 return ControlFlow::Continue(());
             }
@@ -127,7 +127,7 @@ impl JsonSource {
     fn judge(
         &self,
         fault: RecordFault,
-        split: &Split,
+        range: &SourceRange,
         place: RecordPlace<'_>,
         text: &str,
     ) -> ControlFlow<TypeMismatch, Reject> {
@@ -139,25 +139,25 @@ impl JsonSource {
         match fault.what {
             What::Broken { reason, at } => {
                 let reason =
-                    if self.may_be_cut(split, place, &reason) { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
-                ControlFlow::Continue(reject(split, place, at, fault.column, reason))
+                    if self.may_be_cut(range, place, &reason) { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
+                ControlFlow::Continue(reject(range, place, at, fault.column, reason))
             }
             What::Mismatch { value, expected } => {
                 let column = fault.column.unwrap_or_default();
                 if let Some(whose) = self.fixed(&column) {
                     let reason = format!("expected {expected}{whose}, found {value}");
-                    return ControlFlow::Continue(reject(split, place, 0, Some(column), reason));
+                    return ControlFlow::Continue(reject(range, place, 0, Some(column), reason));
                 }
-                let byte = split.offset + place.start as u64;
+                let byte = range.offset + place.start as u64;
                 ControlFlow::Break(TypeMismatch { column, line: place.line, byte, value, expected })
             }
         }
     }
 
-    /// Whether a record is incomplete because its source ends within a line: splits end with a line unless the source
+    /// Whether a record is incomplete because its source ends within a line: ranges end with a line unless the source
     /// does not.
-    fn may_be_cut(&self, split: &Split, place: RecordPlace<'_>, reason: &str) -> bool {
-        let bytes = split.content_bytes();
+    fn may_be_cut(&self, range: &SourceRange, place: RecordPlace<'_>, reason: &str) -> bool {
+        let bytes = range.content_bytes();
         self.mode == Mode::Lines
             && bytes.last().is_some_and(|last| *last != b'\n')
             && bytes[place.start + place.bytes.len()..].trim_ascii().is_empty()
@@ -193,12 +193,12 @@ impl RecordReader for JsonSource {
         &facts::ROWS
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
         match self.mode {
-            Mode::Lines => Box::new(splits::LineSplits::new(input, split_bytes, max_record_bytes)),
+            Mode::Lines => Box::new(ranges::LineRanges::new(input, range_bytes, max_record_bytes)),
             Mode::Document => {
                 let mut input = Some(input);
-                Box::new(std::iter::from_fn(move || Some(splits::read_document(input.take()?, max_record_bytes))))
+                Box::new(std::iter::from_fn(move || Some(ranges::read_document(input.take()?, max_record_bytes))))
             }
         }
     }
@@ -209,43 +209,43 @@ impl RecordReader for JsonSource {
             return Ok(Vec::new());
         }
         cut_parts(
-            splits::LineSplits::new(input, sizes.split_bytes, sizes.max_record_bytes),
+            ranges::LineRanges::new(input, sizes.range_bytes, sizes.max_record_bytes),
             sizes,
             records::count_lines,
         )
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
+    ) -> RangeStream<'a> {
         let start = part.start_byte();
-        Box::new(splits::LineSplits::new(input, split_bytes, max_record_bytes).starting_at(start))
+        Box::new(ranges::LineRanges::new(input, range_bytes, max_record_bytes).starting_at(start))
     }
 
-    fn infer(&self, split: &Split) -> Fields {
-        self.shape(split, false).or_else(|| self.shape(split, true)).unwrap_or_default()
+    fn infer(&self, range: &SourceRange) -> Fields {
+        self.shape(range, false).or_else(|| self.shape(range, true)).unwrap_or_default()
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        if split.content_bytes().len() > splits::MAX_SPLIT {
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        if range.content_bytes().len() > ranges::MAX_RANGE {
             return Err(
-                Error::internal("expected a split shorter than 2 GiB, found a longer one").at_byte(split.offset)
+                Error::internal("expected a range shorter than 2 GiB, found a longer one").at_byte(range.offset)
             );
         }
         let table = JsonTable::new(schema, &self.options.text)
             .with_pinned(&self.options.pinned)
             .with_projection(self.options.taken.as_deref());
-        let most = sparse::most_records(schema.fields().len(), split.content_bytes().len());
+        let most = sparse::most_records(schema.fields().len(), range.content_bytes().len());
         let mut accepted =
-            Accepted { source: self, split, table, most, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
+            Accepted { source: self, range, table, most, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
             Mode::Lines => accepted.lines(),
-            Mode::Document => records::visit_records(self.mode, split, |found| accepted.take(found))
-                .map_continue(|blank| (memchr::memchr_iter(b'\n', split.content_bytes()).count() as u64, blank)),
+            Mode::Document => records::visit_records(self.mode, range, |found| accepted.take(found))
+                .map_continue(|blank| (memchr::memchr_iter(b'\n', range.content_bytes()).count() as u64, blank)),
         };
         let (lines, blank_lines) = match end {
             ControlFlow::Break(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
@@ -263,16 +263,16 @@ impl RecordReader for JsonSource {
             rejects,
             lines,
             blank_lines,
-            bytes_in: split.bytes_in(),
+            bytes_in: range.bytes_in(),
             ..RecordBlock::empty()
         }))
     }
 }
 
-/// The accepted part of a split.
+/// The accepted part of a range.
 struct Accepted<'a> {
     source: &'a JsonSource,
-    split: &'a Split,
+    range: &'a SourceRange,
     table: JsonTable,
     /// Records beyond which the table is too sparse.
     most: usize,
@@ -285,8 +285,8 @@ impl<'a> Accepted<'a> {
     /// Processes all lines, usual ones without finding their ends first; returns the number of line ends and of blank
     /// lines.
     fn lines(&mut self) -> ControlFlow<TypeMismatch, (u64, u64)> {
-        let bytes = self.split.content_bytes();
-        let mut lines = records::LineCursor::new(self.split);
+        let bytes = self.range.content_bytes();
+        let mut lines = records::LineCursor::new(self.range);
         let mut known = false;
         while let Some(start) = lines.next_start()
             && !self.is_too_sparse()
@@ -305,7 +305,7 @@ impl<'a> Accepted<'a> {
         ControlFlow::Continue((lines.line_count(), lines.blank_count()))
     }
 
-    /// Reserves memory for the rest of the split, extrapolating from the part up to `done`.
+    /// Reserves memory for the rest of the range, extrapolating from the part up to `done`.
     fn make_room(&mut self, done: usize, all: usize) {
         self.table.make_room(done, all);
         let rows = self.rows.len() * (all / done);
@@ -314,7 +314,7 @@ impl<'a> Accepted<'a> {
     }
 
     fn hash(&mut self, record: &[u8]) {
-        self.hashes.push(if self.split.hashed { xxh3_64(record) } else { 0 });
+        self.hashes.push(if self.range.hashed { xxh3_64(record) } else { 0 });
     }
 
     /// Whether the table would outgrow its records; what follows is not read.
@@ -322,32 +322,32 @@ impl<'a> Accepted<'a> {
         self.rows.len() > self.most
     }
 
-    fn take(&mut self, found: SplitItem<'a>) -> ControlFlow<TypeMismatch> {
+    fn take(&mut self, found: LineItem<'a>) -> ControlFlow<TypeMismatch> {
         match found {
             _ if self.is_too_sparse() => {}
-            SplitItem::Broken(place, at, reason) => {
+            LineItem::Broken(place, at, reason) => {
                 let cut = self.source.mode == Mode::Document && reason.starts_with(fault::UNEXPECTED_END);
                 let reason = if cut { format!("{reason}; {TRUNCATED_HINT}") } else { reason };
-                self.rejects.push(reject(self.split, place, at, None, reason));
+                self.rejects.push(reject(self.range, place, at, None, reason));
             }
-            SplitItem::Record(place, text) => match self.table.push_record(text) {
+            LineItem::Record(place, text) => match self.table.push_record(text) {
                 Ok(()) => {
                     self.rows.push(place.row);
                     self.hash(place.bytes);
                 }
-                Err(fault) => self.rejects.push(self.source.judge(fault, self.split, place, text)?),
+                Err(fault) => self.rejects.push(self.source.judge(fault, self.range, place, text)?),
             },
         }
         ControlFlow::Continue(())
     }
 }
 
-/// Returns a reject with a copy of the record, so that it does not keep the whole split in memory.
-fn reject(split: &Split, place: RecordPlace<'_>, at: usize, column: Option<String>, reason: String) -> Reject {
+/// Returns a reject with a copy of the record, so that it does not keep the whole range in memory.
+fn reject(range: &SourceRange, place: RecordPlace<'_>, at: usize, column: Option<String>, reason: String) -> Reject {
     Reject {
         row: place.row,
         line: place.line,
-        byte: split.offset + (place.start + at) as u64,
+        byte: range.offset + (place.start + at) as u64,
         column,
         reason,
         raw: Bytes::copy_from_slice(place.bytes),
@@ -395,8 +395,8 @@ mod tests {
     use super::*;
     use crate::{record::json::RowJson, schema};
 
-    pub(super) fn split(bytes: &[u8]) -> Split {
-        Split::of_bytes(0, Bytes::copy_from_slice(bytes))
+    pub(super) fn range(bytes: &[u8]) -> SourceRange {
+        SourceRange::of_bytes(0, Bytes::copy_from_slice(bytes))
     }
 
     pub(super) fn block(parsed: Parsed) -> RecordBlock {
@@ -408,9 +408,9 @@ mod tests {
 
     /// Infers and parses; values must fit the inferred types.
     pub(super) fn read(source: &JsonSource, bytes: &[u8]) -> RecordBlock {
-        let split = split(bytes);
-        let schema = schema::schema_of(&source.infer(&split));
-        let block = block(source.parse(&split, &schema).unwrap());
+        let range = range(bytes);
+        let schema = schema::schema_of(&source.infer(&range));
+        let block = block(source.parse(&range, &schema).unwrap());
         assert_eq!(block.bytes_in, bytes.len() as u64);
         assert_eq!(block.rows.len(), block.payload.len());
         assert_eq!(block.hashes.len(), block.payload.len());
@@ -471,23 +471,23 @@ mod tests {
 
     #[test]
     fn bad_records_leave_no_columns() {
-        let fields = lines().infer(&split(b"{\"a\":1}\n{\"zzz\":1,\"b\n{\"a\":2.5,\"c\":1}\n"));
+        let fields = lines().infer(&range(b"{\"a\":1}\n{\"zzz\":1,\"b\n{\"a\":2.5,\"c\":1}\n"));
         let names: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
         assert_eq!(names, ["a", "c"]);
-        assert!(lines().infer(&split(b"{\"zzz\":1,\"b\n")).is_empty());
+        assert!(lines().infer(&range(b"{\"zzz\":1,\"b\n")).is_empty());
     }
 
     #[test]
-    fn a_mismatch_stops_the_split_unless_the_record_is_bad_anyway() {
+    fn a_mismatch_stops_the_range_unless_the_record_is_bad_anyway() {
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
         let source = lines();
-        let parsed = source.parse(&split(b"{\"a\":\"x\",\"b\n{\"a\":1}\n{\"a\":\"y\"}\n"), &schema).unwrap();
+        let parsed = source.parse(&range(b"{\"a\":\"x\",\"b\n{\"a\":1}\n{\"a\":\"y\"}\n"), &schema).unwrap();
         let Parsed::Mismatch(mismatch) = parsed else { panic!("{parsed:?}") };
         assert_eq!(
             mismatch,
             TypeMismatch { column: "a".into(), line: 2, byte: 20, value: "\"y\"".into(), expected: "Int64".into() }
         );
-        let parsed = source.parse(&split(b"{\"b\":1}"), &schema).unwrap();
+        let parsed = source.parse(&range(b"{\"b\":1}"), &schema).unwrap();
         assert!(matches!(parsed, Parsed::Mismatch(m) if m.column == "b"));
     }
 
@@ -495,11 +495,11 @@ mod tests {
     fn pinned_columns_reject_what_does_not_fit() {
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, true)]));
         let source = lines().with_options(JsonOptions { pinned: vec!["a".into()], ..JsonOptions::default() });
-        let block = block(source.parse(&split(b"{\"a\":1}\n{\"a\":\"x\"}\n{\"a\":2}\n"), &schema).unwrap());
+        let block = block(source.parse(&range(b"{\"a\":1}\n{\"a\":\"x\"}\n{\"a\":2}\n"), &schema).unwrap());
         assert_eq!(block.rows, [0, 2]);
         assert_eq!(block.rejects[0].reason, "expected int64, found \"x\"");
         assert_eq!(block.rejects[0].column.as_deref(), Some("a"));
-        assert!(matches!(source.parse(&split(b"{\"ab\":1}"), &schema).unwrap(), Parsed::Mismatch(_)));
+        assert!(matches!(source.parse(&range(b"{\"ab\":1}"), &schema).unwrap(), Parsed::Mismatch(_)));
     }
 
     #[test]
@@ -518,8 +518,8 @@ mod tests {
 
     #[test]
     fn offsets_count_from_the_start_of_the_source() {
-        let split = Split::of_bytes(1000, Bytes::from_static(b"{}\n1\n"));
-        let block = block(lines().parse(&split, &Arc::new(Schema::empty())).unwrap());
+        let range = SourceRange::of_bytes(1000, Bytes::from_static(b"{}\n1\n"));
+        let block = block(lines().parse(&range, &Arc::new(Schema::empty())).unwrap());
         assert_eq!(block.rejects[0].byte, 1003);
     }
 
@@ -616,7 +616,7 @@ mod tests {
         ) {
             let (first, second) = records.split_at(cut.min(records.len()));
             let source = lines();
-            let bytes = |records: &[String]| split(records.join("\n").as_bytes());
+            let bytes = |records: &[String]| range(records.join("\n").as_bytes());
             let (a, b) = (bytes(first), bytes(second));
             let united = schema::unite_lists(&source.infer(&a), &source.infer(&b));
             let schema = schema::schema_of(&united);

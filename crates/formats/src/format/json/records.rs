@@ -1,4 +1,4 @@
-//! Iteration over the records of a split: lines, or the objects of a document.
+//! Iteration over the records of a range: lines, or the objects of a document.
 //!
 //! ```text
 //! Lines      {"a":1}\n  \r\n {"a":2}\r\n           two records, one blank line
@@ -13,7 +13,7 @@ use serde::de::{Deserialize, Deserializer as _, Error as _, IgnoredAny, SeqAcces
 use serde_json::{Deserializer, value::RawValue};
 
 use super::{Mode, fault, token};
-use crate::record::Split;
+use crate::record::SourceRange;
 
 /// Byte order mark that some programs write before UTF-8 text.
 pub(super) const BOM: &[u8] = b"\xEF\xBB\xBF";
@@ -21,19 +21,19 @@ pub(super) const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// Position of a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RecordPlace<'a> {
-    /// Index among the records of the split.
+    /// Index among the records of the range.
     pub(super) row: u32,
-    /// Line within the split, from 0.
+    /// Line within the range, from 0.
     pub(super) line: u64,
-    /// Offset of its first byte within the split.
+    /// Offset of its first byte within the range.
     pub(super) start: usize,
     /// The record without white space around it.
     pub(super) bytes: &'a [u8],
 }
 
-/// An item found in a split.
+/// An item found in a range.
 #[derive(Debug)]
-pub(super) enum SplitItem<'a> {
+pub(super) enum LineItem<'a> {
     /// A candidate record, not yet parsed.
     Record(RecordPlace<'a>, &'a str),
     /// An item that cannot be a record, the offset of the fault within it, and the reason.
@@ -43,12 +43,12 @@ pub(super) enum SplitItem<'a> {
 /// Visits every record until `visit` breaks; otherwise returns the number of blank lines.
 pub(super) fn visit_records<'a, B>(
     mode: Mode,
-    split: &'a Split,
-    mut visit: impl FnMut(SplitItem<'a>) -> ControlFlow<B>,
+    range: &'a SourceRange,
+    mut visit: impl FnMut(LineItem<'a>) -> ControlFlow<B>,
 ) -> ControlFlow<B, u64> {
     match mode {
         Mode::Lines => {
-            let mut lines = LineCursor::new(split);
+            let mut lines = LineCursor::new(range);
             while lines.next_start().is_some() {
                 if let Some(found) = lines.next() {
                     visit(found)?;
@@ -56,19 +56,19 @@ pub(super) fn visit_records<'a, B>(
             }
             ControlFlow::Continue(lines.blank)
         }
-        Mode::Document => match visit_document(split.content_bytes(), text_start(split), &mut visit) {
+        Mode::Document => match visit_document(range.content_bytes(), text_start(range), &mut visit) {
             Some(broken) => ControlFlow::Break(broken),
             None => ControlFlow::Continue(0),
         },
     }
 }
 
-/// Returns the offset of the text of a split.
-fn text_start(split: &Split) -> usize {
-    if split.offset == 0 && split.content_bytes().starts_with(BOM) { BOM.len() } else { 0 }
+/// Returns the offset of the text of a range.
+fn text_start(range: &SourceRange) -> usize {
+    if range.offset == 0 && range.content_bytes().starts_with(BOM) { BOM.len() } else { 0 }
 }
 
-/// Iterates over a split line by line.
+/// Iterates over a range line by line.
 #[derive(Debug)]
 pub(super) struct LineCursor<'a> {
     bytes: &'a [u8],
@@ -80,8 +80,8 @@ pub(super) struct LineCursor<'a> {
 
 impl<'a> LineCursor<'a> {
     /// Starts before the first line.
-    pub(super) fn new(split: &'a Split) -> Self {
-        Self { bytes: split.content_bytes(), start: text_start(split), row: 0, line: 0, blank: 0 }
+    pub(super) fn new(range: &'a SourceRange) -> Self {
+        Self { bytes: range.content_bytes(), start: text_start(range), row: 0, line: 0, blank: 0 }
     }
 
     /// Returns the start of the next line, if there is one.
@@ -101,7 +101,7 @@ impl<'a> LineCursor<'a> {
     }
 
     /// Advances over the next line and returns its content, unless it is blank.
-    pub(super) fn next(&mut self) -> Option<SplitItem<'a>> {
+    pub(super) fn next(&mut self) -> Option<LineItem<'a>> {
         let (start, line) = (self.start, self.line);
         let end = memchr::memchr(b'\n', &self.bytes[start..]).map_or(self.bytes.len(), |at| start + at);
         self.start = end + 1;
@@ -114,8 +114,8 @@ impl<'a> LineCursor<'a> {
         let place = RecordPlace { row: self.row, line, start: from, bytes: record };
         self.row += 1;
         Some(match as_text(record) {
-            Ok(text) => SplitItem::Record(place, text),
-            Err((at, reason)) => SplitItem::Broken(place, at, reason),
+            Ok(text) => LineItem::Record(place, text),
+            Err((at, reason)) => LineItem::Broken(place, at, reason),
         })
     }
 
@@ -131,9 +131,9 @@ impl<'a> LineCursor<'a> {
     }
 }
 
-/// Counts the records and the line ends of a split of lines.
-pub(super) fn count_lines(split: &Split) -> (u64, u64) {
-    let bytes = &split.content_bytes()[text_start(split)..];
+/// Counts the records and the line ends of a range of lines.
+pub(super) fn count_lines(range: &SourceRange) -> (u64, u64) {
+    let bytes = &range.content_bytes()[text_start(range)..];
     let ends = memchr::memchr_iter(b'\n', bytes).count();
     let lines = ends + usize::from(bytes.last().is_some_and(|last| *last != b'\n'));
     let first = usize::from(bytes.first().is_some_and(|first| !first.is_ascii_whitespace()));
@@ -187,21 +187,21 @@ fn as_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
 fn visit_document<'a, B>(
     bytes: &'a [u8],
     start: usize,
-    visit: &mut impl FnMut(SplitItem<'a>) -> ControlFlow<B>,
+    visit: &mut impl FnMut(LineItem<'a>) -> ControlFlow<B>,
 ) -> Option<B> {
     let (start, content) = trim_range(bytes, start, bytes.len());
     let mut cursor = Cursor { bytes, row: 0, line: 0, at: 0 };
     let text = match as_text(content) {
         Ok(text) => text,
         Err((at, reason)) => {
-            return visit(SplitItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
+            return visit(LineItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
         }
     };
     if text.starts_with('{') {
-        return visit(SplitItem::Record(cursor.place_record(start, content), text)).break_value();
+        return visit(LineItem::Record(cursor.place_record(start, content), text)).break_value();
     }
     if let Err((at, reason)) = check_top(text) {
-        return visit(SplitItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
+        return visit(LineItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
     }
     let (mut taken, mut broke) = (0, None);
     let mut deserializer = Deserializer::from_str(text);
@@ -209,8 +209,8 @@ fn visit_document<'a, B>(
         .deserialize_seq(Elements(|element: &'a str| {
             let offset = element.as_ptr() as usize - text.as_ptr() as usize;
             taken = offset + element.len();
-            broke = visit(SplitItem::Record(cursor.place_record(start + offset, element.as_bytes()), element))
-                .break_value();
+            broke =
+                visit(LineItem::Record(cursor.place_record(start + offset, element.as_bytes()), element)).break_value();
             broke.is_none()
         }))
         .and_then(|()| deserializer.end());
@@ -220,7 +220,7 @@ fn visit_document<'a, B>(
     let error = result.err()?;
     let fault = fault::error_offset(text, &error);
     let (from, rest) = trim_range(bytes, start + taken, bytes.len());
-    visit(SplitItem::Broken(
+    visit(LineItem::Broken(
         cursor.place_record(from, rest),
         (start + fault).saturating_sub(from),
         fault::error_reason(&error),
@@ -312,12 +312,12 @@ mod tests {
     use super::*;
 
     fn found(mode: Mode, bytes: &[u8]) -> Vec<String> {
-        let split = Split::of_bytes(0, Bytes::copy_from_slice(bytes));
+        let range = SourceRange::of_bytes(0, Bytes::copy_from_slice(bytes));
         let mut out = Vec::new();
-        let blank = visit_records::<()>(mode, &split, |found| {
+        let blank = visit_records::<()>(mode, &range, |found| {
             out.push(match found {
-                SplitItem::Record(p, text) => format!("{} {} {} {text}", p.row, p.line, p.start),
-                SplitItem::Broken(p, at, reason) => {
+                LineItem::Record(p, text) => format!("{} {} {} {text}", p.row, p.line, p.start),
+                LineItem::Broken(p, at, reason) => {
                     format!("{} {} {}+{at} {reason}: {}", p.row, p.line, p.start, String::from_utf8_lossy(p.bytes))
                 }
             });
@@ -375,9 +375,9 @@ mod tests {
 
     #[test]
     fn a_visitor_can_stop() {
-        let split = Split::of_bytes(0, Bytes::from_static(b"[{},{},{}]"));
+        let range = SourceRange::of_bytes(0, Bytes::from_static(b"[{},{},{}]"));
         let mut seen = 0;
-        let end = visit_records(Mode::Document, &split, |_| {
+        let end = visit_records(Mode::Document, &range, |_| {
             seen += 1;
             if seen == 2 { ControlFlow::Break("enough") } else { ControlFlow::Continue(()) }
         });
@@ -411,7 +411,7 @@ mod part_tests {
             choices in proptest::collection::vec(0_usize..20, 0..300),
             mark: bool,
             ending: bool,
-            split in 1_usize..300,
+            range in 1_usize..300,
             part in 1_u64..1000,
         ) {
             let lines = choices.into_iter().map(|choice| LINES.get(choice).copied().unwrap_or(LINES[0]));
@@ -420,8 +420,8 @@ mod part_tests {
                 text.truncate(text.trim_end().len());
             }
             let source = JsonSource::new(Mode::Lines);
-            check_parts(&source, text.as_bytes(), split, 1 << 20, part);
-            check_parts(&source, text.as_bytes(), split, 8, part);
+            check_parts(&source, text.as_bytes(), range, 1 << 20, part);
+            check_parts(&source, text.as_bytes(), range, 8, part);
         }
     }
 }

@@ -53,20 +53,20 @@ pub(super) fn oracle() -> Vec<(PathBuf, Option<u64>)> {
     found
 }
 
-/// Reads all rows of a file in small splits.
+/// Reads all rows of a file in small ranges.
 pub(super) fn read(bytes: Bytes) -> Result<Vec<RecordBatch>> {
     let length = bytes.len() as u64;
     let reader = ParquetReader::open(RangedInput::Bytes(bytes), "test")?;
     let mut batches = Vec::new();
     let (mut row, mut stands_for) = (0, 0);
-    let splits: Vec<_> = reader.splits(Box::new(std::io::empty()), 64 << 10, 64 << 20).collect();
-    for split in splits {
-        let split = split?;
-        let schema = schema::schema_of(&reader.infer(&split));
-        let Content::Rows { rows, bytes } = split.content else { panic!("{split:?}") };
-        assert_eq!(split.offset, row);
+    let ranges: Vec<_> = reader.ranges(Box::new(std::io::empty()), 64 << 10, 64 << 20).collect();
+    for range in ranges {
+        let range = range?;
+        let schema = schema::schema_of(&reader.infer(&range));
+        let Content::Rows { rows, bytes } = range.content else { panic!("{range:?}") };
+        assert_eq!(range.offset, row);
         (row, stands_for) = (row + rows, stands_for + bytes);
-        let Parsed::Block(block) = reader.parse(&split, &schema)? else { panic!("a type mismatch") };
+        let Parsed::Block(block) = reader.parse(&range, &schema)? else { panic!("a type mismatch") };
         let lengths = [block.payload.len(), block.rows.len(), block.hashes.len()];
         assert_eq!(lengths.map(|length| length as u64), [rows; 3]);
         let Payload::Rows(batch) = block.payload else { panic!("samples") };

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! row group 0        row group 1                                      row group 2, 3, 4
-//! |-- split --|      |-- split --|-- split --|-- split --|            |-- split --------|
+//! |-- range --|      |-- range --|-- range --|-- range --|            |-- range --------|
 //! ```
 //!
-//! A split has as many rows as decode to about the size of a split: a part of a large row group or several small ones.
+//! A range has as many rows as decode to about the size of a range: a part of a large row group or several small ones.
 //! A worker opens the file at its row groups, skips the pages before its rows and decodes its rows alone, a few columns
 //! at a time if pages are large, so that no row group is ever held in memory as a whole.
 //!
@@ -51,12 +51,12 @@ use super::{
 use crate::{
     error::{Error, Result},
     format::{
-        Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, guard::guard_decoding, ranged::RangedInput,
+        Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, guard::guard_decoding, ranged::RangedInput,
         rows::parsed_rows,
     },
     record::{
-        Content, PartExtent, PartSizes, SourcePart, Split,
-        filter::{GroupBounds, SplitBounds},
+        Content, PartExtent, PartSizes, SourcePart, SourceRange,
+        filter::{GroupBounds, RowBounds},
         size::logical_bytes,
         source_part::PartCuts,
         widen::cast_to,
@@ -64,7 +64,7 @@ use crate::{
     schema,
 };
 
-/// Maximum bytes of pages and splits until `splits` sets the run's limit.
+/// Maximum bytes of pages and ranges until `ranges` sets the run's limit.
 const DEFAULT_LIMIT: u64 = 256 << 20;
 
 /// Returns an error for the codec that has no decoder here.
@@ -117,7 +117,7 @@ pub struct ParquetReader {
     /// Position of each column in the file's schema, which also has groups without fields.
     roots: Vec<usize>,
     groups: Vec<ReaderGroup>,
-    /// Maximum bytes of a page, a row or the rows of a split; set by `splits`.
+    /// Maximum bytes of a page, a row or the rows of a range; set by `ranges`.
     limit: AtomicU64,
 }
 
@@ -268,22 +268,22 @@ impl ParquetReader {
         self.groups.last().map_or(0, |group| group.first_row + group.rows)
     }
 
-    /// Decodes the rows of a split in the plain types of the file; also returns the bytes of input that they account
+    /// Decodes the rows of a range in the plain types of the file; also returns the bytes of input that they account
     /// for.
     ///
     /// # Errors
-    /// If the file is damaged, or the rows take more memory than a split may.
-    pub fn read_rows(&self, split: &Split) -> Result<(RecordBatch, u64)> {
-        let Content::Rows { rows, bytes } = split.content else {
+    /// If the file is damaged, or the rows take more memory than a range may.
+    pub fn read_rows(&self, range: &SourceRange) -> Result<(RecordBatch, u64)> {
+        let Content::Rows { rows, bytes } = range.content else {
             return Err(Error::internal("expected rows of a Parquet file, found bytes").at_location(&*self.name));
         };
-        let named = self.decode_rows(split.offset, rows)?;
+        let named = self.decode_rows(range.offset, rows)?;
         Ok((cast_to(&named, &self.schema).map_err(|e| e.at_location(&*self.name))?, bytes))
     }
 
-    /// Cuts the rows of the file into splits.
-    pub fn splits_of_rows(&self, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'static> {
-        self.splits_of_groups(0..self.groups.len(), split_bytes, max_record_bytes)
+    /// Cuts the rows of the file into ranges.
+    pub fn ranges_of_rows(&self, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'static> {
+        self.ranges_of_groups(0..self.groups.len(), range_bytes, max_record_bytes)
     }
 
     fn record_limit(&self) -> u64 {
@@ -296,7 +296,7 @@ impl ParquetReader {
         let to = self.groups.partition_point(|group| group.first_row < first + count);
         let groups = self.groups.get(from..to).filter(|groups| !groups.is_empty());
         let groups =
-            groups.ok_or_else(|| Error::internal("a split is not within its file").at_location(&*self.name))?;
+            groups.ok_or_else(|| Error::internal("a range is not within its file").at_location(&*self.name))?;
         let mut held = vec![0; self.taken.len()];
         for (group, number) in groups.iter().zip(from..) {
             for (held, &bytes) in held.iter_mut().zip(self.decoded_page_bytes(number, group)?) {
@@ -433,37 +433,37 @@ impl ParquetReader {
         }
     }
 
-    fn splits_of_groups(
+    fn ranges_of_groups(
         &self,
         groups: Range<usize>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'static> {
+    ) -> RangeStream<'static> {
         self.limit.store(max_record_bytes as u64, Ordering::Relaxed);
-        let splits = if groups.end > self.groups.len() {
+        let ranges = if groups.end > self.groups.len() {
             let message = format!("expected {} row groups as when the parts were planned", groups.end);
             Err(Error::input(format!("{message}, found {}", self.groups.len()))
                 .at_location(&*self.name)
                 .with_hint("the file was changed since then; plan again"))
         } else {
-            self.cut_splits(groups, split_bytes.max(1) as u64, max_record_bytes as u64)
+            self.cut_ranges(groups, range_bytes.max(1) as u64, max_record_bytes as u64)
         };
-        match splits {
-            Ok(splits) => Box::new(splits.into_iter().map(Ok)),
+        match ranges {
+            Ok(ranges) => Box::new(ranges.into_iter().map(Ok)),
             Err(error) => Box::new(std::iter::once(Err(error))),
         }
     }
 
-    /// Cuts the rows of some row groups into pieces of about `split_bytes`: first row, number of rows, and end of the
+    /// Cuts the rows of some row groups into pieces of about `range_bytes`: first row, number of rows, and end of the
     /// piece.
-    fn cut_splits(&self, groups: Range<usize>, split_bytes: u64, max_record_bytes: u64) -> Result<Vec<Split>> {
-        let mut splits = Vec::new();
+    fn cut_ranges(&self, groups: Range<usize>, range_bytes: u64, max_record_bytes: u64) -> Result<Vec<SourceRange>> {
+        let mut ranges = Vec::new();
         let Some(within) = self.groups.get(groups.clone()).filter(|within| !within.is_empty()) else {
-            return Ok(splits);
+            return Ok(ranges);
         };
         let last_row = within.last().map_or(0, |group| group.first_row + group.rows);
         let done = if groups.start == 0 { 0 } else { self.share_before(groups.start, 0) };
-        let (mut first, mut rows, mut budget, mut done) = (within[0].first_row, 0_u64, split_bytes, done);
+        let (mut first, mut rows, mut budget, mut done) = (within[0].first_row, 0_u64, range_bytes, done);
         for (number, group) in groups.zip(within) {
             if group.row_bytes > max_record_bytes && group.rows > 0 {
                 return Err(self.too_large(number, 1, group.row_bytes));
@@ -477,16 +477,16 @@ impl ParquetReader {
                 let is_last = group.first_row + taken == last_row;
                 if is_last || taken < group.rows {
                     let end = self.share_before(number, taken);
-                    splits.push(Split::new(first, Content::Rows { rows, bytes: end - done }));
-                    (first, rows, budget, done) = (first + rows, 0, split_bytes, end);
+                    ranges.push(SourceRange::new(first, Content::Rows { rows, bytes: end - done }));
+                    (first, rows, budget, done) = (first + rows, 0, range_bytes, end);
                 }
             }
         }
-        Ok(splits)
+        Ok(ranges)
     }
 }
 
-/// Maximum rows of a split, so that splits end even if columns have almost no bytes.
+/// Maximum rows of a range, so that ranges end even if columns have almost no bytes.
 const MAX_ROWS: u64 = 1 << 20;
 
 impl RecordReader for ParquetReader {
@@ -494,8 +494,8 @@ impl RecordReader for ParquetReader {
         &self.facts
     }
 
-    fn splits<'a>(&'a self, _: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        self.splits_of_rows(split_bytes, max_record_bytes)
+    fn ranges<'a>(&'a self, _: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        self.ranges_of_rows(range_bytes, max_record_bytes)
     }
 
     /// Parts end between row groups.
@@ -515,25 +515,25 @@ impl RecordReader for ParquetReader {
         Ok(cuts.of_units())
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         _: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
+    ) -> RangeStream<'a> {
         let PartExtent::Units { first, count, .. } = part.extent else {
             let error = Error::internal("expected row groups as a part of a Parquet file, found something else");
             return Box::new(std::iter::once(Err(error.at_location(&*self.name))));
         };
         let number = |group: u64| usize::try_from(group).unwrap_or(usize::MAX);
-        self.splits_of_groups(number(first)..number(first.saturating_add(count)), split_bytes, max_record_bytes)
+        self.ranges_of_groups(number(first)..number(first.saturating_add(count)), range_bytes, max_record_bytes)
     }
 
-    fn bounds<'a>(&'a self, split: &Split) -> Option<SplitBounds<'a>> {
-        let end = split.offset + split.row_count()?;
+    fn bounds<'a>(&'a self, range: &SourceRange) -> Option<RowBounds<'a>> {
+        let end = range.offset + range.row_count()?;
         let within =
-            |group: &(usize, &ReaderGroup)| group.1.first_row < end && split.offset < group.1.first_row + group.1.rows;
+            |group: &(usize, &ReaderGroup)| group.1.first_row < end && range.offset < group.1.first_row + group.1.rows;
         let bounds = |(number, group): (usize, &ReaderGroup)| GroupBounds {
             rows: group.rows,
             of_column: Box::new(move |column: &str, data_type: &DataType| {
@@ -541,16 +541,16 @@ impl RecordReader for ParquetReader {
                 column_bounds(&self.metadata, number, field)
             }),
         };
-        Some(SplitBounds { groups: self.groups.iter().enumerate().filter(within).map(bounds).collect(), deleted: 0 })
+        Some(RowBounds { groups: self.groups.iter().enumerate().filter(within).map(bounds).collect(), deleted: 0 })
     }
 
-    fn infer(&self, _: &Split) -> Fields {
+    fn infer(&self, _: &SourceRange) -> Fields {
         self.schema.fields().clone()
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
-        let (plain, bytes) = self.read_rows(split)?;
-        parsed_rows(&plain, split, schema, bytes).map_err(|e| e.at_location(&*self.name))
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
+        let (plain, bytes) = self.read_rows(range)?;
+        parsed_rows(&plain, range, schema, bytes).map_err(|e| e.at_location(&*self.name))
     }
 }
 
@@ -650,17 +650,17 @@ mod tests {
         shard.finish().unwrap()
     }
 
-    fn read(bytes: &[u8], split_bytes: usize, limit: usize) -> Result<(RecordBatch, Vec<u64>, usize)> {
+    fn read(bytes: &[u8], range_bytes: usize, limit: usize) -> Result<(RecordBatch, Vec<u64>, usize)> {
         let reader = ParquetReader::open(RangedInput::Bytes(Bytes::copy_from_slice(bytes)), "x.parquet")?;
-        let splits: Vec<_> = reader.splits(Box::new(std::io::empty()), split_bytes, limit).collect::<Result<_>>()?;
+        let ranges: Vec<_> = reader.ranges(Box::new(std::io::empty()), range_bytes, limit).collect::<Result<_>>()?;
         let (mut batches, mut hashes) = (Vec::new(), Vec::new());
-        for split in &splits {
-            let Parsed::Block(block) = reader.parse(split, &reader.schema)? else { panic!("a type mismatch") };
+        for range in &ranges {
+            let Parsed::Block(block) = reader.parse(range, &reader.schema)? else { panic!("a type mismatch") };
             let Payload::Rows(batch) = block.payload else { panic!("samples") };
             batches.push(batch);
             hashes.extend(block.hashes);
         }
-        Ok((arrow::compute::concat_batches(&reader.schema, &batches)?, hashes, splits.len()))
+        Ok((arrow::compute::concat_batches(&reader.schema, &batches)?, hashes, ranges.len()))
     }
 
     fn table(rows: i64) -> RecordBatch {
@@ -674,13 +674,13 @@ mod tests {
     #[test]
     fn rows_and_hashes_do_not_depend_on_the_cuts() {
         let table = table(50_000);
-        let (whole, hashes, splits) = read(&file(&table, 50_000), 1 << 30, 1 << 30).unwrap();
-        assert_eq!((whole.columns(), splits), (table.columns(), 1));
-        for (group_rows, split_bytes) in [(50_000, 10_000), (100, 100_000), (7_001, 50_000), (1000, 1)] {
-            let (found, same, splits) = read(&file(&table.slice(0, 3000), group_rows), split_bytes, 1 << 20).unwrap();
+        let (whole, hashes, ranges) = read(&file(&table, 50_000), 1 << 30, 1 << 30).unwrap();
+        assert_eq!((whole.columns(), ranges), (table.columns(), 1));
+        for (group_rows, range_bytes) in [(50_000, 10_000), (100, 100_000), (7_001, 50_000), (1000, 1)] {
+            let (found, same, ranges) = read(&file(&table.slice(0, 3000), group_rows), range_bytes, 1 << 20).unwrap();
             assert_eq!(found, whole.slice(0, 3000));
             assert_eq!(same, hashes[..3000]);
-            assert!(splits > 1 || split_bytes == 100_000, "{splits}");
+            assert!(ranges > 1 || range_bytes == 100_000, "{ranges}");
         }
     }
 

@@ -28,7 +28,7 @@ use crate::{
     record::{Payload, RecordBlock},
 };
 
-/// Splits small enough to be cut often.
+/// IpcRanges small enough to be cut often.
 const SPLIT: usize = 16 << 10;
 const MAX_RECORD: usize = 64 << 20;
 
@@ -51,8 +51,8 @@ fn blocks(archive: &[u8]) -> Result<Vec<RecordBlock>> {
     let reader = TarReader::new();
     let schema = Arc::new(Schema::empty());
     let mut found = Vec::new();
-    for split in reader.splits(Box::new(archive), SPLIT, MAX_RECORD) {
-        let Parsed::Block(block) = reader.parse(&split?, &schema).unwrap() else { panic!("a type mismatch") };
+    for range in reader.ranges(Box::new(archive), SPLIT, MAX_RECORD) {
+        let Parsed::Block(block) = reader.parse(&range?, &schema).unwrap() else { panic!("a type mismatch") };
         found.push(block);
     }
     Ok(found)
@@ -134,9 +134,9 @@ fn corpus_agrees_with_the_oracle() {
 /// Returns regular files as `tar_oracle.py` lists them: hash of the content, and name.
 fn files(archive: &[u8]) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for split in TarReader::new().splits(Box::new(archive), SPLIT, MAX_RECORD) {
-        let split = split?;
-        let (bytes, mut at) = (split.content_bytes(), 0);
+    for range in TarReader::new().ranges(Box::new(archive), SPLIT, MAX_RECORD) {
+        let range = range?;
+        let (bytes, mut at) = (range.content_bytes(), 0);
         while at < bytes.len() {
             let Ok(HeaderOutcome::Entry(entry)) = entry::read_entry(&bytes[at..]) else { panic!("no member") };
             if entry.kind == EntryKind::File {

@@ -20,9 +20,9 @@ mod foreign;
 mod header;
 mod links;
 pub mod places;
+mod ranges;
 mod read;
 mod scan;
-mod splits;
 
 use std::io::Read;
 

@@ -1,8 +1,8 @@
 //! Tar archives of any origin as samples.
 //!
 //! ```text
-//! splits   whole samples, in the order of the archive           one thread, header by header
-//! parse    samples whose parts are slices of their split        any thread, without copying
+//! ranges   whole samples, in the order of the archive           one thread, header by header
+//! parse    samples whose parts are slices of their range        any thread, without copying
 //! ```
 //!
 //! Consecutive files with one key are a sample, as in WebDataset. Links are files with the content to which they lead
@@ -19,13 +19,13 @@ use super::{
     entry::{self, EntryKind, HeaderOutcome, TarEntry},
     header::BLOCK,
     links::ArchiveOpener,
-    splits::TarSplits,
+    ranges::TarRanges,
 };
 use crate::{
     error::{Error, Result},
-    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, cut_parts, facts},
+    format::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, cut_parts, facts},
     record::{
-        Content, IGNORED_NAMES, Part, PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, Split,
+        Content, IGNORED_NAMES, Part, PartSizes, Payload, RecordBlock, Reject, Sample, SourcePart, SourceRange,
         key::{key_length, part_type, split_key},
     },
     schema,
@@ -64,29 +64,29 @@ impl RecordReader for TarReader {
         &facts::SAMPLES
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        Box::new(TarSplits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref()))
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        Box::new(TarRanges::new(input, range_bytes, max_record_bytes).with_links(self.reopen.as_ref()))
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        let splits = TarSplits::new(input, sizes.split_bytes, sizes.max_record_bytes).with_links(self.reopen.as_ref());
-        cut_parts(splits, sizes, |split| (count_samples(split.content_bytes()), 0))
+        let ranges = TarRanges::new(input, sizes.range_bytes, sizes.max_record_bytes).with_links(self.reopen.as_ref());
+        cut_parts(ranges, sizes, |range| (count_samples(range.content_bytes()), 0))
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
-        let splits = TarSplits::new(input, split_bytes, max_record_bytes).with_links(self.reopen.as_ref());
-        Box::new(splits.starting_at(part.start_byte()))
+    ) -> RangeStream<'a> {
+        let ranges = TarRanges::new(input, range_bytes, max_record_bytes).with_links(self.reopen.as_ref());
+        Box::new(ranges.starting_at(part.start_byte()))
     }
 
-    fn infer(&self, split: &Split) -> Fields {
+    fn infer(&self, range: &SourceRange) -> Fields {
         let mut types: BTreeMap<String, Arc<Field>> = BTreeMap::new();
-        let samples = SplitSamples::read_split(split).map(|samples| samples.taken).unwrap_or_default();
+        let samples = RangeSamples::read_range_of_rows(range).map(|samples| samples.taken).unwrap_or_default();
         for part in samples.into_iter().flat_map(|sample| sample.parts) {
             let found = Field::new(&part.extension, part_type(&part.extension, &part.bytes), true);
             let field = types.entry(part.extension).or_insert_with(|| Arc::new(found.clone()));
@@ -97,16 +97,16 @@ impl RecordReader for TarReader {
         std::iter::once(Arc::new(Field::new(KEY, DataType::Utf8, true))).chain(types.into_values()).collect()
     }
 
-    fn parse(&self, split: &Split, _: &SchemaRef) -> Result<Parsed> {
-        let SplitSamples { taken, rows, rejects, ignored, ignored_names } = SplitSamples::read_split(split)?;
+    fn parse(&self, range: &SourceRange, _: &SchemaRef) -> Result<Parsed> {
+        let RangeSamples { taken, rows, rejects, ignored, ignored_names } = RangeSamples::read_range_of_rows(range)?;
         Ok(Parsed::Block(RecordBlock {
-            hashes: split.hashes_if_needed(taken.len(), || taken.iter().map(Sample::hash).collect()),
+            hashes: range.hashes_if_needed(taken.len(), || taken.iter().map(Sample::hash).collect()),
             payload: Payload::Samples(taken),
             rows,
             rejects,
             ignored,
             ignored_names,
-            bytes_in: split.bytes_in(),
+            bytes_in: range.bytes_in(),
             ..RecordBlock::empty()
         }))
     }
@@ -133,7 +133,7 @@ fn without_dots(mut name: &[u8]) -> &[u8] {
     name
 }
 
-/// Counts the samples of a split, rejected ones included: consecutive files of one group are a sample.
+/// Counts the samples of a range, rejected ones included: consecutive files of one group are a sample.
 fn count_samples(bytes: &[u8]) -> u64 {
     let (mut samples, mut at, mut open) = (0, 0, None);
     while let Some((entry, end)) = whole_entry(bytes, at).filter(|_| at < bytes.len()) {
@@ -146,9 +146,9 @@ fn count_samples(bytes: &[u8]) -> u64 {
     samples
 }
 
-/// Samples collected from a split.
+/// Samples collected from a range.
 #[derive(Debug, Default)]
-struct SplitSamples {
+struct RangeSamples {
     taken: Vec<Sample>,
     rows: Vec<u32>,
     rejects: Vec<Reject>,
@@ -156,26 +156,26 @@ struct SplitSamples {
     ignored_names: Vec<String>,
 }
 
-impl SplitSamples {
-    fn read_split(split: &Split) -> Result<Self> {
-        let Content::Bytes(bytes) = &split.content else {
-            return Err(Error::internal("expected a split of bytes, found one of rows").at_byte(split.offset));
+impl RangeSamples {
+    fn read_range_of_rows(range: &SourceRange) -> Result<Self> {
+        let Content::Bytes(bytes) = &range.content else {
+            return Err(Error::internal("expected a range of bytes, found one of rows").at_byte(range.offset));
         };
         let mut samples = Self::default();
         let mut open: Option<OpenSample<'_>> = None;
-        let mut linked = split.linked.iter();
+        let mut linked = range.linked.iter();
         let mut at = 0;
         while at < bytes.len() {
             let (entry, end) = whole_entry(bytes, at).ok_or_else(|| {
-                Error::internal("expected a split of whole members, found another one")
-                    .at_byte(split.offset + at as u64)
+                Error::internal("expected a range of whole members, found another one")
+                    .at_byte(range.offset + at as u64)
             })?;
             if entry.kind.is_part() {
                 if open.as_ref().is_some_and(|open| open.group != group_of(&entry.name)) {
                     samples.close_sample(open.take());
                 }
                 let content = if matches!(entry.kind, EntryKind::Link(_)) { linked.next() } else { None };
-                open.get_or_insert_with(|| OpenSample::new(split.offset, bytes, at, &entry)).push_member(
+                open.get_or_insert_with(|| OpenSample::new(range.offset, bytes, at, &entry)).push_member(
                     &entry,
                     at..end,
                     content,
@@ -200,7 +200,7 @@ impl SplitSamples {
     /// Accepts or rejects a sample whose parts are complete.
     fn close_sample(&mut self, open: Option<OpenSample<'_>>) {
         let Some(open) = open else { return };
-        // A split has fewer members than bytes, and so fewer than 2^32.
+        // A range has fewer members than bytes, and so fewer than 2^32.
         let row = u32::try_from(self.taken.len() + self.rejects.len()).unwrap_or(u32::MAX);
         match open.finish() {
             Ok(sample) => {
@@ -221,9 +221,9 @@ fn whole_entry(bytes: &[u8], at: usize) -> Option<(TarEntry, usize)> {
 
 /// A sample whose parts are being collected.
 struct OpenSample<'a> {
-    /// Offset of the split in the archive.
+    /// Offset of the range in the archive.
     offset: u64,
-    /// The split.
+    /// The range.
     bytes: &'a Bytes,
     /// The raw common beginning of all names.
     group: Vec<u8>,
@@ -268,14 +268,14 @@ impl<'a> OpenSample<'a> {
         }
         key.clone_into(&mut self.key);
         let content = at + entry.header_bytes;
-        // The content is within the split, so its size fits memory.
+        // The content is within the range, so its size fits memory.
         let size = usize::try_from(entry.size).unwrap_or(0);
         let bytes = linked.unwrap_or_else(|| self.bytes.slice(content..content + size));
         self.parts.push(Part { extension, bytes });
         Ok(())
     }
 
-    /// Returns the sample, or the reject. A reject copies its bytes, so that it does not keep the whole split in
+    /// Returns the sample, or the reject. A reject copies its bytes, so that it does not keep the whole range in
     /// memory.
     fn finish(mut self) -> Result<Sample, Reject> {
         if let Some((at, column, reason)) = self.fault {
@@ -370,21 +370,21 @@ mod tests {
         [&members.concat()[..], &[0; 1024]].concat()
     }
 
-    fn splits(archive: &[u8], split_bytes: usize) -> Result<Vec<Split>> {
-        TarReader::new().splits(Box::new(archive), split_bytes, LARGE).collect()
+    fn ranges(archive: &[u8], range_bytes: usize) -> Result<Vec<SourceRange>> {
+        TarReader::new().ranges(Box::new(archive), range_bytes, LARGE).collect()
     }
 
-    fn parse(split: &Split) -> RecordBlock {
-        match TarReader::new().parse(split, &Arc::new(Schema::empty())).unwrap() {
+    fn parse(range: &SourceRange) -> RecordBlock {
+        match TarReader::new().parse(range, &Arc::new(Schema::empty())).unwrap() {
             Parsed::Block(block) => block,
             Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         }
     }
 
     fn block(archive: &[u8]) -> RecordBlock {
-        let splits = splits(archive, LARGE).unwrap();
-        assert_eq!(splits.len(), 1);
-        parse(&splits[0])
+        let ranges = ranges(archive, LARGE).unwrap();
+        assert_eq!(ranges.len(), 1);
+        parse(&ranges[0])
     }
 
     /// Returns samples as `key: extension=content ...`.
@@ -401,7 +401,7 @@ mod tests {
     }
 
     fn error(archive: &[u8]) -> Error {
-        let error = splits(archive, LARGE).unwrap_err();
+        let error = ranges(archive, LARGE).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Input);
         assert!(error.place().byte.is_some() && !error.hints().is_empty(), "{error}");
         error
@@ -420,22 +420,22 @@ mod tests {
         assert_eq!(read(&members), ["d/a: jpg=2 txt=1", "README: bin=3", "d/a: txt=4"]);
         let whole = block(&archive(&members));
         assert_eq!((whole.ignored, &whole.rows[..], whole.hashes.len()), (2, &[0, 1, 2][..], 3));
-        for split_bytes in [1, 2000, 4000, 5000] {
-            let splits = splits(&archive(&members), split_bytes).unwrap();
+        for range_bytes in [1, 2000, 4000, 5000] {
+            let ranges = ranges(&archive(&members), range_bytes).unwrap();
             let mut end = 0;
-            for split in &splits {
-                assert_eq!(split.offset, end);
-                end += split.bytes_in();
+            for range in &ranges {
+                assert_eq!(range.offset, end);
+                end += range.bytes_in();
             }
             assert_eq!(end, members.concat().len() as u64);
-            let found: Vec<_> = splits.iter().flat_map(|split| plain(&parse(split))).collect();
-            assert_eq!(found, plain(&whole), "{split_bytes}");
+            let found: Vec<_> = ranges.iter().flat_map(|range| plain(&parse(range))).collect();
+            assert_eq!(found, plain(&whole), "{range_bytes}");
         }
     }
 
     #[test]
     fn columns_are_text_where_all_their_values_are() {
-        let infer = |members: &[Vec<u8>]| TarReader::new().infer(&splits(&archive(members), LARGE).unwrap()[0]);
+        let infer = |members: &[Vec<u8>]| TarReader::new().infer(&ranges(&archive(members), LARGE).unwrap()[0]);
         let types = |fields: &Fields| -> Vec<_> {
             fields.iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
         };
@@ -483,18 +483,18 @@ mod tests {
         })
     }
 
-    /// Reads an archive with its links, in splits of this size: samples, and reasons of rejects.
-    fn linked(members: &[Vec<u8>], split_bytes: usize) -> (Vec<String>, Vec<String>) {
+    /// Reads an archive with its links, in ranges of this size: samples, and reasons of rejects.
+    fn linked(members: &[Vec<u8>], range_bytes: usize) -> (Vec<String>, Vec<String>) {
         let bytes = Bytes::from(archive(members));
         let input = RangedInput::Bytes(bytes.clone());
         let reader = TarReader::with_links(ArchiveOpener::new(move || Ok(input.clone())));
-        let splits = reader.splits(Box::new(&bytes[..]), split_bytes, LARGE);
+        let ranges = reader.ranges(Box::new(&bytes[..]), range_bytes, LARGE);
         let (mut found, mut reasons, mut end) = (Vec::new(), Vec::new(), 0);
-        for split in splits {
-            let split = split.unwrap();
-            assert_eq!(split.offset, end);
-            end += split.bytes_in();
-            let Parsed::Block(block) = reader.parse(&split, &Arc::new(Schema::empty())).unwrap() else { panic!() };
+        for range in ranges {
+            let range = range.unwrap();
+            assert_eq!(range.offset, end);
+            end += range.bytes_in();
+            let Parsed::Block(block) = reader.parse(&range, &Arc::new(Schema::empty())).unwrap() else { panic!() };
             found.extend(plain(&block));
             reasons.extend(block.rejects.into_iter().map(|reject| reject.reason));
         }
@@ -530,9 +530,9 @@ mod tests {
             "7: jpg=second",
             "8: jpg=second",
         ];
-        for split_bytes in [1, 1500, LARGE] {
-            let (found, reasons) = linked(&members, split_bytes);
-            assert_eq!((&found[..], &reasons[..]), (&expected.map(str::to_owned)[..], &[][..]), "{split_bytes}");
+        for range_bytes in [1, 1500, LARGE] {
+            let (found, reasons) = linked(&members, range_bytes);
+            assert_eq!((&found[..], &reasons[..]), (&expected.map(str::to_owned)[..], &[][..]), "{range_bytes}");
         }
     }
 
@@ -563,13 +563,13 @@ mod tests {
     }
 
     #[test]
-    fn links_count_towards_the_size_of_samples_and_splits() {
+    fn links_count_towards_the_size_of_samples_and_ranges() {
         let large = vec![b'x'; LARGE / 2];
         let members = [member("a.bin", &large), link(b'1', "b.1", "a.bin"), link(b'1', "b.2", "a.bin")];
         let input = RangedInput::Bytes(archive(&members).into());
         let reader = TarReader::with_links(ArchiveOpener::new(move || Ok(input.clone())));
         let bytes = archive(&members);
-        let last = reader.splits(Box::new(&bytes[..]), LARGE, LARGE).last().unwrap();
+        let last = reader.ranges(Box::new(&bytes[..]), LARGE, LARGE).last().unwrap();
         assert!(last.unwrap_err().message().contains("at most"), "two halves and their headers");
         let members: Vec<Vec<u8>> = std::iter::once(member("a.bin", &large))
             .chain((0..6).map(|i| link(b'1', &format!("{i}.bin"), "a.bin")))
@@ -578,7 +578,7 @@ mod tests {
         let reader = TarReader::with_links(ArchiveOpener::new(move || Ok(input.clone())));
         let bytes = archive(&members);
         let most =
-            reader.splits(Box::new(&bytes[..]), LARGE, 2 * LARGE).map(|split| split.unwrap().linked_bytes()).max();
+            reader.ranges(Box::new(&bytes[..]), LARGE, 2 * LARGE).map(|range| range.unwrap().linked_bytes()).max();
         assert!(most.is_some_and(|most| most > 0 && most <= LARGE as u64), "{most:?}");
     }
 
@@ -659,8 +659,8 @@ mod tests {
                 assert_eq!(error(&body[..length]).place().byte, Some(length as u64));
             }
         }
-        assert_eq!(splits(&[0; 10_240], LARGE).unwrap().len(), 0);
-        assert_eq!(splits(b"", LARGE).unwrap().len(), 0);
+        assert_eq!(ranges(&[0; 10_240], LARGE).unwrap().len(), 0);
+        assert_eq!(ranges(b"", LARGE).unwrap().len(), 0);
         let joined = [archive(&members), archive(&members)].concat();
         assert_eq!(error(&joined).place().byte, Some(body.len() as u64 + 1024));
         let mut damaged = archive(&members);
@@ -668,7 +668,7 @@ mod tests {
         assert_eq!(error(&damaged).place().byte, Some(1024));
         let three = [archive(&members)[..2048].to_vec(), damaged[1024..].to_vec()].concat();
         let reader = TarReader::new();
-        let mut cut = reader.splits(Box::new(&three[..]), 1, LARGE);
+        let mut cut = reader.ranges(Box::new(&three[..]), 1, LARGE);
         assert_eq!(plain(&parse(&cut.next().unwrap().unwrap())), ["a: txt=1"]);
         assert_eq!(cut.next().unwrap().unwrap_err().place().byte, Some(2048));
         assert!(cut.next().is_none());
@@ -688,7 +688,7 @@ mod tests {
         }
         // Within the limit, but more than the archive holds.
         let mut input = &member_with(b"a.txt", b"", |block| block[124..136].copy_from_slice(b"00777777777\0"))[..];
-        let mut cut = TarSplits::new(Box::new(&mut input), 1, usize::MAX);
+        let mut cut = TarRanges::new(Box::new(&mut input), 1, usize::MAX);
         assert!(cut.next().unwrap().unwrap_err().message().contains("end of the archive"));
         let negative = member_with(b"a.txt", b"", |block| block[124..136].fill(255));
         assert!(error(&negative).message().contains("expected a size"));

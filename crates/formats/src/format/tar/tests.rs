@@ -328,8 +328,8 @@ fn no_columns() -> arrow::datatypes::SchemaRef {
 /// Returns the samples of a shard from the reader of foreign archives.
 fn read_back(bytes: &[u8]) -> Vec<Plain> {
     let mut found = Vec::new();
-    for split in TarReader::new().splits(Box::new(bytes), 4000, 1 << 20) {
-        let Parsed::Block(block) = TarReader::new().parse(&split.unwrap(), &no_columns()).unwrap() else { panic!() };
+    for range in TarReader::new().ranges(Box::new(bytes), 4000, 1 << 20) {
+        let Parsed::Block(block) = TarReader::new().parse(&range.unwrap(), &no_columns()).unwrap() else { panic!() };
         assert_eq!(block.rejects, []);
         let Payload::Samples(samples) = block.payload else { panic!("rows") };
         let plain = |part: Part| (part.extension, part.bytes.to_vec());
@@ -383,8 +383,8 @@ proptest! {
         let _ = record_members(&shard).count();
         for bytes in [&bytes, &shard] {
             let reader = TarReader::new();
-            let splits = reader.splits(Box::new(&bytes[..]), 1000, 1 << 20);
-            splits.map_while(Result::ok).for_each(|split| drop(TarReader::new().parse(&split, &no_columns()).unwrap()));
+            let ranges = reader.ranges(Box::new(&bytes[..]), 1000, 1 << 20);
+            ranges.map_while(Result::ok).for_each(|range| drop(TarReader::new().parse(&range, &no_columns()).unwrap()));
         }
     }
 }

@@ -511,7 +511,7 @@ fn parse_object(raw: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// Offsets fit, because a column never holds more items than its split has bytes, which is less than 2 GiB.
+/// Offsets fit, because a column never holds more items than its range has bytes, which is less than 2 GiB.
 fn to_offset(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }

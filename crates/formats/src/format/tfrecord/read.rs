@@ -1,6 +1,6 @@
 //! TFRecord files of any origin as tables.
 //!
-//! A split holds whole frames. The checksum of a length protects the position of the next record, so a mismatch is an
+//! A range holds whole frames. The checksum of a length protects the position of the next record, so a mismatch is an
 //! error of the file; a wrong checksum of the data, or data that is not a `tf.train.Example`, rejects only that record.
 //!
 //! Without a schema, a column has the kind of its features: numbers, text if all bytes are UTF-8, lists if a record
@@ -26,14 +26,14 @@ use super::{
 use crate::{
     codec::checksum::{masked_crc32c, xxh3_64},
     error::{Error, Result},
-    format::{Parsed, ReaderFacts, RecordReader, SourceBytes, SplitStream, TypeMismatch, ahead, cut_parts, facts},
-    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, Split, key::means_text, parts::KEY_COLUMN},
+    format::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch, ahead, cut_parts, facts},
+    record::{PartSizes, Payload, RecordBlock, Reject, SourcePart, SourceRange, key::means_text, parts::KEY_COLUMN},
     schema,
 };
 
-/// Maximum bytes of a split: below 2 GiB, because offsets within columns have 31 bits, with room for numbers that
+/// Maximum bytes of a range: below 2 GiB, because offsets within columns have 31 bits, with room for numbers that
 /// become text.
-const MAX_SPLIT: usize = 0x7FFF_FFFF / 4;
+const MAX_RANGE: usize = 0x7FFF_FFFF / 4;
 /// Maximum characters of a value shown in a message.
 const SHOWN: usize = 60;
 
@@ -71,32 +71,32 @@ impl RecordReader for TfRecordReader {
         &facts::ROWS
     }
 
-    fn splits<'a>(&'a self, input: SourceBytes<'a>, split_bytes: usize, max_record_bytes: usize) -> SplitStream<'a> {
-        Box::new(TfRecordSplits::new(input, 0, split_bytes, max_record_bytes))
+    fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
+        Box::new(TfRecordRanges::new(input, 0, range_bytes, max_record_bytes))
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        let splits = TfRecordSplits::new(input, 0, sizes.split_bytes, sizes.max_record_bytes);
-        cut_parts(splits, sizes, |split| (iter_frames(split).count() as u64, 0))
+        let ranges = TfRecordRanges::new(input, 0, sizes.range_bytes, sizes.max_record_bytes);
+        cut_parts(ranges, sizes, |range| (iter_frames(range).count() as u64, 0))
     }
 
-    fn splits_of<'a>(
+    fn ranges_of<'a>(
         &'a self,
         part: &SourcePart,
         input: SourceBytes<'a>,
-        split_bytes: usize,
+        range_bytes: usize,
         max_record_bytes: usize,
-    ) -> SplitStream<'a> {
+    ) -> RangeStream<'a> {
         let start = part.start_byte();
-        Box::new(TfRecordSplits::new(input, start, split_bytes, max_record_bytes))
+        Box::new(TfRecordRanges::new(input, start, range_bytes, max_record_bytes))
     }
 
-    fn infer(&self, split: &Split) -> Fields {
+    fn infer(&self, range: &SourceRange) -> Fields {
         if let Some(types) = &self.types {
             return types.clone();
         }
         let mut seen: BTreeMap<&str, SeenFeatures> = BTreeMap::new();
-        for example in iter_frames(split).filter_map(|frame| frame.decode_example().ok()) {
+        for example in iter_frames(range).filter_map(|frame| frame.decode_example().ok()) {
             for (name, feature) in &example.features {
                 seen.entry(name)
                     .or_default()
@@ -114,18 +114,18 @@ impl RecordReader for TfRecordReader {
             .collect()
     }
 
-    fn parse(&self, split: &Split, schema: &SchemaRef) -> Result<Parsed> {
+    fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
         let mut table = ExampleTable::new(schema);
         let (mut rows, mut hashes, mut rejects) = (Vec::new(), Vec::new(), Vec::new());
         let mut places = Vec::new();
-        for (row, frame) in (0..).zip(iter_frames(split)) {
+        for (row, frame) in (0..).zip(iter_frames(range)) {
             match frame.decode_example() {
                 Ok(example) => {
                     if let Err(mismatch) = table.push_example(&example) {
                         return Ok(Parsed::Mismatch(TypeMismatch { byte: frame.offset, ..mismatch }));
                     }
                     rows.push(row);
-                    hashes.push(if split.hashed { xxh3_64(frame.data) } else { 0 });
+                    hashes.push(if range.hashed { xxh3_64(frame.data) } else { 0 });
                     places.push(frame.offset);
                 }
                 Err(reason) => {
@@ -137,7 +137,7 @@ impl RecordReader for TfRecordReader {
         let payload = match table.finish()? {
             Ok(batch) => Payload::Rows(batch),
             Err((row, mismatch)) => {
-                let byte = places.get(row).copied().unwrap_or(split.offset);
+                let byte = places.get(row).copied().unwrap_or(range.offset);
                 return Ok(Parsed::Mismatch(TypeMismatch { byte, ..mismatch }));
             }
         };
@@ -146,7 +146,7 @@ impl RecordReader for TfRecordReader {
             rows,
             hashes,
             rejects,
-            bytes_in: split.bytes_in(),
+            bytes_in: range.bytes_in(),
             ..RecordBlock::empty()
         }))
     }
@@ -171,14 +171,14 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Iterates over the records of a split, which are complete.
-fn iter_frames(split: &Split) -> impl Iterator<Item = Frame<'_>> {
-    let (bytes, mut at) = (split.content_bytes(), 0);
+/// Iterates over the records of a range, which are complete.
+fn iter_frames(range: &SourceRange) -> impl Iterator<Item = Frame<'_>> {
+    let (bytes, mut at) = (range.content_bytes(), 0);
     std::iter::from_fn(move || {
         let length = length_of(&bytes[at..])?.ok()?;
         let (data, foot) = bytes[at + HEAD..].split_at_checked(usize::try_from(length).ok()?)?;
         let expected = u32::from_le_bytes(*foot.first_chunk()?);
-        let offset = split.offset + at as u64;
+        let offset = range.offset + at as u64;
         at += HEAD + data.len() + FOOT;
         Some(Frame { offset, data, expected })
     })
@@ -318,30 +318,30 @@ fn display_feature(feature: &Feature<'_>) -> String {
     text.chars().take(SHOWN).collect()
 }
 
-/// Iterator over splits, which end after the last record that fits.
-struct TfRecordSplits<'a> {
+/// Iterator over ranges, which end after the last record that fits.
+struct TfRecordRanges<'a> {
     input: Box<dyn Read + Send + 'a>,
     /// Bytes read but not returned yet; starts with a record.
     buffer: Vec<u8>,
     /// Offset of the buffer in the source.
     offset: u64,
-    split_bytes: usize,
+    range_bytes: usize,
     max_record_bytes: usize,
-    /// Error to be returned after the current split.
+    /// Error to be returned after the current range.
     failure: Option<Error>,
     done: bool,
 }
 
-impl<'a> TfRecordSplits<'a> {
+impl<'a> TfRecordRanges<'a> {
     /// Starts at a record, at this offset in the source.
-    fn new(input: SourceBytes<'a>, offset: u64, split_bytes: usize, max_record_bytes: usize) -> Self {
-        let split_bytes = split_bytes.clamp(1, MAX_SPLIT);
-        let max_record_bytes = max_record_bytes.min(MAX_SPLIT);
-        Self { input, buffer: Vec::new(), offset, split_bytes, max_record_bytes, failure: None, done: false }
+    fn new(input: SourceBytes<'a>, offset: u64, range_bytes: usize, max_record_bytes: usize) -> Self {
+        let range_bytes = range_bytes.clamp(1, MAX_RANGE);
+        let max_record_bytes = max_record_bytes.min(MAX_RANGE);
+        Self { input, buffer: Vec::new(), offset, range_bytes, max_record_bytes, failure: None, done: false }
     }
 
-    fn next_split(&mut self) -> Result<Option<Split>> {
-        self.buffer.reserve_exact((self.split_bytes + ahead::READ).saturating_sub(self.buffer.len()));
+    fn next_range(&mut self) -> Result<Option<SourceRange>> {
+        self.buffer.reserve_exact((self.range_bytes + ahead::READ).saturating_sub(self.buffer.len()));
         let mut at = 0;
         loop {
             match self.record_end(at) {
@@ -355,15 +355,15 @@ impl<'a> TfRecordSplits<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Ok(ahead::take_split(&mut self.buffer, &mut self.offset, at))
+        Ok(ahead::take_range(&mut self.buffer, &mut self.offset, at))
     }
 
     /// Returns the end of the record at an offset, once it is complete; `None` at the end of the source or of the
-    /// split.
+    /// range.
     fn record_end(&mut self, at: usize) -> Result<Option<usize>> {
         let Some(length) = self.data_length(at)? else { return Ok(None) };
         let end = at + HEAD + length + FOOT;
-        if at > 0 && end > self.split_bytes {
+        if at > 0 && end > self.range_bytes {
             return Ok(None);
         }
         if self.fill_buffer(end)? {
@@ -407,14 +407,14 @@ impl<'a> TfRecordSplits<'a> {
     }
 }
 
-impl Iterator for TfRecordSplits<'_> {
-    type Item = Result<Split>;
+impl Iterator for TfRecordRanges<'_> {
+    type Item = Result<SourceRange>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
             return None;
         }
-        let next = self.failure.take().map_or_else(|| self.next_split(), Err);
+        let next = self.failure.take().map_or_else(|| self.next_range(), Err);
         self.done |= next.is_err();
         next.transpose()
     }

@@ -24,7 +24,7 @@ use crate::{
     codec::decompress,
     error::Kind,
     format::{Framed, Keyed, Parsed, RecordReader, corpus},
-    record::{Part, Payload, RecordBlock, Sample, Split},
+    record::{Part, Payload, RecordBlock, Sample, SourceRange},
     schema,
 };
 
@@ -46,12 +46,12 @@ fn frames(records: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-fn splits(bytes: &[u8], split_bytes: usize) -> Result<Vec<Split>> {
-    TfRecordReader::new(None).splits(Box::new(bytes), split_bytes, LARGE).collect()
+fn ranges(bytes: &[u8], range_bytes: usize) -> Result<Vec<SourceRange>> {
+    TfRecordReader::new(None).ranges(Box::new(bytes), range_bytes, LARGE).collect()
 }
 
-fn parse(split: &Split, schema: &SchemaRef) -> RecordBlock {
-    match TfRecordReader::new(None).parse(split, schema).unwrap() {
+fn parse(range: &SourceRange, schema: &SchemaRef) -> RecordBlock {
+    match TfRecordReader::new(None).parse(range, schema).unwrap() {
         Parsed::Block(block) => block,
         Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
     }
@@ -62,24 +62,24 @@ fn rows_of(block: &RecordBlock) -> &RecordBatch {
     batch
 }
 
-/// Returns types inferred over splits, and the blocks parsed with them.
-fn read(bytes: &[u8], split_bytes: usize) -> (SchemaRef, Vec<RecordBlock>) {
-    let splits = splits(bytes, split_bytes).unwrap();
+/// Returns types inferred over ranges, and the blocks parsed with them.
+fn read(bytes: &[u8], range_bytes: usize) -> (SchemaRef, Vec<RecordBlock>) {
+    let ranges = ranges(bytes, range_bytes).unwrap();
     let reader = TfRecordReader::new(None);
-    let fields = splits.iter().fold(Fields::empty(), |all, split| schema::unite_lists(&all, &reader.infer(split)));
+    let fields = ranges.iter().fold(Fields::empty(), |all, range| schema::unite_lists(&all, &reader.infer(range)));
     let schema = schema::schema_of(&fields);
-    let blocks = splits.iter().map(|split| parse(split, &schema)).collect();
+    let blocks = ranges.iter().map(|range| parse(range, &schema)).collect();
     (schema, blocks)
 }
 
-fn read_back(batch: &RecordBatch, split_bytes: usize) -> RecordBatch {
+fn read_back(batch: &RecordBatch, range_bytes: usize) -> RecordBatch {
     let bytes = framed(batch);
     let reader = TfRecordReader::new(Some(batch.schema().fields().clone()));
     let mut found = Vec::new();
-    for split in reader.splits(Box::new(&bytes[..]), split_bytes, LARGE) {
-        let split = split.unwrap();
-        assert_eq!(&reader.infer(&split), batch.schema().fields());
-        match reader.parse(&split, &batch.schema()).unwrap() {
+    for range in reader.ranges(Box::new(&bytes[..]), range_bytes, LARGE) {
+        let range = range.unwrap();
+        assert_eq!(&reader.infer(&range), batch.schema().fields());
+        match reader.parse(&range, &batch.schema()).unwrap() {
             Parsed::Block(block) => found.push(rows_of(&block).clone()),
             Parsed::Mismatch(mismatch) => panic!("{mismatch:?}"),
         }
@@ -304,9 +304,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn scalars_round_trip(seeds in seeds(), split_bytes in 1_usize..4000) {
+    fn scalars_round_trip(seeds in seeds(), range_bytes in 1_usize..4000) {
         let batch = batch(scalars(&seeds));
-        assert_same(&read_back(&batch, split_bytes), &batch);
+        assert_same(&read_back(&batch, range_bytes), &batch);
     }
 
     #[test]
@@ -338,11 +338,11 @@ proptest! {
             let at = at.index(record.len());
             record[at] = byte;
         }
-        let _ = splits(&bytes, 100);
-        let split = &splits(&frames(&[&bytes, &record]), LARGE).unwrap()[0];
-        let fields = TfRecordReader::new(None).infer(split);
+        let _ = ranges(&bytes, 100);
+        let range = &ranges(&frames(&[&bytes, &record]), LARGE).unwrap()[0];
+        let fields = TfRecordReader::new(None).infer(range);
         for schema in [schema::schema_of(&fields), batch.schema()] {
-            if let Parsed::Block(block) = TfRecordReader::new(None).parse(split, &schema).unwrap() {
+            if let Parsed::Block(block) = TfRecordReader::new(None).parse(range, &schema).unwrap() {
                 prop_assert_eq!(block.records_in(), 2);
             }
         }
@@ -413,7 +413,7 @@ fn invalid_examples_are_rejected_with_the_reason() {
     }
     let mut damaged = frames(&[&good, &good]);
     damaged[HEAD + 1] ^= 1;
-    let block = parse(&splits(&damaged, LARGE).unwrap()[0], &read(&frames(&[&good]), LARGE).0);
+    let block = parse(&ranges(&damaged, LARGE).unwrap()[0], &read(&frames(&[&good]), LARGE).0);
     assert_eq!((block.rows.as_slice(), block.rejects[0].row), (&[1][..], 0));
     assert!(block.rejects[0].reason.contains("checksum"));
 }
@@ -423,37 +423,37 @@ fn files_are_cut_between_records_and_damage_is_an_error_with_its_byte() {
     let good = example(&[entry("a", &field(3, &field(1, &[5])))]);
     let bytes = frames(&[&good, &good, &good]);
     let length = bytes.len() / 3;
-    for (split_bytes, count) in [(1, 3), (length, 3), (2 * length, 2), (LARGE, 1)] {
-        let splits = splits(&bytes, split_bytes).unwrap();
-        assert_eq!((splits.len(), splits.last().unwrap().offset % length as u64), (count, 0));
-        assert_eq!(splits.iter().map(Split::bytes_in).sum::<u64>(), bytes.len() as u64);
+    for (range_bytes, count) in [(1, 3), (length, 3), (2 * length, 2), (LARGE, 1)] {
+        let ranges = ranges(&bytes, range_bytes).unwrap();
+        assert_eq!((ranges.len(), ranges.last().unwrap().offset % length as u64), (count, 0));
+        assert_eq!(ranges.iter().map(SourceRange::bytes_in).sum::<u64>(), bytes.len() as u64);
     }
     for cut in 1..bytes.len() {
         if cut % length != 0 {
-            let error = splits(&bytes[..cut], 1).unwrap_err();
+            let error = ranges(&bytes[..cut], 1).unwrap_err();
             assert_eq!((error.kind(), error.place().byte), (Kind::Input, Some(cut as u64)));
         }
     }
     let mut damaged = bytes.clone();
     damaged[length] ^= 1;
     let reader = TfRecordReader::new(None);
-    let mut cut = reader.splits(Box::new(&damaged[..]), 1, LARGE);
+    let mut cut = reader.ranges(Box::new(&damaged[..]), 1, LARGE);
     assert_eq!(cut.next().unwrap().unwrap().bytes_in(), length as u64);
     assert_eq!(cut.next().unwrap().unwrap_err().place().byte, Some(length as u64));
     assert!(cut.next().is_none());
-    let error = reader.splits(Box::new(&bytes[..]), 1, good.len() - 1).next().unwrap().unwrap_err();
+    let error = reader.ranges(Box::new(&bytes[..]), 1, good.len() - 1).next().unwrap().unwrap_err();
     assert!(error.message().contains("at most"));
     // Lengths with a valid checksum but no data.
     let huge = |length: u64| [&length.to_le_bytes()[..], &masked_crc32c(&length.to_le_bytes()).to_le_bytes()].concat();
     for length in [1000, LARGE as u64, u64::MAX] {
-        assert_eq!(splits(&huge(length), 1).unwrap_err().kind(), Kind::Input);
+        assert_eq!(ranges(&huge(length), 1).unwrap_err().kind(), Kind::Input);
     }
     assert!(sniff(&bytes) && sniff(&bytes[..HEAD]) && !sniff(&bytes[..HEAD - 1]) && !sniff(&bytes[1..]));
-    assert_eq!(splits(b"", 1).unwrap().len(), 0);
+    assert_eq!(ranges(b"", 1).unwrap().len(), 0);
 }
 
 #[test]
-fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
+fn kinds_unite_over_ranges_and_values_that_do_not_fit_are_named() {
     let one = example(&[entry("a", &field(3, &field(1, &[5]))), entry("b", &field(1, &field(1, b"t")))]);
     let two = example(&[entry("a", &field(3, &field(1, &[5, 6]))), entry("b", &field(1, &field(1, b"\xff")))]);
     let bytes = frames(&[&one, &two]);
@@ -462,8 +462,8 @@ fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
     assert_eq!(schema.field(1).data_type(), &DataType::Binary);
     assert_eq!((blocks.len(), blocks[0].payload.len()), (2, 1));
     let narrow = read(&frames(&[&one]), 1).0;
-    let split = &splits(&bytes, LARGE).unwrap()[0];
-    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(split, &narrow).unwrap() else {
+    let range = &ranges(&bytes, LARGE).unwrap()[0];
+    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(range, &narrow).unwrap() else {
         panic!("a block")
     };
     assert_eq!(
@@ -474,8 +474,8 @@ fn kinds_unite_over_splits_and_values_that_do_not_fit_are_named() {
     // A number that does not fit is found when the column is finished.
     let small = Arc::new(Schema::new(vec![Field::new("a", DataType::Int8, true)]));
     let large = example(&[entry("a", &field(3, &field(1, &[0xff, 0x7f])))]);
-    let split = &splits(&frames(&[&example(&[]), &large]), LARGE).unwrap()[0];
-    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(split, &small).unwrap() else { panic!("a block") };
+    let range = &ranges(&frames(&[&example(&[]), &large]), LARGE).unwrap()[0];
+    let Parsed::Mismatch(mismatch) = TfRecordReader::new(None).parse(range, &small).unwrap() else { panic!("a block") };
     assert_eq!((mismatch.column.as_str(), mismatch.byte), ("a", 18));
 }
 

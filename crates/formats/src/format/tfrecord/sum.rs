@@ -16,9 +16,9 @@ use crate::{
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if a checksum or the length is wrong.
 pub fn check_record(record: &[u8], offset: u64) -> Result<()> {
-    let split =
+    let range =
         record.split_first_chunk::<HEAD>().and_then(|(head, rest)| Some((head, rest.split_last_chunk::<FOOT>()?)));
-    let Some((head, (data, foot))) = split else { return Err(too_short(record.len() as u64, offset)) };
+    let Some((head, (data, foot))) = range else { return Err(too_short(record.len() as u64, offset)) };
     check_head(head, data.len() as u64, offset)?;
     check_data(masked_crc32c(data), *foot, offset)
 }

@@ -14,7 +14,7 @@ use super::{
     plan::Plan,
     scratch::Scratch,
     stats::Bounds,
-    values::{put_bits, put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
+    values::{put_bits, put_differences, put_range, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
 };
 use crate::{codec::Codec, error::Result};
 
@@ -102,7 +102,7 @@ impl Job<'_> {
         let put = |range: Range<usize>, body: &mut Vec<u8>| match (&dictionary, encoding) {
             (Some(dictionary), _) => put_indices(dictionary.entries.len(), &dictionary.indices[range], body),
             (None, Encoding::DELTA_BINARY_PACKED) => put_differences(&values[range], body),
-            (None, Encoding::BYTE_STREAM_SPLIT) => put_split(&values[range], body),
+            (None, Encoding::BYTE_STREAM_SPLIT) => put_range(&values[range], body),
             (None, _) => W::put(&values[range], body),
         };
         let facts = |range: Range<usize>| (self.column.order.of_words(&values[range]), None);

@@ -9,7 +9,7 @@ use super::{
     compress::{Compressor, MatchSearch},
     dictionary::{Dictionary, DictionaryEntry, expected_entries},
     stats::ValueOrder,
-    values::{put_differences, put_split, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
+    values::{put_differences, put_range, put_texts, put_texts_after_lengths, put_texts_without_prefixes},
 };
 use crate::error::Result;
 
@@ -154,7 +154,7 @@ pub(super) fn plan_sample<W: Word>(
     };
     let plain = size(&W::put)?;
     let (encoding, other, gain) = if order.is_float() {
-        (Encoding::BYTE_STREAM_SPLIT, size(&put_split)?, SLOWER_GAIN)
+        (Encoding::BYTE_STREAM_SPLIT, size(&put_range)?, SLOWER_GAIN)
     } else {
         (Encoding::DELTA_BINARY_PACKED, size(&put_differences)?, FASTER_GAIN)
     };

@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Appends numbers as byte streams.
-pub(super) fn put_split<W: Word>(values: &[W], out: &mut Vec<u8>) {
+pub(super) fn put_range<W: Word>(values: &[W], out: &mut Vec<u8>) {
     for byte in 0..W::WIDTH {
         out.extend(values.iter().map(|value| value.bits().to_le_bytes()[byte]));
     }

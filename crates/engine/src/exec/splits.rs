@@ -1,25 +1,25 @@
-//! Checks that records are on the side of a dataset that they belong to.
+//! Checks that records are in the split of a dataset that they belong to.
 
 use crate::{
     dataset::{IdColumn, IdKind, Settings, token_of},
     error::{Error, Result},
-    record::side::{Side, Sides},
+    record::split::{Split, Splits},
 };
 
-/// Check that the stored ids of records belong to the side that the records are on.
+/// Check that the stored ids of records belong to the split that the records are in.
 #[derive(Debug, Clone, Copy)]
-pub struct SideCheck<'a> {
-    sides: &'a Sides,
-    side: Side,
+pub struct SplitCheck<'a> {
+    splits: &'a Splits,
+    split: Split,
     kind: IdKind,
     is_private: bool,
 }
 
-impl<'a> SideCheck<'a> {
-    /// Returns the check for records on a side; `None` if sides do not follow from ids that are stored.
-    pub fn new(settings: &'a Settings, side: Side) -> Option<Self> {
-        let (sides, kind) = settings.divided_by()?;
-        Some(Self { sides, side, kind, is_private: settings.private.is_some() })
+impl<'a> SplitCheck<'a> {
+    /// Returns the check for records in a split; `None` if splits do not follow from ids that are stored.
+    pub fn new(settings: &'a Settings, split: Split) -> Option<Self> {
+        let (splits, kind) = settings.divided_by()?;
+        Some(Self { splits, split, kind, is_private: settings.private.is_some() })
     }
 
     /// Checks the id of a row.
@@ -30,18 +30,18 @@ impl<'a> SideCheck<'a> {
         if kind != self.kind {
             return Ok(());
         }
-        let side = self.sides.side_of_group(if self.is_private { token_of(stored) } else { stored });
-        if side == self.side {
+        let split = self.splits.split_of_group(if self.is_private { token_of(stored) } else { stored });
+        if split == self.split {
             return Ok(());
         }
-        let (own, found) = (self.sides.side_folder(side), self.sides.side_folder(self.side));
+        let (own, found) = (self.splits.split_folder(split), self.splits.split_folder(self.split));
         Err(Error::integrity(format!(
             "the {} id `{stored}` of row {row} belongs to {own}, found it in {found}",
             kind.name()
         )))
     }
 
-    /// Checks the ids of consecutive records, if they are of the kind that sides follow from.
+    /// Checks the ids of consecutive records, if they are of the kind that splits follow from.
     ///
     /// # Errors
     /// As [`Self::check_row`].
@@ -65,15 +65,15 @@ mod tests {
     use arrow::array::StringArray;
 
     use super::*;
-    use crate::record::side::SideBy;
+    use crate::record::split::SplitBy;
 
     #[test]
-    fn an_id_in_the_folder_of_another_side_is_found() {
+    fn an_id_in_the_folder_of_another_split_is_found() {
         let shares = "train=0.5,test=0.5".parse().unwrap();
-        let sides = Sides { shares, by: SideBy::Subject, seed: 0 };
-        let check = |side| SideCheck { sides: &sides, side, kind: IdKind::Subject, is_private: false };
+        let splits = Splits { shares, by: SplitBy::Subject, seed: 0 };
+        let check = |split| SplitCheck { splits: &splits, split, kind: IdKind::Subject, is_private: false };
         for patient in (0..100).map(|number| format!("PAT-{number}")) {
-            let own = sides.side_of_group(&patient);
+            let own = splits.split_of_group(&patient);
             assert!(check(own).check_row(7, IdKind::Subject, &patient).is_ok());
             assert!(check(1 - own).check_row(7, IdKind::Record, &patient).is_ok());
             let error = check(1 - own).check_row(7, IdKind::Subject, &patient).unwrap_err().to_string();

@@ -1,13 +1,13 @@
-//! Splitting of a source into whole records.
+//! Cuts a source into ranges of whole records.
 //!
-//! Lines are cut after the last line end of each `split_bytes` bytes; a longer line makes its split longer. Every read
+//! Lines are cut after the last line end of each `range_bytes` bytes; a longer line makes its range longer. Every read
 //! fills its buffer to a size that follows from the bytes read so far, so the cut never depends on how many bytes the
 //! source returns at a time.
 //!
 //! ```text
-//! read    |<------ split_bytes ------>|
+//! read    |<------ range_bytes ------>|
 //! bytes   record\nrecord\nrecord\nreco rd\nrecord\n
-//! split   |<------------------->|
+//! range   |<------------------->|
 //! carried                        |<-->|
 //! ```
 
@@ -16,30 +16,30 @@ use std::io::Read;
 use crate::{
     error::{Error, Result},
     format::{ahead, carry::Carried},
-    record::Split,
+    record::SourceRange,
 };
 
-/// Splits are shorter than 2 GiB, because offsets within their columns have 31 bits.
-pub(super) const MAX_SPLIT: usize = 0x7FFF_FFFF;
+/// IpcRanges are shorter than 2 GiB, because offsets within their columns have 31 bits.
+pub(super) const MAX_RANGE: usize = 0x7FFF_FFFF;
 
 /// Cuts at line ends.
-pub(super) struct LineSplits<'a> {
+pub(super) struct LineRanges<'a> {
     input: Box<dyn Read + Send + 'a>,
     carried: Carried,
     offset: u64,
-    split_bytes: usize,
+    range_bytes: usize,
     max_record_bytes: usize,
     done: bool,
     /// Error that ended the input, returned after the records before it.
     fault: Option<Error>,
 }
 
-impl<'a> LineSplits<'a> {
-    pub(super) fn new(input: Box<dyn Read + Send + 'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
-        let split_bytes = split_bytes.clamp(1, MAX_SPLIT / 4);
-        // The terminator counts towards the split but not towards the record.
-        let max_record_bytes = max_record_bytes.min(MAX_SPLIT / 2);
-        Self { input, carried: Carried::default(), offset: 0, split_bytes, max_record_bytes, done: false, fault: None }
+impl<'a> LineRanges<'a> {
+    pub(super) fn new(input: Box<dyn Read + Send + 'a>, range_bytes: usize, max_record_bytes: usize) -> Self {
+        let range_bytes = range_bytes.clamp(1, MAX_RANGE / 4);
+        // The terminator counts towards the range but not towards the record.
+        let max_record_bytes = max_record_bytes.min(MAX_RANGE / 2);
+        Self { input, carried: Carried::default(), offset: 0, range_bytes, max_record_bytes, done: false, fault: None }
     }
 
     /// Says that the input begins at this place of the source, where a line starts.
@@ -47,8 +47,8 @@ impl<'a> LineSplits<'a> {
         Self { offset, ..self }
     }
 
-    fn next_split(&mut self) -> Result<Option<Split>> {
-        let mut target = self.split_bytes;
+    fn next_range(&mut self) -> Result<Option<SourceRange>> {
+        let mut target = self.range_bytes;
         let mut searched = 0;
         let cut = loop {
             let end = match self.fill_carried(target) {
@@ -64,8 +64,8 @@ impl<'a> LineSplits<'a> {
                 self.done = true;
                 break self.carried.len();
             }
-            // After a long line there may be more, which must not matter: a split depends only on the bytes from its
-            // start on, so that a source can be cut into parts between splits.
+            // After a long line there may be more, which must not matter: a range depends only on the bytes from its
+            // start on, so that a source can be cut into parts between ranges.
             if let Some(at) = memchr::memrchr(b'\n', &self.carried.as_slice()[searched..target]) {
                 break searched + at + 1;
             }
@@ -82,13 +82,13 @@ impl<'a> LineSplits<'a> {
             return Ok(None);
         }
         let more = !self.done && self.fault.is_none();
-        let split = Split::of_bytes(self.offset, self.carried.take_front(cut, more));
+        let range = SourceRange::of_bytes(self.offset, self.carried.take_front(cut, more));
         self.offset += cut as u64;
-        Ok(Some(split))
+        Ok(Some(range))
     }
 
     /// Reads until `target` bytes are carried; returns `false` if the source ends before. The buffer grows with the
-    /// bytes found, because a short source must not reserve a whole split.
+    /// bytes found, because a short source must not reserve a whole range.
     fn fill_carried(&mut self, target: usize) -> Result<bool> {
         while self.carried.len() < target {
             let wanted = target.min(self.carried.len() + ahead::READ);
@@ -116,8 +116,8 @@ impl<'a> LineSplits<'a> {
     }
 }
 
-impl Iterator for LineSplits<'_> {
-    type Item = Result<Split>;
+impl Iterator for LineRanges<'_> {
+    type Item = Result<SourceRange>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
@@ -125,19 +125,19 @@ impl Iterator for LineSplits<'_> {
         }
         let next = match self.fault.take() {
             Some(fault) => Err(fault),
-            None => self.next_split(),
+            None => self.next_range(),
         };
         self.done |= next.is_err();
         next.transpose()
     }
 }
 
-/// Reads a whole document as one split.
+/// Reads a whole document as one range.
 ///
 /// # Errors
 /// If reading fails, the source is empty, or the document is longer than `max_bytes`.
-pub(super) fn read_document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<Split> {
-    let max_bytes = max_bytes.min(MAX_SPLIT);
+pub(super) fn read_document(mut input: Box<dyn Read + Send + '_>, max_bytes: usize) -> Result<SourceRange> {
+    let max_bytes = max_bytes.min(MAX_RANGE);
     let mut bytes = Vec::new();
     let mut target = 1 << 16;
     while fill_buffer(&mut input, &mut bytes, target.min(max_bytes + 1))? {
@@ -151,7 +151,7 @@ pub(super) fn read_document(mut input: Box<dyn Read + Send + '_>, max_bytes: usi
             .at_byte(0)
             .with_hint("leave the file out with --exclude"));
     }
-    Ok(Split::of_bytes(0, bytes.into()))
+    Ok(SourceRange::of_bytes(0, bytes.into()))
 }
 
 /// Reads until `buffer` holds `target` bytes; returns `false` if the source ended before.
@@ -190,9 +190,9 @@ mod tests {
         }
     }
 
-    fn cut(input: &'static [u8], split: usize, max: usize) -> Vec<&'static str> {
+    fn cut(input: &'static [u8], range: usize, max: usize) -> Vec<&'static str> {
         let mut at = 0;
-        LineSplits::new(Box::new(input), split, max)
+        LineRanges::new(Box::new(input), range, max)
             .map(|s| {
                 let s = s.unwrap();
                 assert_eq!(s.offset, at as u64);
@@ -215,7 +215,7 @@ mod tests {
     fn whole_lines_before_a_fault_are_not_lost() {
         for (text, whole) in [("{}\n[]\n{", "{}\n[]\n"), ("{", ""), ("", "")] {
             for size in [1, 4, 1000] {
-                let found = Faulty::before_fault(LineSplits::new(Box::new(Faulty(text.as_bytes())), size, 100));
+                let found = Faulty::before_fault(LineRanges::new(Box::new(Faulty(text.as_bytes())), size, 100));
                 assert_eq!(found, whole, "{text:?} by {size}");
             }
         }
@@ -223,8 +223,8 @@ mod tests {
 
     #[test]
     fn a_long_record_is_an_error_with_its_place() {
-        for (input, split) in [(&b"ab\nlong line\n"[..], 3), (b"ab\nlong line", 3), (b"ab\nlong line\n", 100)] {
-            let error = LineSplits::new(Box::new(input), split, 8).find_map(Result::err).unwrap();
+        for (input, range) in [(&b"ab\nlong line\n"[..], 3), (b"ab\nlong line", 3), (b"ab\nlong line\n", 100)] {
+            let error = LineRanges::new(Box::new(input), range, 8).find_map(Result::err).unwrap();
             assert_eq!((error.kind(), error.place().byte), (Kind::Input, Some(3)), "{input:?}");
             assert!(error.hints()[0].contains("--memory"));
         }
@@ -242,10 +242,10 @@ mod tests {
     proptest! {
         #[test]
         fn the_cut_depends_on_the_bytes_alone(
-            input in "[ab\n]{0,60}", split in 1usize..20, max in 1usize..30, step in 1usize..7,
+            input in "[ab\n]{0,60}", range in 1usize..20, max in 1usize..30, step in 1usize..7,
         ) {
-            let collect = |step| -> Vec<Result<Split>> {
-                LineSplits::new(Box::new(Dribble(input.as_bytes(), step)), split, max).collect()
+            let collect = |step| -> Vec<Result<SourceRange>> {
+                LineRanges::new(Box::new(Dribble(input.as_bytes(), step)), range, max).collect()
             };
             let (one, other) = (collect(usize::MAX), collect(step));
             prop_assert_eq!(one.len(), other.len());

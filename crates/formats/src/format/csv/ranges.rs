@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! BOM  header  | record record record ... record | record ...
-//! '--skipped--' '------- >= split_bytes --------' '- the next split
+//! '--skipped--' '------- >= range_bytes --------' '- the next range
 //! ```
 //!
-//! A split ends with the first record that reaches `split_bytes`, so cuts depend on the bytes alone and not on how they
+//! A range ends with the first record that reaches `range_bytes`, so cuts depend on the bytes alone and not on how they
 //! arrive. Bytes are searched as soon as they are read, while they are in the cache. [`index`](super::index) finds the
 //! terminators outside quotes.
 //!
-//! Records with far fewer fields than there are columns would make a table much larger than the text. So a split also
+//! Records with far fewer fields than there are columns would make a table much larger than the text. So a range also
 //! ends before its table would have more than a few values per byte, which complete records never reach.
 //!
-//! Memory: a split and one record. Buffers of dropped splits are reused. A split contains at least one record, unless
+//! Memory: a range and one record. Buffers of dropped ranges are reused. A range contains at least one record, unless
 //! only blank lines are left.
 
 use std::{
@@ -21,42 +21,43 @@ use std::{
 };
 
 use super::{
-    index::{BLOCK, Counts, SplitSearch},
+    index::{BLOCK, Counts, RangeSearch},
     simd,
     tokenize::{CR, Ended, LF, Sink, scan_records},
 };
 use crate::{
     error::{Error, Result},
     format::carry::Carried,
-    record::Split,
+    record::SourceRange,
     units::Size,
 };
 
-/// Splits and records are shorter than this, so that positions within a split, and Arrow's offsets, fit into 31 bits.
+/// IpcRanges and records are shorter than this, so that positions within a range, and Arrow's offsets, fit into 31
+/// bits.
 const LIMIT: usize = (1 << 30) - 1;
 
-/// Maximum number of values in the table of a split for each of its bytes; a value that is present takes at least one
+/// Maximum number of values in the table of a range for each of its bytes; a value that is present takes at least one
 /// byte.
 const VALUES_PER_BYTE: usize = 4;
 
 /// Number of bytes that are read before they are searched.
 const READ: usize = 256 << 10;
 
-/// Iterator over the splits of a source.
-pub(super) struct CsvSplits<R> {
+/// Iterator over the ranges of a source.
+pub(super) struct CsvRanges<R> {
     input: R,
     delimiter: u8,
-    split_bytes: usize,
+    range_bytes: usize,
     max_record_bytes: usize,
-    /// Maximum number of records of a split.
+    /// Maximum number of records of a range.
     max_records: usize,
     /// Number of bytes to skip first.
     skip: u64,
     /// Position of the carried bytes in the stream.
     offset: u64,
     carried: Carried,
-    /// Search for the end of the current split.
-    search: SplitSearch,
+    /// Search for the end of the current range.
+    search: RangeSearch,
     /// Whether the search counts what it passes.
     counting: bool,
     /// Start of a record that is known not to be too long so far, at or before the one at the end of the search.
@@ -66,19 +67,19 @@ pub(super) struct CsvSplits<R> {
     fault: Option<Error>,
 }
 
-impl<R: Read> CsvSplits<R> {
-    /// Creates an iterator over `input`, whose first `skip` bytes belong to no split.
-    pub(super) fn new(input: R, delimiter: u8, skip: u64, split_bytes: usize, max_record_bytes: usize) -> Self {
+impl<R: Read> CsvRanges<R> {
+    /// Creates an iterator over `input`, whose first `skip` bytes belong to no range.
+    pub(super) fn new(input: R, delimiter: u8, skip: u64, range_bytes: usize, max_record_bytes: usize) -> Self {
         Self {
             input,
             delimiter,
-            split_bytes: split_bytes.clamp(1, LIMIT),
+            range_bytes: range_bytes.clamp(1, LIMIT),
             max_record_bytes: max_record_bytes.clamp(1, LIMIT),
             max_records: usize::MAX,
             skip,
             offset: skip,
             carried: Carried::default(),
-            search: SplitSearch::new(),
+            search: RangeSearch::new(),
             counting: false,
             record: 0,
             exhausted: false,
@@ -91,25 +92,25 @@ impl<R: Read> CsvSplits<R> {
         Self { skip: 0, offset, ..self }
     }
 
-    /// Counts what is in each split, for [`next_counted`](Self::next_counted).
+    /// Counts what is in each range, for [`next_counted`](Self::next_counted).
     pub(super) fn with_counts(self) -> Self {
-        Self { search: SplitSearch::with_counts(), counting: true, ..self }
+        Self { search: RangeSearch::with_counts(), counting: true, ..self }
     }
 
-    /// Limits splits to the number of records whose tables with this many columns are small enough.
+    /// Limits ranges to the number of records whose tables with this many columns are small enough.
     pub(super) fn with_columns(mut self, columns: usize) -> Self {
-        self.max_records = (VALUES_PER_BYTE * self.split_bytes / columns.max(1)).max(1);
+        self.max_records = (VALUES_PER_BYTE * self.range_bytes / columns.max(1)).max(1);
         self
     }
 
-    /// Returns the next split, and what it contains if that is known.
-    pub(super) fn next_counted(&mut self) -> Result<Option<(Split, Option<Counts>)>> {
+    /// Returns the next range, and what it contains if that is known.
+    pub(super) fn next_counted(&mut self) -> Result<Option<(SourceRange, Option<Counts>)>> {
         let Some(end) = self.next_end()? else { return Ok(None) };
-        let counts = self.search.count_split(&self.carried.as_slice()[..end], self.delimiter);
-        Ok(Some((self.take_split(end), counts)))
+        let counts = self.search.count_range(&self.carried.as_slice()[..end], self.delimiter);
+        Ok(Some((self.take_range(end), counts)))
     }
 
-    /// Returns the end of the next split in the buffer.
+    /// Returns the end of the next range in the buffer.
     fn next_end(&mut self) -> Result<Option<usize>> {
         self.skip_head()?;
         loop {
@@ -144,15 +145,15 @@ impl<R: Read> CsvSplits<R> {
         Ok(())
     }
 
-    /// Reads the next piece of the split, or a smaller one if only its last record continues.
+    /// Reads the next piece of the range, or a smaller one if only its last record continues.
     fn read_more(&mut self) {
-        let step = self.split_bytes.clamp(256, READ / 4);
-        // One byte beyond the split usually shows whether a CR at its end is followed by LF.
+        let step = self.range_bytes.clamp(256, READ / 4);
+        // One byte beyond the range usually shows whether a CR at its end is followed by LF.
         let length = self.carried.len();
-        let missing = (self.split_bytes + step).saturating_sub(length);
+        let missing = (self.range_bytes + step).saturating_sub(length);
         let wanted = length + if missing == 0 { step } else { missing.min(READ) };
-        // Large splits of a short source must not reserve memory that is never filled.
-        let room = (2 * length).clamp(step, self.split_bytes + step);
+        // Large ranges of a short source must not reserve memory that is never filled.
+        let room = (2 * length).clamp(step, self.range_bytes + step);
         match self.carried.fill_from(&mut self.input, wanted, room) {
             Ok(filled) => self.exhausted = !filled,
             Err(error) => {
@@ -177,10 +178,10 @@ impl<R: Read> CsvSplits<R> {
         Ok(end)
     }
 
-    /// Returns the end of the first record that reaches `split_bytes`, if it is in the buffer.
+    /// Returns the end of the first record that reaches `range_bytes`, if it is in the buffer.
     fn find_end(&mut self) -> Option<usize> {
         let bytes = self.carried.as_slice();
-        let target = self.split_bytes - 1;
+        let target = self.range_bytes - 1;
         let at = simd::find_terminator(bytes, target, self.exhausted, self.delimiter, &mut self.search)?;
         match (bytes[at], bytes.get(at + 1)) {
             (CR, Some(&LF)) => Some(at + 2),
@@ -201,17 +202,17 @@ impl<R: Read> CsvSplits<R> {
         }
     }
 
-    fn take_split(&mut self, end: usize) -> Split {
+    fn take_range(&mut self, end: usize) -> SourceRange {
         let bytes = self.carried.take_front(end, !self.exhausted);
-        let split = Split::of_bytes(self.offset, bytes);
+        let range = SourceRange::of_bytes(self.offset, bytes);
         self.offset += end as u64;
         self.start_over();
-        split
+        range
     }
 
-    /// Starts the search of a split at the carried bytes.
+    /// Starts the search of a range at the carried bytes.
     fn start_over(&mut self) {
-        self.search = if self.counting { SplitSearch::with_counts() } else { SplitSearch::new() };
+        self.search = if self.counting { RangeSearch::with_counts() } else { RangeSearch::new() };
         self.record = 0;
     }
 
@@ -258,11 +259,11 @@ impl<R: Read> CsvSplits<R> {
     }
 }
 
-impl<R: Read> Iterator for CsvSplits<R> {
-    type Item = Result<Split>;
+impl<R: Read> Iterator for CsvRanges<R> {
+    type Item = Result<SourceRange>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let next = self.next_end().map(|end| end.map(|end| self.take_split(end)));
+        let next = self.next_end().map(|end| end.map(|end| self.take_range(end)));
         if next.is_err() {
             self.exhausted = true;
             self.skip = 0;
@@ -328,23 +329,23 @@ mod tests {
     #[test]
     fn the_error_for_a_long_record_does_not_depend_on_what_was_read() {
         let text = format!("a,b\n1,\"{}\"\n{}", "x\n".repeat(40), "2,y\n".repeat(200));
-        let errors = [1, 79, 200, 400, 1 << 20].map(|split_bytes| {
-            let error = splits(text.as_bytes(), split_bytes, 60, 1 << 20).unwrap_err();
+        let errors = [1, 79, 200, 400, 1 << 20].map(|range_bytes| {
+            let error = ranges(text.as_bytes(), range_bytes, 60, 1 << 20).unwrap_err();
             (error.to_string(), error.place().byte)
         });
         assert!(errors[0].0.contains("quote that opens here") && errors[0].1 == Some(6), "{errors:?}");
         assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
     }
 
-    fn splits(bytes: &[u8], split_bytes: usize, max: usize, piece: usize) -> Result<Vec<Split>> {
-        CsvSplits::new(Dribble(bytes, piece), b',', 0, split_bytes, max).collect()
+    fn ranges(bytes: &[u8], range_bytes: usize, max: usize, piece: usize) -> Result<Vec<SourceRange>> {
+        CsvRanges::new(Dribble(bytes, piece), b',', 0, range_bytes, max).collect()
     }
 
-    /// Returns where the splits must end, according to the reference.
-    fn expected_ends(bytes: &[u8], split_bytes: usize) -> Vec<usize> {
+    /// Returns where the ranges must end, according to the reference.
+    fn expected_ends(bytes: &[u8], range_bytes: usize) -> Vec<usize> {
         let (mut ends, mut start) = (Vec::new(), 0);
         for record in oracle::records(bytes, b',') {
-            if record.next - start >= split_bytes || record.next == bytes.len() {
+            if record.next - start >= range_bytes || record.next == bytes.len() {
                 ends.push(record.next);
                 start = record.next;
             }
@@ -358,7 +359,7 @@ mod tests {
             [("a,b\n1,2\n3,4\n5,", "a,b\n1,2\n3,4\n"), ("a,\"b\nc\"\nd,\"e\nf", "a,\"b\nc\"\n"), ("a,b", ""), ("", "")]
         {
             for size in [1, 4, 7, 1000] {
-                let found = Faulty::before_fault(CsvSplits::new(Faulty(text.as_bytes()), b',', 0, size, 100));
+                let found = Faulty::before_fault(CsvRanges::new(Faulty(text.as_bytes()), b',', 0, size, 100));
                 assert_eq!(found, whole, "{text:?} by {size}");
             }
         }
@@ -368,18 +369,18 @@ mod tests {
         #[test]
         fn splits_end_at_record_boundaries_at_every_size(bytes in trouble(2000), size in 1usize..600,
             piece in 1usize..400) {
-            let splits = splits(&bytes, size, 1 << 20, piece).unwrap();
-            let (starts, sizes) = (splits.iter().map(|s| s.offset), splits.iter().map(|s| s.content_bytes().len()));
+            let ranges = ranges(&bytes, size, 1 << 20, piece).unwrap();
+            let (starts, sizes) = (ranges.iter().map(|s| s.offset), ranges.iter().map(|s| s.content_bytes().len()));
             let ends: Vec<_> = starts.zip(sizes).map(|(start, size)| usize::try_from(start).unwrap() + size).collect();
             prop_assert_eq!(ends, expected_ends(&bytes, size));
-            let joined: Vec<u8> = splits.iter().flat_map(|s| s.content_bytes().to_vec()).collect();
+            let joined: Vec<u8> = ranges.iter().flat_map(|s| s.content_bytes().to_vec()).collect();
             prop_assert_eq!(joined, bytes);
         }
 
         #[test]
-        fn long_records_are_found_at_every_split_size(bytes in trouble(2000), size in 1usize..600, max in 1usize..60) {
+        fn long_records_are_found_at_every_range_size(bytes in trouble(2000), size in 1usize..600, max in 1usize..60) {
             let long = oracle::records(&bytes, b',').into_iter().find(|r| r.end - r.start > max);
-            let result = splits(&bytes, size, max, 7);
+            let result = ranges(&bytes, size, max, 7);
             prop_assert_eq!(result.is_err(), long.is_some());
             if let (Err(error), Some(long)) = (result, long) {
                 let byte = usize::try_from(error.place().byte.unwrap()).unwrap();
@@ -392,34 +393,34 @@ mod tests {
     fn an_unclosed_quote_is_named() {
         let mut bytes = b"a,b\n1,\"2\n".to_vec();
         bytes.extend(b"3,4\n".repeat(1000));
-        let error = splits(&bytes, 64, 500, 100).unwrap_err();
+        let error = ranges(&bytes, 64, 500, 100).unwrap_err();
         assert_eq!(error.place().byte, Some(6));
         assert!(error.message().contains("quote"), "{error}");
         assert!(error.hints().iter().any(|h| h.contains("--memory")));
     }
 
     #[test]
-    fn short_records_of_wide_tables_make_short_splits() {
+    fn short_records_of_wide_tables_make_short_ranges() {
         let bytes = b"1\n\n\"\n\"\n".repeat(1000);
-        let splits: Vec<_> =
-            CsvSplits::new(&bytes[..], b',', 0, 1000, 100).with_columns(500).map(Result::unwrap).collect();
-        assert_eq!(splits.iter().map(|s| s.content_bytes().len()).sum::<usize>(), bytes.len());
+        let ranges: Vec<_> =
+            CsvRanges::new(&bytes[..], b',', 0, 1000, 100).with_columns(500).map(Result::unwrap).collect();
+        assert_eq!(ranges.iter().map(|s| s.content_bytes().len()).sum::<usize>(), bytes.len());
         assert!(
-            splits
+            ranges
                 .iter()
                 .all(|s| oracle::records(s.content_bytes(), b',').iter().filter(|r| r.start < r.end).count() <= 8)
         );
-        assert_eq!(splits.len(), 250);
+        assert_eq!(ranges.len(), 250);
         let full = b"1,2,3,4\n".repeat(1000);
-        let splits = CsvSplits::new(&full[..], b',', 0, 1000, 100).with_columns(4);
-        assert_eq!(splits.count(), 8);
+        let ranges = CsvRanges::new(&full[..], b',', 0, 1000, 100).with_columns(4);
+        assert_eq!(ranges.count(), 8);
     }
 
     #[test]
     fn the_head_is_skipped() {
-        let splits: Vec<_> = CsvSplits::new(&b"a,b\n1,2\n"[..], b',', 4, 1, 100).map(Result::unwrap).collect();
-        assert_eq!((splits.len(), splits[0].offset, splits[0].content_bytes()), (1, 4, &b"1,2\n"[..]));
-        let mut short = CsvSplits::new(&b"a,"[..], b',', 4, 1, 100);
+        let ranges: Vec<_> = CsvRanges::new(&b"a,b\n1,2\n"[..], b',', 4, 1, 100).map(Result::unwrap).collect();
+        assert_eq!((ranges.len(), ranges[0].offset, ranges[0].content_bytes()), (1, 4, &b"1,2\n"[..]));
+        let mut short = CsvRanges::new(&b"a,"[..], b',', 4, 1, 100);
         assert!(short.next().unwrap().is_err());
         assert!(short.next().is_none());
     }

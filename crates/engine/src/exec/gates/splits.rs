@@ -1,10 +1,11 @@
-//! Divides the records of a block among the sides of a dataset, where they are parsed.
+//! Divides the records of a block among the splits of a dataset, where they are parsed.
 //!
 //! ```text
-//! block t v t t s t  ->  t t t t | v | s      the order within a side is that of the input
+//! block t v t t s t  ->  t t t t | v | s      the order within a split is that of the input
 //! ```
 //!
-//! The records of a side are copied, so that a side which fills its units slowly keeps nothing of the others in memory.
+//! The records of a split are copied, so that a split which fills its units slowly keeps nothing of the others in
+//! memory.
 
 use std::{
     collections::HashSet,
@@ -19,7 +20,7 @@ use arrow::{
     compute::take_record_batch,
 };
 
-use super::{Gate, GatedBlock, SideRecords};
+use super::{Gate, GatedBlock, SplitRecords};
 use crate::{
     codec::checksum::xxh3_64,
     dataset::{IdKind, Pseudonymizer, token_of},
@@ -28,16 +29,16 @@ use crate::{
     record::{
         Payload, RecordBlock, Sample, id_column,
         path::field_at,
-        side::{Side, SideBy, Sides},
+        split::{Split, SplitBy, Splits},
     },
 };
 
-/// Gate behind the parser that gives each record its side.
+/// Gate behind the parser that gives each record its split.
 #[derive(Debug)]
-pub struct SideGate<'a> {
-    /// The sides.
-    pub sides: &'a Sides,
-    /// Pseudonymizes ids: the side of a private id follows from what is stored of it.
+pub struct SplitGate<'a> {
+    /// The splits.
+    pub splits: &'a Splits,
+    /// Pseudonymizes ids: the split of a private id follows from what is stored of it.
     pub pseudonymizer: Option<&'a Pseudonymizer>,
     /// The groups so far.
     pub groups: Groups,
@@ -87,23 +88,23 @@ impl Groups {
     }
 }
 
-impl Gate for SideGate<'_> {
-    /// Takes the records out of a block, and puts those of each side that has some beside it.
+impl Gate for SplitGate<'_> {
+    /// Takes the records out of a block, and puts those of each split that has some beside it.
     fn pass_block(&self, gated: &mut GatedBlock, source: &SourceFacts) -> Result<()> {
         gated.block.expand_numbers();
-        let sides = self.sides_of(gated, source.name.subject.as_deref())?;
+        let splits = self.splits_of(gated, source.name.subject.as_deref())?;
         let block = &mut gated.block;
-        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.sides.side_count()];
-        for (row, side) in (0..).zip(&sides) {
-            if let Some(rows) = rows_of.get_mut(usize::from(*side)) {
+        let mut rows_of: Vec<Vec<u32>> = vec![Vec::new(); self.splits.split_count()];
+        for (row, split) in (0..).zip(&splits) {
+            if let Some(rows) = rows_of.get_mut(usize::from(*split)) {
                 rows.push(row);
             }
         }
         let whole = std::mem::replace(&mut block.payload, Payload::Samples(Vec::new()));
         let (rows, hashes) = (std::mem::take(&mut block.rows), std::mem::take(&mut block.hashes));
         let fingerprints = std::mem::take(&mut block.fingerprints);
-        let payloads = divide_payload(whole, &sides, &rows_of)?;
-        let of_side = |(side, (payload, order)): (Side, (Payload, &Vec<u32>))| {
+        let payloads = divide_payload(whole, &splits, &rows_of)?;
+        let of_split = |(split, (payload, order)): (Split, (Payload, &Vec<u32>))| {
             let at = |row: &u32| *row as usize;
             let records = RecordBlock {
                 payload,
@@ -113,10 +114,10 @@ impl Gate for SideGate<'_> {
                 fingerprints: order.iter().filter_map(|row| fingerprints.get(at(row)).copied()).collect(),
                 ..RecordBlock::empty()
             };
-            SideRecords { side, records }
+            SplitRecords { split, records }
         };
-        let all = (0..).zip(payloads.into_iter().zip(&rows_of)).map(of_side);
-        gated.sides = all.filter(|part| !part.records.payload.is_empty()).collect();
+        let all = (0..).zip(payloads.into_iter().zip(&rows_of)).map(of_split);
+        gated.splits = all.filter(|part| !part.records.payload.is_empty()).collect();
         Ok(())
     }
 
@@ -125,14 +126,14 @@ impl Gate for SideGate<'_> {
     }
 }
 
-impl SideGate<'_> {
-    /// Returns the side of each record. `subject` is that of all rows of the source, if it is in no column.
-    fn sides_of(&self, gated: &mut GatedBlock, subject: Option<&str>) -> Result<Vec<Side>> {
-        let groups = match (&gated.block.payload, &self.sides.by) {
-            (Payload::Samples(_), _) | (_, SideBy::Content) => None,
-            (_, SideBy::Subject) => gated.ids_of_kind(IdKind::Subject)?,
-            (_, SideBy::Id) => gated.ids_of_kind(IdKind::Record)?,
-            (Payload::Rows(rows), SideBy::Column(name)) => {
+impl SplitGate<'_> {
+    /// Returns the split of each record. `subject` is that of all rows of the source, if it is in no column.
+    fn splits_of(&self, gated: &mut GatedBlock, subject: Option<&str>) -> Result<Vec<Split>> {
+        let groups = match (&gated.block.payload, &self.splits.by) {
+            (Payload::Samples(_), _) | (_, SplitBy::Content) => None,
+            (_, SplitBy::Subject) => gated.ids_of_kind(IdKind::Subject)?,
+            (_, SplitBy::Id) => gated.ids_of_kind(IdKind::Record)?,
+            (Payload::Rows(rows), SplitBy::Column(name)) => {
                 if field_at(rows.schema_ref().fields(), name).is_none() {
                     return Err(Error::input(format!("expected the column `{name}` to split by, found none"))
                         .with_hint("choose another column with --split-by"));
@@ -141,25 +142,25 @@ impl SideGate<'_> {
             }
         };
         let block = &gated.block;
-        let contents = |row: usize| self.sides.of_content(block.hashes.get(row).copied().unwrap_or_default());
-        Ok(match (&block.payload, &self.sides.by) {
-            (Payload::Samples(samples), SideBy::Subject) => {
-                let side = |(row, subject): (usize, Option<&str>)| match subject {
+        let contents = |row: usize| self.splits.of_content(block.hashes.get(row).copied().unwrap_or_default());
+        Ok(match (&block.payload, &self.splits.by) {
+            (Payload::Samples(samples), SplitBy::Subject) => {
+                let split = |(row, subject): (usize, Option<&str>)| match subject {
                     Some(subject) => self.of_id(subject),
-                    None => Ok(self.sides.side_of_group(&samples[row].key)),
+                    None => Ok(self.splits.split_of_group(&samples[row].key)),
                 };
                 let subjects = samples.iter().map(|sample| sample.subject.as_deref().or(subject));
                 let groups = subjects.clone().zip(samples).map(|(subject, sample)| subject.unwrap_or(&sample.key));
                 self.groups.add_hashes(groups.map(|group| xxh3_64(group.as_bytes())));
-                subjects.enumerate().map(side).collect::<Result<_>>()?
+                subjects.enumerate().map(split).collect::<Result<_>>()?
             }
             (Payload::Samples(samples), _) => {
                 self.groups.add_hashes(samples.iter().map(|sample| xxh3_64(sample.key.as_bytes())));
                 samples.iter().map(|sample| self.of_id(&sample.key)).collect::<Result<_>>()?
             }
             (Payload::Rows(batch), by) => {
-                let is_id = matches!(by, SideBy::Subject | SideBy::Id);
-                let whole = subject.filter(|_| *by == SideBy::Subject).map(|id| self.of_id(id)).transpose()?;
+                let is_id = matches!(by, SplitBy::Subject | SplitBy::Id);
+                let whole = subject.filter(|_| *by == SplitBy::Subject).map(|id| self.of_id(id)).transpose()?;
                 let hash = |row: usize| block.hashes.get(row).copied().unwrap_or_default();
                 match (&groups, subject.filter(|_| whole.is_some())) {
                     (Some(groups), _) => {
@@ -173,41 +174,46 @@ impl SideGate<'_> {
                 }
                 match (groups, whole) {
                     (Some(groups), _) => self.of_groups(&groups, is_id, contents)?,
-                    (None, Some(side)) => vec![side; batch.num_rows()],
+                    (None, Some(split)) => vec![split; batch.num_rows()],
                     (None, None) => (0..batch.num_rows()).map(contents).collect(),
                 }
             }
         })
     }
 
-    fn of_groups(&self, groups: &StringArray, are_ids: bool, of_content: impl Fn(usize) -> Side) -> Result<Vec<Side>> {
+    fn of_groups(
+        &self,
+        groups: &StringArray,
+        are_ids: bool,
+        of_content: impl Fn(usize) -> Split,
+    ) -> Result<Vec<Split>> {
         // Neighbouring records often belong to one group.
-        let mut last: Option<(&str, Side)> = None;
+        let mut last: Option<(&str, Split)> = None;
         let mut out = Vec::with_capacity(groups.len());
         for (row, group) in groups.iter().enumerate() {
             out.push(match (group, last) {
                 (None, _) => of_content(row),
-                (Some(group), Some((known, side))) if known == group => side,
+                (Some(group), Some((known, split))) if known == group => split,
                 (Some(group), _) => {
-                    let side = if are_ids { self.of_id(group)? } else { self.sides.side_of_group(group) };
-                    last = Some((group, side));
-                    side
+                    let split = if are_ids { self.of_id(group)? } else { self.splits.split_of_group(group) };
+                    last = Some((group, split));
+                    split
                 }
             });
         }
         Ok(out)
     }
 
-    fn of_id(&self, id: &str) -> Result<Side> {
-        let Some(pseudonymizer) = self.pseudonymizer else { return Ok(self.sides.side_of_group(id)) };
+    fn of_id(&self, id: &str) -> Result<Split> {
+        let Some(pseudonymizer) = self.pseudonymizer else { return Ok(self.splits.split_of_group(id)) };
         let mut stored = String::new();
         pseudonymizer.encode_id(id, &mut stored)?;
-        Ok(self.sides.side_of_group(token_of(&stored)))
+        Ok(self.splits.split_of_group(token_of(&stored)))
     }
 }
 
-/// Divides records: those of each side, in their order.
-fn divide_payload(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Result<Vec<Payload>> {
+/// Divides records: those of each split, in their order.
+fn divide_payload(whole: Payload, splits: &[Split], rows_of: &[Vec<u32>]) -> Result<Vec<Payload>> {
     match whole {
         Payload::Rows(batch) => {
             let take = |rows: &Vec<u32>| -> Result<Payload> {
@@ -221,8 +227,8 @@ fn divide_payload(whole: Payload, sides: &[Side], rows_of: &[Vec<u32>]) -> Resul
         }
         Payload::Samples(samples) => {
             let mut out: Vec<Vec<Sample>> = rows_of.iter().map(|rows| Vec::with_capacity(rows.len())).collect();
-            for (sample, side) in samples.into_iter().zip(sides) {
-                if let Some(own) = out.get_mut(usize::from(*side)) {
+            for (sample, split) in samples.into_iter().zip(splits) {
+                if let Some(own) = out.get_mut(usize::from(*split)) {
                     own.push(sample);
                 }
             }

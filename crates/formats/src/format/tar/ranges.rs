@@ -1,17 +1,17 @@
-//! Splitting of an archive into whole samples.
+//! Cuts an archive into ranges of whole samples.
 //!
-//! Members are read header by header, and a split ends at the first sample that does not fit:
+//! Members are read header by header, and a range ends at the first sample that does not fit:
 //!
 //! ```text
 //! archive  | a.jpg | a.cls | folder | b.jpg | b.cls | c.jpg ...  | zeros 1024 |
-//! split    |<------------------------------------->|
+//! range    |<------------------------------------->|
 //! ```
 //!
 //! The size of every read depends on the bytes before it, never on a size in a header, and the cut depends on the bytes
 //! alone. Bytes after the final zeros are read to the end, so that a decoder verifies its checksums, and are ignored
 //! unless they are another archive, whose records must not be lost.
 //!
-//! The content of a link counts as its own, wherever it is in the archive, and travels beside the bytes of the split.
+//! The content of a link counts as its own, wherever it is in the archive, and travels beside the bytes of the range.
 
 use std::io::Read;
 
@@ -26,17 +26,17 @@ use super::{
 use crate::{
     error::{Error, Result},
     format::ahead::{self, READ},
-    record::Split,
+    record::SourceRange,
 };
 
-/// Iterator over the splits of an archive.
-pub(super) struct TarSplits<'a> {
+/// Iterator over the ranges of an archive.
+pub(super) struct TarRanges<'a> {
     input: Box<dyn Read + Send + 'a>,
     /// Bytes read but not returned yet; starts with a member.
     buffer: Vec<u8>,
     /// Offset of the buffer in the archive.
     offset: u64,
-    split_bytes: usize,
+    range_bytes: usize,
     max_record_bytes: usize,
     done: bool,
     /// Opens the archive again if it has links.
@@ -44,10 +44,10 @@ pub(super) struct TarSplits<'a> {
     links: Option<Links>,
 }
 
-impl<'a> TarSplits<'a> {
-    pub(super) fn new(input: Box<dyn Read + Send + 'a>, split_bytes: usize, max_record_bytes: usize) -> Self {
-        let (buffer, split_bytes) = (Vec::new(), split_bytes.max(1));
-        Self { input, buffer, offset: 0, split_bytes, max_record_bytes, done: false, reopen: None, links: None }
+impl<'a> TarRanges<'a> {
+    pub(super) fn new(input: Box<dyn Read + Send + 'a>, range_bytes: usize, max_record_bytes: usize) -> Self {
+        let (buffer, range_bytes) = (Vec::new(), range_bytes.max(1));
+        Self { input, buffer, offset: 0, range_bytes, max_record_bytes, done: false, reopen: None, links: None }
     }
 
     /// Says how the archive is opened again for the content of links.
@@ -60,8 +60,8 @@ impl<'a> TarSplits<'a> {
         Self { offset, ..self }
     }
 
-    fn next_split(&mut self) -> Result<Option<Split>> {
-        self.buffer.reserve_exact(self.split_bytes.saturating_add(READ).saturating_sub(self.buffer.len()));
+    fn next_range(&mut self) -> Result<Option<SourceRange>> {
+        self.buffer.reserve_exact(self.range_bytes.saturating_add(READ).saturating_sub(self.buffer.len()));
         let mut open = Vec::new();
         let (mut at, mut sample) = (0, 0);
         // Bytes of links: of all, and of those before the current sample.
@@ -71,7 +71,7 @@ impl<'a> TarSplits<'a> {
             let target = self.target_of(&entry, at)?;
             let size = target.as_ref().and_then(|target| target.as_ref().ok()).map_or(0, |(_, size)| *size);
             if entry.kind.is_part() && group_of(&entry.name) != open {
-                if at > 0 && end.saturating_add(linked).saturating_add(size) > self.split_bytes as u64 {
+                if at > 0 && end.saturating_add(linked).saturating_add(size) > self.range_bytes as u64 {
                     break;
                 }
                 open = group_of(&entry.name).to_vec();
@@ -92,7 +92,8 @@ impl<'a> TarSplits<'a> {
             }
             at = end;
         }
-        Ok(ahead::take_split(&mut self.buffer, &mut self.offset, at).map(|split| Split { linked: contents, ..split }))
+        Ok(ahead::take_range(&mut self.buffer, &mut self.offset, at)
+            .map(|range| SourceRange { linked: contents, ..range }))
     }
 
     /// Returns where the content of a link is, or why it has none; `None` for other members.
@@ -188,14 +189,14 @@ impl<'a> TarSplits<'a> {
     }
 }
 
-impl Iterator for TarSplits<'_> {
-    type Item = Result<Split>;
+impl Iterator for TarRanges<'_> {
+    type Item = Result<SourceRange>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
             return None;
         }
-        let next = self.next_split();
+        let next = self.next_range();
         self.done |= next.is_err();
         next.transpose()
     }

@@ -1,6 +1,6 @@
-//! Sides of a dataset: training, validation and test, and which of them a record belongs to.
+//! Splits of a dataset: training, validation and test, and which of them a record belongs to.
 //!
-//! A group of records, such as all of a patient, has one side, which follows from the group's text, the shares and the
+//! A group of records, such as all of a patient, has one split, which follows from the group's text, the shares and the
 //! seed alone. So it is the same in every run, on every machine and in every later version.
 //!
 //! ```text
@@ -14,27 +14,27 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::{Error, Result};
 
-/// Maximum number of sides: each has a shard open while records are written.
-pub const MAX_SIDES: usize = 16;
+/// Maximum number of splits: each has a shard open while records are written.
+pub const MAX_SPLITS: usize = 16;
 
 /// Maximum difference between the sum of the shares and 1.
 const TOLERANCE: f64 = 1e-6;
 
-/// What has one side as a whole.
+/// What has one split as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum SideBy {
-    /// All records of a subject. Records without one have sides by their contents.
+pub enum SplitBy {
+    /// All records of a subject. Records without one have splits by their contents.
     Subject,
     /// All records with one record id.
     Id,
     /// All records with one content.
     Content,
-    /// All records with one value in a column. Records without a value have sides by their contents.
+    /// All records with one value in a column. Records without a value have splits by their contents.
     Column(String),
 }
 
-impl FromStr for SideBy {
+impl FromStr for SplitBy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -48,7 +48,7 @@ impl FromStr for SideBy {
     }
 }
 
-impl fmt::Display for SideBy {
+impl fmt::Display for SplitBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Subject => f.write_str("subject"),
@@ -60,7 +60,7 @@ impl fmt::Display for SideBy {
     }
 }
 
-/// Names of the sides and their shares of the groups; the shares add up to 1.
+/// Names of the splits and their shares of the groups; the shares add up to 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Shares(Vec<(String, f64)>);
@@ -69,12 +69,12 @@ pub struct Shares(Vec<(String, f64)>);
 impl Eq for Shares {}
 
 impl Shares {
-    /// Returns the names of the sides, in their order.
+    /// Returns the names of the splits, in their order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Returns the share of each side.
+    /// Returns the share of each split.
     pub fn shares(&self) -> impl ExactSizeIterator<Item = f64> {
         self.0.iter().map(|(_, share)| *share)
     }
@@ -113,8 +113,8 @@ impl FromStr for Shares {
             }
             shares.push((name.to_owned(), share));
         }
-        if shares.len() > MAX_SIDES {
-            return Err(format!("expected at most {MAX_SIDES} names, found {}", shares.len()));
+        if shares.len() > MAX_SPLITS {
+            return Err(format!("expected at most {MAX_SPLITS} names, found {}", shares.len()));
         }
         let sum: f64 = shares.iter().map(|(_, share)| share).sum();
         if (sum - 1.0).abs() > TOLERANCE {
@@ -127,43 +127,43 @@ impl FromStr for Shares {
     }
 }
 
-/// How a dataset is divided into sides.
+/// How a dataset is divided into splits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sides {
+pub struct Splits {
     /// Names and shares.
     pub shares: Shares,
-    /// What has one side as a whole.
-    pub by: SideBy,
+    /// What has one split as a whole.
+    pub by: SplitBy,
     /// Seed of the hash.
     #[serde(default)]
     pub seed: u64,
 }
 
-/// Number of a side, in the order of the shares.
-pub type Side = u8;
+/// Number of a split, in the order of the shares.
+pub type Split = u8;
 
-impl Sides {
-    /// Returns the number of sides.
-    pub fn side_count(&self) -> usize {
+impl Splits {
+    /// Returns the number of splits.
+    pub fn split_count(&self) -> usize {
         self.shares.0.len()
     }
 
-    /// Returns the name of a side.
-    pub fn side_name(&self, side: Side) -> Option<&str> {
-        self.shares.names().nth(side.into())
+    /// Returns the name of a split.
+    pub fn split_name(&self, split: Split) -> Option<&str> {
+        self.shares.names().nth(split.into())
     }
 
-    /// Returns the side of a group.
-    pub fn side_of_group(&self, group: &str) -> Side {
+    /// Returns the split of a group.
+    pub fn split_of_group(&self, group: &str) -> Split {
         self.of_hash(xxh3_64_with_seed(group.as_bytes(), self.seed))
     }
 
-    /// Returns the side of a record that is a group of its own, given the hash of its content.
-    pub fn of_content(&self, hash: u64) -> Side {
+    /// Returns the split of a record that is a group of its own, given the hash of its content.
+    pub fn of_content(&self, hash: u64) -> Split {
         self.of_hash(xxh3_64_with_seed(&hash.to_le_bytes(), self.seed))
     }
 
-    fn of_hash(&self, hash: u64) -> Side {
+    fn of_hash(&self, hash: u64) -> Split {
         // The upper 53 bits are a number of this type without rounding.
         let place = (hash >> 11) as f64 / (1_u64 << 53) as f64;
         let mut end = 0.0;
@@ -171,21 +171,21 @@ impl Sides {
             end += share;
             place < end
         };
-        let last = self.side_count().saturating_sub(1);
-        let side = self.shares.shares().take(last).position(reaches).unwrap_or(last);
-        Side::try_from(side).unwrap_or_default()
+        let last = self.split_count().saturating_sub(1);
+        let split = self.shares.shares().take(last).position(reaches).unwrap_or(last);
+        Split::try_from(split).unwrap_or_default()
     }
 
-    /// Returns the folder of a side's shards below that of their run: `split=train`.
-    pub fn side_folder(&self, side: Side) -> String {
-        format!("{FOLDER_KEY}={}", self.side_name(side).unwrap_or_default())
+    /// Returns the folder of a split's shards below that of their run: `split=train`.
+    pub fn split_folder(&self, split: Split) -> String {
+        format!("{FOLDER_KEY}={}", self.split_name(split).unwrap_or_default())
     }
 
-    /// Returns the side in whose folder a shard lies; `None` if it lies in none.
-    pub fn of_path(&self, path: &str) -> Option<Side> {
-        let name = side_of_path(path)?;
-        let side = self.shares.names().position(|known| known == name)?;
-        Side::try_from(side).ok()
+    /// Returns the split in whose folder a shard lies; `None` if it lies in none.
+    pub fn of_path(&self, path: &str) -> Option<Split> {
+        let name = split_of_path(path)?;
+        let split = self.shares.names().position(|known| known == name)?;
+        Split::try_from(split).ok()
     }
 
     /// Fails unless `other`, the wish of the user, asks for the same.
@@ -202,18 +202,18 @@ impl Sides {
     }
 }
 
-impl fmt::Display for Sides {
+impl fmt::Display for Splits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by {}", self.shares, self.by)?;
         if self.seed == 0 { Ok(()) } else { write!(f, " with seed {}", self.seed) }
     }
 }
 
-/// Key of the folders of sides.
+/// Key of the folders of splits.
 pub const FOLDER_KEY: &str = "split";
 
-/// Returns the name of the side in whose folder a shard lies; `None` if the dataset is not divided.
-pub fn side_of_path(path: &str) -> Option<&str> {
+/// Returns the name of the split in whose folder a shard lies; `None` if the dataset is not divided.
+pub fn split_of_path(path: &str) -> Option<&str> {
     path.split('/').rev().skip(1).find_map(|folder| folder.strip_prefix(FOLDER_KEY)?.strip_prefix('='))
 }
 
@@ -222,28 +222,28 @@ pub fn side_of_path(path: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn sides(text: &str, seed: u64) -> Sides {
-        Sides { shares: text.parse().unwrap(), by: SideBy::Subject, seed }
+    fn splits(text: &str, seed: u64) -> Splits {
+        Splits { shares: text.parse().unwrap(), by: SplitBy::Subject, seed }
     }
 
     #[test]
     fn shares_are_kept() {
-        let sides = sides("train=0.8,val=0.1,test=0.1", 7);
+        let splits = splits("train=0.8,val=0.1,test=0.1", 7);
         let mut counts = [0_u32; 3];
-        (0..100_000).for_each(|group| counts[usize::from(sides.side_of_group(&format!("PAT-{group:05}")))] += 1);
-        for (count, share) in counts.into_iter().zip(sides.shares.shares()) {
+        (0..100_000).for_each(|group| counts[usize::from(splits.split_of_group(&format!("PAT-{group:05}")))] += 1);
+        for (count, share) in counts.into_iter().zip(splits.shares.shares()) {
             assert!((f64::from(count) / 100_000.0 - share).abs() < 0.005, "{counts:?}");
         }
     }
 
-    /// The sides of groups are part of the format: they must never change.
+    /// The splits of groups are part of the format: they must never change.
     #[test]
-    fn sides_of_groups_are_fixed() {
-        let sides = sides("train=0.5,val=0.3,test=0.2", 1);
-        let found: Vec<Side> =
-            ["", "PAT-00023", "a", "b", "c", "ä", "0"].map(|group| sides.side_of_group(group)).to_vec();
+    fn splits_of_groups_are_fixed() {
+        let splits = splits("train=0.5,val=0.3,test=0.2", 1);
+        let found: Vec<Split> =
+            ["", "PAT-00023", "a", "b", "c", "ä", "0"].map(|group| splits.split_of_group(group)).to_vec();
         assert_eq!(found, [0, 1, 2, 1, 0, 1, 1]);
-        assert_eq!([0, 1, u64::MAX].map(|hash| sides.of_content(hash)), [1, 1, 0]);
+        assert_eq!([0, 1, u64::MAX].map(|hash| splits.of_content(hash)), [1, 1, 0]);
     }
 
     #[test]
@@ -268,17 +268,17 @@ mod tests {
 
     #[test]
     fn texts_and_folders_come_back() {
-        let sides = sides("train=0.75,held-out=0.25", 0);
-        assert_eq!(sides.shares.to_string().parse::<Shares>().unwrap(), sides.shares);
+        let splits = splits("train=0.75,held-out=0.25", 0);
+        assert_eq!(splits.shares.to_string().parse::<Shares>().unwrap(), splits.shares);
         for by in ["subject", "id", "content", "site", "column:id"] {
-            assert_eq!(by.parse::<SideBy>().unwrap().to_string(), by);
+            assert_eq!(by.parse::<SplitBy>().unwrap().to_string(), by);
         }
-        assert_eq!(sides.side_folder(1), "split=held-out");
-        assert_eq!(sides.of_path("0123456789abcdef/split=held-out/000000.tar"), Some(1));
-        assert_eq!(sides.of_path("0123456789abcdef/split=other/000000.tar"), None);
-        assert_eq!(side_of_path("0123456789abcdef/000000.tar"), None);
-        let text = serde_json::to_string(&sides).unwrap();
+        assert_eq!(splits.split_folder(1), "split=held-out");
+        assert_eq!(splits.of_path("0123456789abcdef/split=held-out/000000.tar"), Some(1));
+        assert_eq!(splits.of_path("0123456789abcdef/split=other/000000.tar"), None);
+        assert_eq!(split_of_path("0123456789abcdef/000000.tar"), None);
+        let text = serde_json::to_string(&splits).unwrap();
         assert_eq!(text, r#"{"shares":[["train",0.75],["held-out",0.25]],"by":"subject","seed":0}"#);
-        assert_eq!(serde_json::from_str::<Sides>(&text).unwrap(), sides);
+        assert_eq!(serde_json::from_str::<Splits>(&text).unwrap(), splits);
     }
 }
