@@ -216,7 +216,7 @@ fn groups_on_two_splits_are_leaks() {
     let folder = Folder::new();
     let rows: String =
         (0..300).map(|n| format!("P-{},{n},{}\n", n % 40, if n % 40 < 30 { "train" } else { "test" })).collect();
-    folder.write("in/a.csv", format!("who,n,split\n{rows}"));
+    folder.write("in/a.csv", format!("who,n,half\n{rows}"));
     folder.run("convert in --out sound --subject who --split train=0.7,test=0.3 --quiet").ok();
     folder.write("by.toml", "[splits]\n");
     let found = rules(&folder, "sound --rules by.toml", 0);
@@ -227,9 +227,9 @@ fn groups_on_two_splits_are_leaks() {
     assert!(found["splits.leaks"]["value"].as_f64().unwrap() > 10.0, "{found:?}");
     assert_eq!(found["splits.leaks"]["examples"].as_array().unwrap().len(), 3);
     folder.run("convert in --out plain --quiet").ok();
-    folder.write("column.toml", "[splits]\nby = \"who\"\ncolumn = \"split\"\n");
+    folder.write("column.toml", "[splits]\nby = \"who\"\ncolumn = \"half\"\n");
     assert_eq!(rules(&folder, "plain --rules column.toml", 0)["who splits.leaks"]["value"], 0.0);
-    folder.write("in/b.csv", "who,n,split\nP-3,1,test\nP-35,1,test\n");
+    folder.write("in/b.csv", "who,n,half\nP-3,1,test\nP-35,1,test\n");
     folder.run("convert in --out plain --quiet").ok();
     let found = rules(&folder, "plain --rules column.toml", 1);
     assert_eq!(
