@@ -42,6 +42,8 @@ use crate::{
 /// Number of bytes copied at once: for short values, and for longer ones.
 const WIDE: usize = 32;
 const WIDER: usize = 128;
+/// Bytes of records up to which room for all of them is made instead of room for their values in a column.
+const SHORT_RECORDS: usize = 64 << 10;
 
 /// The fields of a chunk.
 #[derive(Debug, Clone, Copy)]
@@ -535,8 +537,12 @@ impl TextColumn {
     }
 
     fn append_group(&mut self, cells: Cells<'_>, rows: Range<usize>, column: usize) {
-        // No value is longer than its record.
-        self.make_room(cells.rows[rows.clone()].iter().map(|row| (row.end - row.start) as usize).sum());
+        // No value is longer than its record; of records with many columns it is much shorter.
+        let records: usize = cells.rows[rows.clone()].iter().map(|row| (row.end - row.start) as usize).sum();
+        self.make_room(match records {
+            ..=SHORT_RECORDS => records,
+            _ => rows.clone().map(|row| cells.raw_field(row, column).len()).sum(),
+        });
         let out = &mut self.values[self.used..];
         let mut ends = [0; GROUP];
         let mut valid = 0;
