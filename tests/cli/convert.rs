@@ -73,12 +73,95 @@ fn a_late_mismatch_widens_the_column_and_loses_nothing() {
     text.push_str("1.5,2024-01-01 10:00:00,maybe\n007,soon,true\n");
     folder.write("a.csv", text);
     let ran = folder.run("convert a.csv --json").ok();
-    assert!(ran.stderr.contains("reading all values"), "{ran:?}");
+    assert!(ran.stderr.contains("but contains `1.5`; starting again with text"), "{ran:?}");
     let summary = ran.summary();
     assert_eq!(summary["records_out"], 60_002);
     let types: Vec<&str> = summary["columns"].as_array().unwrap().iter().map(|c| c[1].as_str().unwrap()).collect();
     assert_eq!(types, ["text", "text", "text"]);
     folder.run("verify --read-data").ok();
+}
+
+/// Where types are inferred, the first records have no value in some places.
+#[test]
+fn columns_without_values_at_first_have_the_types_of_later_ones() {
+    let folder = Folder::new();
+    let (mut table, mut lines) = ("id,n,when,word,never\n".to_owned(), String::new());
+    for i in 0..40_000 {
+        let has = i >= 30_000;
+        let then = |text: &'static str| if has { text } else { "" };
+        table.push_str(&format!(
+            "patient-{i:08},{},{},{},\n",
+            if has { i.to_string() } else { String::new() },
+            then("2026-01-02"),
+            then("b")
+        ));
+        let (member, items) = if has { (i.to_string(), "[1.5]") } else { ("null".to_owned(), "[]") };
+        lines.push_str(&format!("{{\"a\":{{\"n\":{member}}},\"items\":{items},\"any\":{{{}}}}}\n", then("\"x\":true")));
+    }
+    folder.write("a.csv", table);
+    folder.write("a.jsonl", lines);
+    let types = |sources: &str| {
+        let ran = folder.run(&format!("convert {sources} --json")).ok();
+        assert_eq!(ran.stderr.matches("but contains").count(), 1, "{}", ran.stderr);
+        let summary = ran.summary();
+        let column = |c: &serde_json::Value| format!("{}:{}", c[0].as_str().unwrap(), c[1].as_str().unwrap());
+        let columns: Vec<_> = summary["columns"].as_array().unwrap().iter().map(column).collect();
+        (columns.join(" "), summary["records_out"].as_u64().unwrap(), summary["records_filtered"].as_u64().unwrap())
+    };
+    let table = "id:text n:int64 when:date word:text never:text".to_owned();
+    assert_eq!(types("a.csv --out table"), (table.clone(), 40_000, 0));
+    // A condition on such a column is about the values that it has.
+    assert_eq!(types("a.csv --out some --where n>=39990"), (table, 10, 39_990));
+    let nested = "a:struct<n: int64> items:list<float64> any:struct<x: bool>".to_owned();
+    assert_eq!(types("a.jsonl --out nested"), (nested, 40_000, 0));
+    for dataset in ["table", "some", "nested"] {
+        folder.run(&format!("verify {dataset} --read-data")).ok();
+    }
+    // What was seen is what the dataset is bound to; where nothing was, it is still open.
+    let types = &folder.run("manifest table --json").ok().objects()[0]["settings"]["types"];
+    assert_eq!((&types[3]["type"], &types[4]["type"]), (&"text".into(), &"null".into()), "{types}");
+}
+
+/// The head of a table of many columns ends within a record.
+#[test]
+fn wide_tables_have_the_types_of_whole_records() {
+    let folder = Folder::new();
+    let row = |cell: &dyn Fn(usize) -> String| (0..20_000).map(cell).collect::<Vec<_>>().join(",") + "\n";
+    let numbers = row(&|column| format!("{}", 10_000 + column));
+    folder.write("a.csv", row(&|column| format!("c{column}")) + &numbers.repeat(3));
+    let summary = folder.run("convert a.csv --out d --json").ok().summary();
+    assert!(summary["columns"].as_array().unwrap().iter().all(|column| column[1] == "int64"));
+}
+
+#[test]
+fn more_columns_than_memory_are_refused_at_once() {
+    let folder = Folder::new();
+    let names: Vec<String> = (0..50_000).map(|column| format!("c{column}")).collect();
+    folder.write("a.csv", names.join(",") + "\n" + &vec!["1"; 50_000].join(",") + "\n");
+    let ran = folder.run("convert a.csv --out d --memory 512MiB");
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("found 50000 columns") && ran.stderr.contains("--memory 549MiB"), "{}", ran.stderr);
+    folder.run("convert a.csv --out d --memory 512MiB --columns c1,c49999").ok();
+    folder.run("convert a.csv --out tar --to tar --memory 512MiB --quiet").ok();
+}
+
+#[test]
+fn long_records_of_text_come_back_from_a_table() {
+    let folder = Folder::new();
+    let rows: Vec<Vec<String>> = (0..300)
+        .map(|row| (0..400).map(|column| format!("w{row}x{column}").repeat(row * column % 5)).collect())
+        .collect();
+    let names: Vec<String> = (0..400).map(|column| format!("c{column}")).collect();
+    let lines = std::iter::once(&names).chain(&rows).map(|row| row.join(",") + "\n");
+    folder.write("a.csv", lines.collect::<String>());
+    folder.run("convert a.csv --out d --to tar --rows json --quiet").ok();
+    let members = folder.members("d");
+    assert_eq!(members.len(), rows.len());
+    for (member, row) in members.values().zip(&rows) {
+        let found: serde_json::Value = serde_json::from_slice(member).unwrap();
+        let expected = |(name, cell): (&String, &String)| found[name].as_str().unwrap_or_default() == cell;
+        assert!(names.iter().zip(row).all(expected), "{found}");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::{
     exec::gates::{
         Gate,
         dedup::DedupGate,
-        fit::FitGate,
+        fit::{FitGate, OpenTypesGate},
         names::{NameGate, PartsGate},
         select::SelectGate,
         splits::{Groups, SplitGate},
@@ -26,6 +26,7 @@ use crate::{
 
 /// The gates of a run; `None` for those that it does not have.
 pub(super) struct ConvertGates<'a> {
+    open: Option<OpenTypesGate>,
     select: Option<SelectGate>,
     subjects: Option<&'a SubjectResolver>,
     suppress: Option<SuppressGate<'a>>,
@@ -58,6 +59,7 @@ impl ConvertPlan {
         let suppress = job.suppress.as_ref().filter(|_| reads_records);
         let fits = self.inputs.give_samples() && self.settings.shard_format == OutputFormat::Parquet;
         Ok(ConvertGates {
+            open: self.row_fields().and_then(OpenTypesGate::new),
             select: if self.inputs.give_samples() {
                 None
             } else {
@@ -83,14 +85,15 @@ impl ConvertPlan {
 }
 
 impl ConvertGates<'_> {
-    /// Returns the gates in their order: a condition first, so that a record which does not satisfy it counts as
-    /// filtered whatever else is the matter with it; duplicates and splits last, since a record that does not stay is
+    /// Returns the gates in their order: open types first, since a condition needs them; then the condition, so that a
+    /// record which does not satisfy it counts as filtered whatever else is the matter with it; duplicates and splits last, since a record that does not stay is
     /// nobody's first and in no split.
     pub(super) fn ordered_gates(&self) -> Vec<&dyn Gate> {
         fn as_gate(gate: Option<&impl Gate>) -> Option<&dyn Gate> {
             gate.map(|gate| gate as &dyn Gate)
         }
         let all = [
+            as_gate(self.open.as_ref()),
             as_gate(self.select.as_ref()),
             as_gate(self.subjects),
             as_gate(self.suppress.as_ref()),

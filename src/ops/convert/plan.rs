@@ -308,6 +308,9 @@ impl Named {
                 |column: &str| given.prescribed.is_some() || given.given_names().iter().any(|name| name == column);
             fields = version::fit_fields(job.dataset, job.snapshot, &settings.indexes, fields, &is_given)?;
         }
+        if settings.shard_format == OutputFormat::Parquet && !inputs.give_samples() {
+            check_columns(&given.selection.stored_columns(&fields), memory)?;
+        }
         let constants = inputs.shared_constants(&live)?;
         job.check_constants(constants.as_ref())?;
         Ok(ConvertPlan {
@@ -595,6 +598,17 @@ pub(super) fn with_folder_columns(job: &ConvertJob<'_>, sources: Vec<RecordSourc
         job.context.observer.event(Event::Note(note));
     }
     sources
+}
+
+/// Returns an error for columns that need more than the memory limit whatever they hold, before anything is read.
+fn check_columns(fields: &Fields, memory: MemoryPlan) -> Result<()> {
+    let columns = fields.iter().map(|field| schema::leaf_count(field)).sum();
+    let Some(larger) = memory.larger_for_columns(columns) else { return Ok(()) };
+    let (limit, mib) = (Size(memory.bytes), larger.0 >> 20);
+    Err(Error::usage(format!(
+        "expected columns whose encoders and footers fit into --memory {limit}, found {columns} columns"
+    ))
+    .with_hint(format!("raise the limit: --memory {mib}MiB; or name the columns to keep with --columns")))
 }
 
 /// Returns an error for a file that does not fit into memory, before anything is written.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicU64};
 
-use arrow::datatypes::{Field, Fields};
+use arrow::datatypes::{DataType, Field, Fields};
 
 use super::{
     columns::force_binary,
@@ -19,7 +19,7 @@ use crate::{
         convert::{Converted, Pipeline, PipelineInput, ReadPlan, count, infer_all, run},
         cut::ShardEnds,
         gates::Gates,
-        gather::{OnError, Tally},
+        gather::{Misfit, OnError, Tally},
         rejects::RejectsFile,
         shard::ShardNaming,
         source::{SourceFacts, SourceName},
@@ -28,11 +28,14 @@ use crate::{
     id::Writer,
     indexes::version,
     ops::inputs::Identity,
-    record::interval::is_stored,
+    record::{interval::is_stored, path::field_at},
     scan::SourceFile,
     schema::{self, unite_lists},
     storage::{SYSTEM_FOLDER, Staged},
 };
+
+/// Attempts whose misfit may make its column text without a look at all values; each of them reads the input up to it.
+const TEXT_ATTEMPTS: usize = 2;
 
 /// Unpublished result of a run.
 pub(super) struct RunOutput {
@@ -54,10 +57,8 @@ pub(super) enum RunAttempt {
     Made(Box<RunOutput>),
     /// A value did not fit its column.
     Mismatch {
-        /// Number of its source.
-        source: usize,
         /// The value and its column.
-        mismatch: TypeMismatch,
+        misfit: Misfit,
         /// The error of the run if no type holds the value.
         error: Error,
     },
@@ -73,14 +74,18 @@ pub(super) fn carry_out(
     naming: &ShardNaming,
     writer: &Writer,
 ) -> Result<(ConvertPlan, RunOutput)> {
+    let mut guesses = TEXT_ATTEMPTS;
     loop {
         job.context.observer.event(Event::Phase { name: "converting", bytes: Some(plan.bytes) });
         match run_once(job, &plan, naming, writer).map_err(|error| plan.given.explain_mismatch(error))? {
             RunAttempt::Made(made) => return Ok((plan, *made)),
-            RunAttempt::Mismatch { source, mismatch, error } => match widen_types(job, &plan, source, &mismatch)? {
-                Some(fields) => plan = ConvertPlan { fields, ..plan },
-                None => return Err(plan.given.explain_mismatch(error)),
-            },
+            RunAttempt::Mismatch { misfit, error } => {
+                match widen_types(job, &plan, &misfit, guesses > 0)? {
+                    Some(fields) => plan = ConvertPlan { fields, ..plan },
+                    None => return Err(plan.given.explain_mismatch(error)),
+                }
+                guesses = guesses.saturating_sub(1);
+            }
         }
     }
 }
@@ -102,7 +107,7 @@ pub(super) fn run_once(
     let outputs = Outputs { naming, writer, rejects: rejects.as_ref(), part_hashes: &part_hashes };
     let result = attempt_run(job, plan, &outputs, &tally);
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match (result, tally.mismatch.take()) {
+    match (result, tally.misfit.take()) {
         (Ok((converted, found)), _) => {
             if let Inputs::Records(sources) = &plan.inputs {
                 sources.iter().try_for_each(|source| source.file.check_unchanged())?;
@@ -113,49 +118,58 @@ pub(super) fn run_once(
             };
             Ok(RunAttempt::Made(Box::new(RunOutput { converted, tally, part_hashes, rejects, found })))
         }
-        (Err(error), Some((source, mismatch))) => Ok(RunAttempt::Mismatch { source, mismatch, error }),
+        (Err(error), Some(misfit)) => Ok(RunAttempt::Mismatch { misfit, error }),
         (Err(error), None) => Err(error),
     }
 }
 
-/// Returns types that hold a value which did not fit; `None` if there are none.
-pub(super) fn widen_types(
-    job: &ConvertJob<'_>,
-    plan: &ConvertPlan,
-    source: usize,
-    mismatch: &TypeMismatch,
-) -> Result<Option<Fields>> {
+/// Returns types that hold a value which did not fit; `None` if there are none. All values are read for that, unless
+/// `may_guess` and the column becomes text, which holds every other value too.
+fn widen_types(job: &ConvertJob<'_>, plan: &ConvertPlan, misfit: &Misfit, may_guess: bool) -> Result<Option<Fields>> {
+    let Misfit { source, mismatch, near } = misfit;
     let settled = mismatch.is_of_quotes();
     let changed = |wider: Fields| (settled || wider != plan.fields).then_some(wider);
     let Inputs::Records(sources) = &plan.inputs else {
         // The part's name indicated text, but its content is not text.
         return Ok(changed(force_binary(&plan.fields, &mismatch.column)));
     };
-    let (observer, name) = (job.context.observer, sources[source].file.name());
-    let note = match settled {
-        true => sources[source].reader.settle(sources[source].open(|_| {})?)?.map(str::to_owned),
-        false => Some(format!(
-            "column `{}` was inferred as {} but contains `{}`; reading all values and starting again",
-            mismatch.column, mismatch.expected, mismatch.value
-        )),
-    };
+    let (observer, name) = (job.context.observer, sources[*source].file.name());
     let fixed = plan.given.prescribed.is_some() || plan.given.given_names().contains(&mismatch.column);
-    let note = note.filter(|_| settled || !fixed);
+    let unite = |fields: &[Fields]| plan.given.unite_columns(&plan.settings, fields, sources);
+    let with = |seen: &[Fields]| unite(&[unite_lists(&plan.fields, &unite(seen))]);
+    let text = Some(with(std::slice::from_ref(near))).filter(|wider| {
+        let is_text = field_at(wider, &mismatch.column).is_some_and(|field| *field.data_type() == DataType::Utf8);
+        may_guess && !settled && !fixed && is_text && *wider != plan.fields
+    });
+    let note = match (settled, &text) {
+        (true, _) => sources[*source].reader.settle(sources[*source].open(|_| {})?)?.map(str::to_owned),
+        (false, _) if fixed => None,
+        (false, text) => {
+            let next =
+                if text.is_some() { "starting again with text" } else { "reading all values and starting again" };
+            let TypeMismatch { column, expected, value, .. } = mismatch;
+            Some(format!("column `{column}` was inferred as {expected} but contains `{value}`; {next}"))
+        }
+    };
     note.into_iter().for_each(|note| observer.event(Event::Note(format!("{name}: {note}"))));
     if fixed {
         return Ok(settled.then(|| plan.fields.clone()));
     }
     let is_bound = plan.given.is_bound(&mismatch.column);
-    observer.event(Event::Phase { name: "inferring types", bytes: None });
-    let seen = infer_all(sources, plan.memory, job.context.jobs, observer, &job.context.cancel)?;
-    let unite = |fields: &[Fields]| plan.given.unite_columns(&plan.settings, fields, sources);
-    let wider = if settled { unite(&seen) } else { unite(&[unite_lists(&plan.fields, &unite(&seen))]) };
+    let wider = match text {
+        Some(text) => text,
+        None => {
+            observer.event(Event::Phase { name: "inferring types", bytes: None });
+            let seen = infer_all(sources, plan.memory, job.context.jobs, observer, &job.context.cancel)?;
+            if settled { unite(&seen) } else { with(&seen) }
+        }
+    };
     // What was settled need not widen any type.
     let is_same = wider == plan.fields && !settled;
     // A source states that these are intervals: they are refused rather than turned into text without being asked.
     let is_refused = |field: &Arc<Field>| field.name() == &mismatch.column && is_stored(field);
     if is_same && wider.iter().any(is_refused) {
-        let error = mismatch.error().at_location(sources[source].file.uri());
+        let error = mismatch.error().at_location(sources[*source].file.uri());
         return Err(error.with_hint(format!("take the column as text: --type '{}=text'", mismatch.column)));
     }
     // The sampled types already include everything else: only text can hold this value.
@@ -166,7 +180,7 @@ pub(super) fn widen_types(
     };
     let is_given = |column: &str| plan.given.given_names().iter().any(|name| name == column);
     let fitted = version::fit_fields(job.dataset, job.snapshot, &plan.settings.indexes, wider, &is_given)
-        .map_err(|e| e.at_location(sources[source].file.uri()))?;
+        .map_err(|e| e.at_location(sources[*source].file.uri()))?;
     Ok(changed(fitted))
 }
 
@@ -235,7 +249,7 @@ fn count_splits(
         count(&pipeline, input, &own)
     });
     let mut own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
-    tally.lock().unwrap_or_else(PoisonError::into_inner).mismatch = own.mismatch.take();
+    tally.lock().unwrap_or_else(PoisonError::into_inner).misfit = own.misfit.take();
     job.context.observer.event(Event::Phase { name: "converting", bytes: Some(plan.bytes) });
     Ok(counted?.0)
 }

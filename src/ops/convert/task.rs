@@ -30,7 +30,7 @@ use crate::{
     },
     error::{Error, Result},
     events::Event,
-    exec::{convert::infer_all, shard::ShardNaming},
+    exec::{convert::infer_all, gather::Misfit, shard::ShardNaming},
     format::{
         TypeMismatch,
         files::{self, PartContents, SampleFiles},
@@ -111,7 +111,7 @@ impl<'a> ConvertRunner<'a> {
         let naming = ShardNaming::for_dataset(&plan.settings, writer.shard_folder());
         match run_once(job, plan, &naming, writer).map_err(|error| plan.given.explain_mismatch(error))? {
             RunAttempt::Made(made) => self.collect_written(job, task, plan, *made, writer),
-            RunAttempt::Mismatch { source, mismatch, error } => {
+            RunAttempt::Mismatch { misfit: Misfit { source, mismatch, .. }, error } => {
                 let mismatch = Some(self.describe_mismatch(job, plan, source, &mismatch, error)?);
                 let outcome = Outcome { mismatch, ..tasks::empty_outcome(self.tasks.record, task, writer) };
                 Ok(Written::without_objects(outcome))

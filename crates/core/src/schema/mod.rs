@@ -96,6 +96,18 @@ pub fn is_scalar(data_type: &DataType) -> bool {
     !data_type.is_nested()
 }
 
+/// Returns the number of plain values that a type has places for, which is that of its columns in Parquet.
+pub fn leaf_count(field: &Field) -> u64 {
+    match field.data_type() {
+        DataType::Struct(parts) => parts.iter().map(|part| leaf_count(part)).sum(),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => leaf_count(item),
+        _ => 1,
+    }
+}
+
 /// Unites the fields of both lists by name: those of `a` first, in order, then those only in `b`.
 pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
     let (left, right) = (ByName::new(a), ByName::new(b));
@@ -117,6 +129,16 @@ pub fn unite_lists(a: &Fields, b: &Fields) -> Fields {
 #[must_use]
 pub fn settle_fields(fields: &Fields) -> Fields {
     fields.iter().map(|f| Arc::new(settle_field(f))).collect()
+}
+
+/// Whether a type, or a part of it, says only that there was no value so far; [`settle_fields`] makes that text.
+pub fn is_open(field: &Field) -> bool {
+    match field.data_type() {
+        DataType::Null => !logical::is_stated(field),
+        DataType::Struct(parts) => parts.is_empty() || parts.iter().any(|part| is_open(part)),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => is_open(item),
+        _ => false,
+    }
 }
 
 /// As [`settle_fields`], but columns without any value stay so.

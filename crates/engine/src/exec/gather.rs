@@ -8,6 +8,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use arrow::datatypes::Fields;
+
 use super::{
     encode::SourceBatch,
     gates::{BlockPlace, Effects, GatedBlock, Gates, SplitRecords},
@@ -60,12 +62,7 @@ pub enum ReadOutcome {
         gated: GatedBlock,
     },
     /// A value of a range does not fit its column.
-    Mismatch {
-        /// Index of the source.
-        source: usize,
-        /// The value.
-        mismatch: TypeMismatch,
-    },
+    Mismatch(Misfit),
     /// A part of a source, or the rest of it, cannot be read, and the run continues without it.
     Broken {
         /// Index of the source.
@@ -128,7 +125,18 @@ pub struct Tally {
     /// of the run; `None` for sources without records there. Empty if the dataset is not divided.
     pub firsts: Vec<Vec<Option<u64>>>,
     /// Set if a value did not fit, so that the run must start again with wider types.
-    pub mismatch: Option<(usize, TypeMismatch)>,
+    pub misfit: Option<Misfit>,
+}
+
+/// A value that does not fit its column.
+#[derive(Debug, Clone)]
+pub struct Misfit {
+    /// Index of its source.
+    pub source: usize,
+    /// The value.
+    pub mismatch: TypeMismatch,
+    /// Columns of its range, with the types that the values there alone have; empty for samples.
+    pub near: Fields,
 }
 
 /// Consecutive records of the output.
@@ -258,9 +266,10 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 Ok(())
             }
             ReadOutcome::Broken { source, error, records } => self.note_broken_source(source, &error, records),
-            ReadOutcome::Mismatch { source, mismatch } => {
-                let error = mismatch.error().at_location(self.setup.sources[source].file.uri()).at_byte(mismatch.byte);
-                self.lock_tally().mismatch = Some((source, mismatch));
+            ReadOutcome::Mismatch(misfit) => {
+                let Misfit { source, mismatch, .. } = &misfit;
+                let error = mismatch.error().at_location(self.setup.sources[*source].file.uri()).at_byte(mismatch.byte);
+                self.lock_tally().misfit = Some(misfit);
                 Err(error)
             }
             ReadOutcome::Parsed { source, offset, gated } => {

@@ -22,6 +22,12 @@ const MAX_RANGE: u64 = 2 << 20;
 const MAX_STREAM_UNIT: u64 = 4 << 20;
 const MIN_UNIT: u64 = 64 << 10;
 
+/// Bytes that each column of Parquet shards takes whatever it holds, measured: encoders, footers, and page indexes.
+const COLUMN_BYTES: u64 = 6 << 10;
+
+/// Most bytes that everything else takes beside many columns, measured.
+const BASE_BYTES: u64 = 256 << 20;
+
 /// Maximum number of framed units that wait to be written: enough for a disk that hesitates.
 const MAX_WAITING: usize = 3;
 
@@ -95,6 +101,13 @@ impl MemoryPlan {
         Self { unit_bytes: self.unit_bytes.min(self.bytes / 16).max(MIN_UNIT.min(self.unit_bytes)), ..self }
     }
 
+    /// Returns the memory limit with which Parquet shards can have so many columns; `None` if they can with this one.
+    pub fn larger_for_columns(&self, columns: u64) -> Option<Size> {
+        let held = columns.saturating_mul(COLUMN_BYTES);
+        let fits = held <= self.bytes.saturating_sub(BASE_BYTES.min(self.bytes / 2));
+        (!fits).then(|| Size(held.saturating_add(BASE_BYTES).next_multiple_of(1 << 20)))
+    }
+
     /// Returns the bytes of a range of a table with so many columns. Each column of a range costs some hundred bytes
     /// whatever it holds, so it should hold some rows; such a range is parsed alone.
     pub fn range_bytes_of_wide(&self, columns: u64) -> u64 {
@@ -140,6 +153,19 @@ mod tests {
         };
         assert_eq!([128, 512, 1024, 4096].map(|mib| window(mib, OutputFormat::Tar)), [0, 1, 2, 3]);
         assert_eq!(window(4096, OutputFormat::Parquet), 0);
+    }
+
+    #[test]
+    fn many_columns_need_memory() {
+        let larger = |mib, columns| {
+            let memory = Size::from_mib(mib);
+            let plan = MemoryPlan::new(memory, 8, OutputFormat::Parquet, Size::from_mib(128), Size::from_mib(64));
+            plan.larger_for_columns(columns)
+        };
+        assert_eq!((larger(512, 40_000), larger(1024, 100_000), larger(64, 5_000)), (None, None, None));
+        assert_eq!(larger(512, 50_000), Some(Size::from_mib(549)));
+        assert_eq!(larger(549, 50_000), None);
+        assert!(larger(1024, 1 << 40).is_some());
     }
 
     #[test]

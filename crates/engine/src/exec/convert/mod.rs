@@ -38,7 +38,7 @@ use crate::{
     error::{Error, Kind, Result},
     events::{Cancel, Observer},
     format::{
-        Framing,
+        Framing, TypeMismatch,
         files::{SampleFiles, Samples},
     },
     id::Writer,
@@ -203,12 +203,12 @@ impl Pipeline<'_> {
     }
 
     /// Passes a parsed block through the gates.
-    fn gated(&self, source: usize, offset: u64, block: RecordBlock) -> Result<ReadOutcome> {
+    fn gated(&self, source: usize, offset: u64, block: RecordBlock) -> Result<Result<ReadOutcome, TypeMismatch>> {
         let facts = self.facts.get(source).ok_or_else(|| Error::internal("a block has no source"))?;
         let mut gated = self.gates.pass_through(block, facts)?;
         Ok(match gated.effects.mismatch.take() {
-            Some(mismatch) => ReadOutcome::Mismatch { source, mismatch },
-            None => ReadOutcome::Parsed { source, offset, gated },
+            Some(mismatch) => Err(mismatch),
+            None => Ok(ReadOutcome::Parsed { source, offset, gated }),
         })
     }
 

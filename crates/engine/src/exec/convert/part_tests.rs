@@ -158,9 +158,9 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, range_bytes: u64) -> std::
         Gather::new(outcomes, setup).collect::<Result<Vec<_>>>()
     });
     let tally = tally.into_inner().unwrap();
-    let gathered = match (gathered, tally.mismatch) {
+    let gathered = match (gathered, tally.misfit) {
         (Ok(gathered), _) => gathered,
-        (Err(_), Some((_, mismatch))) => return Err(mismatch.column),
+        (Err(_), Some(misfit)) => return Err(misfit.mismatch.column),
         (Err(error), None) => panic!("{error}"),
     };
     store.publish_staged(vec![rejects.finish().unwrap()]).unwrap();

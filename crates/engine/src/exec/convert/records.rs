@@ -16,7 +16,7 @@ use crate::{
     exec::{
         budget::{Limits, ordered_within},
         gates::GatedBlock,
-        gather::{OnError, ReadOutcome},
+        gather::{Misfit, OnError, ReadOutcome},
         given,
         ordered::run_ordered,
     },
@@ -237,7 +237,7 @@ impl<'a> Parser<'a> {
         let file = &self.sources[source].file;
         let reader = self.sources[source].reader.as_ref();
         let (gates, offset) = (self.pipeline.gates, range.offset);
-        if let Some(block) = gates.list.first().and_then(|gate| gate.prune_range(reader, range)) {
+        if let Some(block) = gates.list.iter().find_map(|gate| gate.prune_range(reader, range)) {
             let mut gated = GatedBlock::new(block, Arc::clone(gates.ids));
             gated.effects.filtered = range.row_count().unwrap_or_default().saturating_sub(gated.block.deleted);
             return Ok(ReadOutcome::Parsed { source, offset, gated });
@@ -248,6 +248,7 @@ impl<'a> Parser<'a> {
             }
             _ => reader.parse(range, self.schema),
         };
+        let misfit = |mismatch| ReadOutcome::Mismatch(Misfit { source, mismatch, near: reader.infer(range) });
         let named = |e: Error| if e.place().source.is_none() { e.at_location(file.uri()) } else { e };
         let block = match result.map_err(|e| named(store_fault_or(file, e))) {
             Err(error) if can_skip(&error, self.pipeline.on_error) => {
@@ -255,10 +256,10 @@ impl<'a> Parser<'a> {
             }
             parsed => match parsed? {
                 Parsed::Block(block) => block,
-                Parsed::Mismatch(mismatch) => return Ok(ReadOutcome::Mismatch { source, mismatch }),
+                Parsed::Mismatch(mismatch) => return Ok(misfit(mismatch)),
             },
         };
-        self.pipeline.gated(source, offset, block)
+        Ok(self.pipeline.gated(source, offset, block)?.unwrap_or_else(misfit))
     }
 }
 

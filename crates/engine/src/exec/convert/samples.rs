@@ -8,6 +8,7 @@ use std::{
     thread::Scope,
 };
 
+use arrow::datatypes::Fields;
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -17,7 +18,7 @@ use crate::{
     exec::{
         budget::{Limits, ordered_within},
         gates::subjects::SubjectResolver,
-        gather::{OnError, ReadOutcome},
+        gather::{Misfit, OnError, ReadOutcome},
     },
     format::files::{SampleFiles, Samples, plan_ranges, read_block},
     plan::memory::MemoryPlan,
@@ -114,11 +115,15 @@ impl SampleReader<'_> {
         let mut block = read_range(wanted.iter().map(|i| sample(*i)), self.pipeline.on_error, hashed, pool)?;
         annotate_samples(&mut block, self.subjects, self.hashes, |row| sample(wanted[row as usize]));
         renumber_rows(&mut block, &wanted, range.start);
-        let mut outcome = self.pipeline.gated(0, 0, block)?;
-        if let ReadOutcome::Parsed { gated, .. } = &mut outcome {
-            gated.effects.rejected.extend(rejects);
-        }
-        Ok(outcome)
+        Ok(match self.pipeline.gated(0, 0, block)? {
+            Ok(mut outcome) => {
+                if let ReadOutcome::Parsed { gated, .. } = &mut outcome {
+                    gated.effects.rejected.extend(rejects);
+                }
+                outcome
+            }
+            Err(mismatch) => ReadOutcome::Mismatch(Misfit { source: 0, mismatch, near: Fields::empty() }),
+        })
     }
 }
 

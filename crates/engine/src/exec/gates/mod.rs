@@ -1,9 +1,9 @@
 //! Gates stand between the parser and the shards: each takes records out of a block, or adds what it found to them.
 //!
 //! ```text
-//! parser -> select -> subjects -> suppress -> names, parts -> fit -> dedup -> splits -> gather
-//!           filtered              erased      rejected        types  marks    divide   in the order of the input:
-//!                                                                                      erased origins, duplicates
+//! parser -> open types -> select -> subjects -> suppress -> names, parts -> fit -> dedup -> splits -> gather
+//!           types         filtered              erased      rejected        types  marks    divide   in order of the
+//!                                                                                        input: erased, duplicates
 //! ```
 //!
 //! A run has one list of them, for rows and for samples. Nothing is taken out of a block without being counted among
@@ -52,8 +52,8 @@ pub trait Gate: Send + Sync {
     }
 
     /// Returns an empty block in place of a range of which the gate would let no record through; `None` if the range
-    /// has to be read. Only the first gate of a run is asked.
-    fn prune_range(&self, _reader: &dyn RecordReader, _split: &SourceRange) -> Option<RecordBlock> {
+    /// has to be read. Gates before one that does so take no record out of a block.
+    fn prune_range(&self, _reader: &dyn RecordReader, _range: &SourceRange) -> Option<RecordBlock> {
         None
     }
 
