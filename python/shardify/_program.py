@@ -95,7 +95,6 @@ def run(
         start_new_session=True,
         preexec_fn=_dies_with_parent(),
     )
-    failures: list[dict[str, Any]] = []
     objects: list[dict[str, Any]] = []
     with process:
         assert process.stdout is not None and process.stderr is not None
@@ -106,9 +105,7 @@ def run(
             threading.Thread(target=_give, args=(process, given), daemon=True).start()
         try:
             for one in _objects(process.stdout):
-                if one.get("type") == "error":
-                    failures.append(one)
-                elif on_object is None:
+                if on_object is None:
                     objects.append(one)
                 else:
                     on_object(one)
@@ -124,7 +121,7 @@ def run(
     if errors.raised is not None:
         raise errors.raised
     if code not in ANSWERS:
-        raise of_code(code, failures[-1] if failures else None, "".join(errors.said))
+        raise of_code(code, errors.failure, "".join(errors.said))
     return objects
 
 
@@ -157,14 +154,17 @@ class _Errors:
         self._kept = 0
         self.said: list[str] = []
         self.notes: list[str] = []
+        self.failure: dict[str, Any] | None = None
         self.raised: BaseException | None = None
 
     def read(self) -> None:
         for line in self._stream:
             now = of_line(line) if self._progress else None
-            note = _note_of(line) if now is None else None
-            if note is not None:
-                self.notes.append(note)
+            event = _event_of(line) if now is None else None
+            if event is not None and event["type"] == "error":
+                self.failure = event
+            elif event is not None:
+                self.notes.append(event["message"])
             elif now is None:
                 self._keep(line)
             elif self.raised is None and self._progress is not None:
@@ -182,12 +182,12 @@ class _Errors:
             self._kept -= len(self.said.pop(0))
 
 
-def _note_of(line: str) -> str | None:
-    """The note or warning in a line of the program; `None` if it is something else."""
-    if not line.startswith(('{"type":"note"', '{"type":"warning"')):
+def _event_of(line: str) -> dict[str, Any] | None:
+    """The note, the warning or the error in a line of the program; `None` if it is something else."""
+    if not line.startswith(('{"type":"note"', '{"type":"warning"', '{"type":"error"')):
         return None
-    message: str = json.loads(line)["message"]
-    return message
+    event: dict[str, Any] = json.loads(line)
+    return event
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -78,7 +78,8 @@ pub(super) struct Global {
     pub(super) memory: Size,
     /// Print one JSON object per line.
     ///
-    /// The last object has the type `summary`. Nothing else is printed to standard output.
+    /// The last object has the type `summary`, unless the command fails: then standard error ends with an object of the
+    /// type `error`. Nothing else is printed to standard output.
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(super) json: bool,
     /// Print no progress, notes or summary.

@@ -134,12 +134,9 @@ pub(super) fn write_history(w: &mut dyn Write, entries: &[Entry], newest: &Snaps
     write_summary(w, &json!({ "versions": entries.len() }))
 }
 
-/// Writes an error: on standard output as the last object of the answer, and on standard error as an event.
+/// Writes an error to standard error; an answer without a summary is not whole.
 pub(super) fn write_error(error: &Error) {
-    let fields = error_fields(error);
-    write_event("error", &fields);
-    // Nobody is left who could be told that standard output is closed.
-    let _ = write_object(&mut io::stdout(), "error", &fields);
+    write_event("error", &error_fields(error));
 }
 
 fn error_fields(error: &Error) -> Value {

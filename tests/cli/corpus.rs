@@ -113,7 +113,7 @@ fn hostile_text_ends_in_counts_or_in_an_error() {
                     let [i, o, r] = ["records_in", "records_out", "records_rejected"].map(|n| s[n].as_u64().unwrap());
                     assert_eq!(i, o + r, "{name}");
                 } else {
-                    let error = ran.objects().pop().unwrap();
+                    let error = ran.error();
                     let helps = error["hints"] != serde_json::json!([]) || error["source"].is_string();
                     assert!(error["type"] == "error" && helps, "{name}: {ran:?}");
                 }

@@ -64,7 +64,7 @@ fn mistakes_in_the_command_line_are_objects_with_json() {
     for arguments in ["convert a.csv --bogus --json", "create --json", "convert --json --to nothing a.csv"] {
         let ran = folder.run(arguments);
         assert_eq!(ran.code, 2, "{ran:?}");
-        let error = ran.objects().pop().unwrap();
+        let error = ran.error();
         assert_eq!((&error["type"], &error["code"]), (&"error".into(), &2.into()), "{arguments}");
         let message = error["message"].as_str().unwrap();
         assert!(!message.is_empty() && !message.contains("Usage") && !message.starts_with("error"), "{message}");

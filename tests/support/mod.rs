@@ -47,6 +47,14 @@ impl Ran {
         last
     }
 
+    /// Returns the error that ended a command with `--json`.
+    pub fn error(&self) -> Value {
+        let last = self.stderr.lines().last().unwrap_or_else(|| panic!("no error: {self:?}"));
+        let last: Value = serde_json::from_str(last).unwrap();
+        assert_eq!(last["type"], "error", "{self:?}");
+        last
+    }
+
     /// Asserts that the run succeeded.
     #[track_caller]
     pub fn ok(self) -> Self {
