@@ -37,7 +37,7 @@ pub(in crate::ops) fn namesake_note(files: &[SourceFile]) -> Option<String> {
             }
             let group = if same { "?<part>" } else { "?:" };
             return Some(format!(
-                "`{}` and `{}` have one name in folders split by split, and are samples of their own; to make them \
+                "`{}` and `{}` have one name in folders side by side, and are samples of their own; to make them \
                  parts of one sample: --key '({group}{}|{})/(.*)'",
                 file.name(),
                 namesake.name(),
