@@ -163,6 +163,8 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
         csv: CsvOptions {
             delimiter: job.options.read.delimiter(),
             has_header: job.options.read.has_header(),
+            stated: job.options.read.stated_dialect(),
+            skip: job.options.read.skipped_lines(),
             nulls: job.options.read.null_texts(),
             tidy: job.options.read.is_tidy(),
             repair: job.options.read.is_tidy() && job.options.on_error != OnError::Fail,

@@ -148,7 +148,10 @@ fn widen_types(job: &ConvertJob<'_>, plan: &ConvertPlan, misfit: &Misfit, may_gu
             let next =
                 if text.is_some() { "starting again with text" } else { "reading all values and starting again" };
             let TypeMismatch { column, expected, value, .. } = mismatch;
-            Some(format!("column `{column}` was inferred as {expected} but contains `{value}`; {next}"))
+            Some(match expected == TypeMismatch::NO_COLUMN {
+                true => format!("the first records have no column `{column}`; {next}"),
+                false => format!("column `{column}` was inferred as {expected} but contains `{value}`; {next}"),
+            })
         }
     };
     note.into_iter().for_each(|note| observer.event(Event::Note(format!("{name}: {note}"))));

@@ -271,6 +271,8 @@ pub struct RecordBlock {
     pub lines: u64,
     /// Empty lines, which are not records.
     pub blank_lines: u64,
+    /// Lines that are no records and not blank, such as comments.
+    pub skipped_lines: u64,
     /// Records with fewer fields than the header, whose missing fields became null.
     pub padded: u64,
     /// Unusual lines of the range.
@@ -298,6 +300,7 @@ impl RecordBlock {
             rejects: Vec::new(),
             lines: 0,
             blank_lines: 0,
+            skipped_lines: 0,
             padded: 0,
             remarks: Vec::new(),
             ignored: 0,

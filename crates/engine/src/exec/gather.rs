@@ -400,6 +400,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         tally.deduplicated += effects.deduplicated;
         tally.bytes_in += block.bytes_in;
         tally.blank_lines += block.blank_lines;
+        tally.skipped_lines += block.skipped_lines;
         tally.padded += block.padded;
         for remark in &block.remarks {
             match remark.oddity {

@@ -5,6 +5,7 @@ use crate::{
     codec::encoding::Encoding,
     delta::AsOf,
     error::{Error, Result},
+    format::csv::{self, Notation, StatedDialect},
     settings::{Given, Setting, SettingValues, Settings, Table},
 };
 
@@ -45,9 +46,30 @@ const fn text_setting(
 
 impl Table for Read {
     const SETTINGS: &'static [Setting] = &[
-        text_setting("delimiter", "CHAR", "CSV: one character, or `tab`; detected by default", |text| {
+        text_setting("delimiter", "TEXT", "CSV: such as `;`, `tab`, `||` or `\\x01`; detected by default", |text| {
             parse_delimiter(text).map(drop)
         }),
+        text_setting("quote", "CHAR|none", "CSV: encloses values; `\"` by default", |text| parse_quote(text).map(drop)),
+        text_setting("escape", "CHAR", "CSV: before a quote, delimiter or line end that is part of a value", |text| {
+            parse_byte(text).map(drop)
+        }),
+        text_setting("comment", "CHAR", "CSV: begins lines that are no records", |text| parse_byte(text).map(drop)),
+        text_setting("skip", "N", "CSV: lines before the header, or the first record, that are no records", |text| {
+            parse_lines(text).map(drop)
+        }),
+        text_setting("decimal", "CHAR", "CSV: before the fraction of a number; `.` by default", |text| {
+            parse_byte(text).map(drop)
+        }),
+        text_setting("thousands", "CHAR", "CSV: between thousands, such as `.` in 1.234.567", |text| {
+            parse_byte(text).map(drop)
+        }),
+        text_setting("date", "FORMAT", "CSV: dates beside ISO 8601, such as %d.%m.%Y", csv::check_date_format),
+        text_setting(
+            "timestamp",
+            "FORMAT",
+            "CSV: times beside ISO 8601, such as '%m/%d/%Y %I:%M %p'",
+            csv::check_timestamp_format,
+        ),
         text_setting(
             "encoding",
             "NAME",
@@ -126,9 +148,34 @@ impl ReadSettings {
         self.is_set_to("tidy", "yes")
     }
 
-    /// Returns the delimiter; `None` detects it.
+    /// Returns the delimiter of one byte; `None` detects it, or it is a longer text.
     pub fn delimiter(&self) -> Option<u8> {
-        self.parse_value("delimiter", parse_delimiter)
+        match self.parse_value("delimiter", parse_delimiter)?.as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        }
+    }
+
+    /// Returns what is stated of the dialect of delimited text, beyond a delimiter of one byte.
+    pub fn stated_dialect(&self) -> StatedDialect {
+        let byte = |key| self.parse_value(key, parse_byte);
+        StatedDialect {
+            delimiter: self.parse_value("delimiter", parse_delimiter).filter(|delimiter| delimiter.len() > 1),
+            quote: self.parse_value("quote", parse_quote).unwrap_or(Some(b'"')),
+            escape: byte("escape"),
+            comment: byte("comment"),
+            notation: Notation {
+                decimal: byte("decimal").filter(|decimal| *decimal != b'.'),
+                thousands: byte("thousands"),
+                date: self.text("date").map(str::to_owned),
+                timestamp: self.text("timestamp").map(str::to_owned),
+            },
+        }
+    }
+
+    /// Returns the number of lines before the table.
+    pub fn skipped_lines(&self) -> u64 {
+        self.parse_value("skip", parse_lines).unwrap_or_default()
     }
 
     /// Returns the encoding of text; `None` detects it from the content.
@@ -176,12 +223,47 @@ impl ReadSettings {
     }
 }
 
-fn parse_delimiter(text: &str) -> Result<u8> {
-    match (text, text.as_bytes()) {
-        ("\\t" | "tab", _) => Ok(b'\t'),
-        (_, [one]) if !matches!(one, b'"' | b'\r' | b'\n') => Ok(*one),
-        _ => Err(Error::usage(format!("expected one character, or `tab`, as the delimiter, found `{text}`"))),
+/// Longest delimiter, in bytes.
+const MAX_DELIMITER: usize = 16;
+
+fn parse_delimiter(text: &str) -> Result<Vec<u8>> {
+    let bytes = unescaped(text);
+    if bytes.is_empty() || bytes.len() > MAX_DELIMITER || bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return Err(Error::usage(format!(
+            "expected a delimiter of one character or a few, `tab`, or such as `\\x01`, found `{text}`"
+        )));
     }
+    if bytes == b"\"" {
+        return Err(Error::usage("expected a delimiter, found the quote").with_hint("another quote: --read quote=CHAR"));
+    }
+    Ok(bytes)
+}
+
+/// Returns the bytes that a text means: `tab`, `\t` and `\x1f` are control characters.
+fn unescaped(text: &str) -> Vec<u8> {
+    let code = |code: &str| u8::from_str_radix(code, 16).ok().filter(u8::is_ascii);
+    match text {
+        "tab" | "\\t" => vec![b'\t'],
+        _ => match text.strip_prefix("\\x").filter(|code| code.len() == 2).and_then(code) {
+            Some(byte) => vec![byte],
+            None => text.as_bytes().to_vec(),
+        },
+    }
+}
+
+fn parse_quote(text: &str) -> Result<Option<u8>> {
+    if text == "none" { Ok(None) } else { parse_byte(text).map(Some) }
+}
+
+fn parse_byte(text: &str) -> Result<u8> {
+    match unescaped(text).as_slice() {
+        [one] if one.is_ascii() && !matches!(one, b'\r' | b'\n' | 0) => Ok(*one),
+        _ => Err(Error::usage(format!("expected one ASCII character, found `{text}`"))),
+    }
+}
+
+fn parse_lines(text: &str) -> Result<u64> {
+    text.parse().map_err(|_| Error::usage(format!("expected a number of lines, found `{text}`")))
 }
 
 fn name(text: &str) -> Result<()> {
@@ -234,13 +316,34 @@ mod tests {
         assert_eq!(arrays.patch, [("lat".to_owned(), 64), ("lon".to_owned(), 32)]);
         assert_eq!((arrays.vars.as_slice(), arrays.raw), (["t".to_owned(), "p".to_owned()].as_slice(), true));
         assert_eq!(settings(&["delimiter=="]).delimiter(), Some(b'='));
+        assert!(none.stated_dialect().is_usual() && all.stated_dialect().is_usual() && none.skipped_lines() == 0);
+        assert_eq!(settings(&["delimiter=\\x01"]).delimiter(), Some(1));
+        let stated = settings(&["delimiter=||", "quote=none", "escape=\\", "decimal=,", "date=%d.%m.%Y", "skip=3"]);
+        let dialect = stated.stated_dialect();
+        assert_eq!(
+            (dialect.delimiter.as_deref(), dialect.quote, dialect.escape),
+            (Some(&b"||"[..]), None, Some(b'\\'))
+        );
+        assert_eq!((dialect.notation.decimal, dialect.notation.thousands), (Some(b','), None));
+        assert_eq!((stated.delimiter(), stated.skipped_lines()), (None, 3));
     }
 
     #[test]
     fn bad_values_are_refused() {
-        for text in
-            ["delimiter=ab", "delimiter=", "encoding=klingon", "patch=lat", "patch=lat=x", "as-of=today", "var="]
-        {
+        for text in [
+            "delimiter=\"",
+            "delimiter=",
+            "quote=ab",
+            "escape=",
+            "decimal=\u{a0}",
+            "skip=-1",
+            "date=dd.mm.yyyy",
+            "encoding=klingon",
+            "patch=lat",
+            "patch=lat=x",
+            "as-of=today",
+            "var=",
+        ] {
             assert!(text.parse::<ReadSetting>().is_err(), "{text}");
         }
     }

@@ -132,10 +132,14 @@ pub(in crate::scan) fn locate_result<T>(result: Result<T>, file: &SourceFile) ->
 }
 
 /// Returns the first range of the head, as far as it holds whole records.
-pub(super) fn whole_records(reader: &dyn RecordReader, head: Vec<u8>, complete: bool) -> Option<SourceRange> {
+pub(super) fn whole_records(reader: &dyn RecordReader, head: &[u8], complete: bool) -> Option<SourceRange> {
     let length = head.len().max(1);
     let limit = if complete { length.min(HEAD_BYTES / 2) } else { length.div_ceil(2) };
     // A record larger than the head says nothing yet, and neither does one that the end of the head has cut.
-    let first = reader.ranges(Box::new(Cursor::new(head)), limit, length * 2).next().and_then(Result::ok);
-    first.filter(|range| complete || range.offset + (range.content_bytes().len() as u64) < length as u64)
+    let is_whole = |range: &SourceRange| complete || range.offset + range.bytes_in() < length as u64;
+    let of_limit = |limit| {
+        let first = reader.ranges(Box::new(Cursor::new(head)), limit, length * 2).next();
+        first.and_then(Result::ok).filter(is_whole)
+    };
+    of_limit(limit).or_else(|| of_limit(1))
 }

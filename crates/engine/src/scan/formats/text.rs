@@ -82,7 +82,7 @@ pub(in crate::scan) fn open_text(start: Start<'_>) -> Result<Option<RecordSource
         return Ok(None);
     }
     let Some((format, reader)) = text_reader(file, &head, complete, options)? else { return Ok(None) };
-    let sample = whole_records(reader.as_ref(), head, complete);
+    let sample = whole_records(reader.as_ref(), &head, complete);
     Ok(Some(RecordSource { packed, encoding, sample, ..RecordSource::new(file, format, reader.into()) }))
 }
 

@@ -18,12 +18,13 @@ use super::{
     quoting::Quoting,
     rows::HeadRows,
     source::CsvSource,
+    stated::{StatedDialect, evident_dialect, sniff_stated},
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan_records, unquote_field},
 };
 use crate::schema::distinct_names;
 
 /// Delimiters in the order of preference between equals: those that are less likely within values come first.
-const DELIMITERS: [u8; 4] = *b"\t,;|";
+pub(super) const DELIMITERS: [u8; 4] = *b"\t,;|";
 /// Number of records in the sample that determines the delimiter.
 const SAMPLE_RECORDS: usize = 1000;
 /// Delimiters that are accepted only if every record has the same number of them, in a source that is declared to be
@@ -56,6 +57,10 @@ pub struct CsvOptions {
     pub tidy: bool,
     /// Whether damaged records may be repaired, because rejects are allowed.
     pub repair: bool,
+    /// What the user stated of the dialect, beyond a delimiter of one byte.
+    pub stated: StatedDialect,
+    /// Number of lines to skip before the header, or before the first record.
+    pub skip: u64,
     /// Columns that are parsed; `None` for all. Others are skipped, whatever their values.
     pub taken: Option<HashSet<String>>,
 }
@@ -73,6 +78,8 @@ impl Default for CsvOptions {
             text: HashSet::new(),
             tidy: true,
             repair: false,
+            stated: StatedDialect::default(),
+            skip: 0,
             taken: None,
         }
     }
@@ -95,6 +102,13 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     if options.delimiter.is_none() && (!is_text(text, complete) || !options.certain && may_be_json(text)) {
         return None;
     }
+    let Some(skipped) = end_of_lines(text, options.skip) else {
+        return complete.then(|| CsvSource::without_records(head.len() as u64, count_lines(text), options));
+    };
+    let (mark, text) = (mark + skipped, &text[skipped..]);
+    if !options.stated.is_usual() {
+        return sniff_stated(head, mark, options.skip, complete, options);
+    }
     let comments = if options.tidy { find_comments(text, complete, options.delimiter) } else { Comments::default() };
     let mark = mark + comments.end;
     let (above, text) = text.split_at(comments.end);
@@ -106,6 +120,12 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         return None;
     }
     let Dialect { delimiter, sample, quotes, single_quotes } = detect_dialect(text, complete, options);
+    let may_be_evident = options.tidy && (options.named || options.certain);
+    if may_be_evident && let Some((stated, note)) = evident_dialect(text, complete, options, delimiter) {
+        let mut source = sniff_stated(head, mark, options.skip, complete, &CsvOptions { stated, ..options.clone() })?;
+        source.facts.notes.push(note);
+        return Some(source);
+    }
     let turned = if quotes.are_usual() { None } else { Some(quotes.apply(delimiter, text)) };
     let text = turned.as_deref().unwrap_or(text);
     let rows = HeadRows::from_text(text, delimiter, complete, SAMPLE + 1);
@@ -134,26 +154,35 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         facts: ReaderFacts {
             columns: Some(columns),
             blank_lines_before: count_lines(above) - comments.lines.len() as u64 + blank_lines,
-            lines_skipped: (comments.lines.len() + layout.header) as u64,
+            lines_skipped: options.skip + (comments.lines.len() + layout.header) as u64,
             notes: layout.notes,
             ..ReaderFacts::default()
         },
         delimiter,
         consistency: if layout.labels { 1.0 } else { consistency },
         data_offset: (mark + head.len()) as u64,
-        header_lines: count_lines(above) + count_lines(head),
+        header_lines: options.skip + count_lines(above) + count_lines(head),
         options: options.clone(),
         header: if options.has_header { text[record].to_vec() } else { Vec::new() },
         profile: layout.profile,
         quotes,
         trailing: layout.trailing,
         labels: layout.labels,
+        stated: None,
         quoting: if options.tidy { Quoting::default() } else { Quoting::always_standard() },
     };
     if complete {
         source.settle_at_once(data);
     }
     Some(source)
+}
+
+/// Returns the end of the first lines; `None` if there are fewer.
+fn end_of_lines(text: &[u8], lines: u64) -> Option<usize> {
+    match usize::try_from(lines).ok()?.checked_sub(1) {
+        None => Some(0),
+        Some(last) => memchr::memchr_iter(LF, text).nth(last).map(|at| at + 1),
+    }
 }
 
 /// Adds the notes about comment lines and quotes to those about the first lines.

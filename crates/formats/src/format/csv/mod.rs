@@ -32,6 +32,7 @@ mod digits;
 mod fuzz;
 mod head;
 mod index;
+mod notation;
 mod numbers;
 mod parts;
 mod profile;
@@ -43,6 +44,7 @@ mod rows;
 mod screen;
 mod simd;
 mod source;
+mod stated;
 mod tokenize;
 mod value;
 
@@ -61,12 +63,15 @@ use self::{
     quotes::Turned,
     ranges::CsvRanges,
     screen::{RecordOrigin, Screened, screen_range},
+    stated::StatedRanges,
     tokenize::{CR, LF, QUOTE, Row, Tokenizer, count_lines},
     value::ValueKind,
 };
 pub use self::{
     dialect::{CsvOptions, sniff},
+    notation::{Notation, check_date_format, check_timestamp_format},
     source::CsvSource,
+    stated::StatedDialect,
 };
 use super::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch};
 use crate::{
@@ -102,7 +107,10 @@ impl CsvSource {
     /// Whether a range must be rewritten, whatever its records are.
     fn is_unusual(&self, range: &[u8]) -> bool {
         let has_quotes = || memchr::memchr(QUOTE, range).is_some();
-        self.trailing || !self.quotes.are_usual() || self.quoting.is_character() && has_quotes()
+        self.stated.is_some()
+            || self.trailing
+            || !self.quotes.are_usual()
+            || self.quoting.is_character() && has_quotes()
     }
 
     /// Returns the types of the columns' values. `None` if there is anything unusual, unless `screened` states that it
@@ -147,7 +155,8 @@ impl CsvSource {
     fn parse_screened(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
         let fields = ByName::new(schema.fields());
         let is_open = |column: usize| self.is_open(column, &fields);
-        let screened = screen_range(self, range.content_bytes(), range.offset, &is_open);
+        let is_text = |column: usize| !self.is_typed(column, &fields);
+        let screened = screen_range(self, range.content_bytes(), range.offset, &is_open, &is_text);
         if let Some((line, byte)) = screened.suspect.filter(|_| self.quoting.is_open()) {
             let expected = TypeMismatch::QUOTES.to_owned();
             return Ok(Parsed::Mismatch(TypeMismatch {
@@ -187,10 +196,14 @@ impl CsvSource {
 
     /// Whether a text would change the type of a column.
     fn is_open(&self, column: usize, fields: &ByName<'_>) -> bool {
-        let name = &self.column_names()[column];
+        !self.is_pinned(&self.column_names()[column]) && self.is_typed(column, fields)
+    }
+
+    /// Whether a column has another type than text.
+    fn is_typed(&self, column: usize, fields: &ByName<'_>) -> bool {
         let typed =
             |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
-        !self.is_pinned(name) && fields.find(name).is_some_and(typed)
+        fields.find(&self.column_names()[column]).is_some_and(typed)
     }
 
     /// Whether the user set the type of a column, or made it text.
@@ -243,7 +256,13 @@ impl RecordReader for CsvSource {
     }
 
     fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
-        Box::new(self.cut_ranges(input, self.data_offset, range_bytes, max_record_bytes))
+        let sizes = (range_bytes, max_record_bytes);
+        match &self.stated {
+            Some(stated) => {
+                Box::new(StatedRanges::new(input, self, stated, (self.data_offset, self.data_offset), sizes))
+            }
+            None => Box::new(self.cut_ranges(input, self.data_offset, range_bytes, max_record_bytes)),
+        }
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
@@ -258,6 +277,12 @@ impl RecordReader for CsvSource {
         max_record_bytes: usize,
     ) -> RangeStream<'a> {
         match part.byte_range() {
+            Some(bytes)
+                if bytes.start > 0
+                    && let Some(stated) = &self.stated =>
+            {
+                Box::new(StatedRanges::new(input, self, stated, (0, bytes.start), (range_bytes, max_record_bytes)))
+            }
             Some(bytes) if bytes.start > 0 => {
                 Box::new(self.cut_ranges(input, 0, range_bytes, max_record_bytes).starting_at(bytes.start))
             }
@@ -274,7 +299,8 @@ impl RecordReader for CsvSource {
             if self.is_unusual(range.content_bytes()) { None } else { self.guess(range.content_bytes(), false) };
         let found = plain.or_else(|| {
             let is_open = |column: usize| !self.is_pinned(&self.column_names()[column]) && !self.is_text(column);
-            self.guess(&screen_range(self, range.content_bytes(), range.offset, &is_open).text, true)
+            let is_text = |column: usize| self.is_text(column);
+            self.guess(&screen_range(self, range.content_bytes(), range.offset, &is_open, &is_text).text, true)
         });
         let found = found.unwrap_or_default();
         let field = |(name, guess): (&String, &Guess)| Arc::new(Field::new(name, guess.data_type(), true));
@@ -489,6 +515,7 @@ impl<'a> Parse<'a> {
             hashes: self.hashes,
             lines: if self.screened.is_some() { count_lines(bytes) } else { tokens.line_count() },
             blank_lines: self.screened.map_or(tokens.blank, |screened| screened.blank),
+            skipped_lines: self.screened.map_or(0, |screened| screened.comments),
             padded,
             remarks: self.screened.map(|screened| screened.remarks.clone()).unwrap_or_default(),
             bytes_in: bytes.len() as u64,

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     error::{Kind, Result},
-    format::SourceBytes,
+    format::{RecordReader as _, SourceBytes},
     record::{PartSizes, SourcePart, SourceRange, source_part::PartCuts},
 };
 
@@ -36,6 +36,9 @@ pub(super) fn cut_csv_parts(
     // Where spaces move into quotes, a damaged record changes how the bytes after it are turned.
     if source.quotes.spaced {
         return Ok(Vec::new());
+    }
+    if source.stated.is_some() {
+        return cut_stated_parts(source, input, sizes);
     }
     let mut head = Vec::new();
     input.as_mut().take(source.data_offset).read_to_end(&mut head)?;
@@ -58,6 +61,22 @@ pub(super) fn cut_csv_parts(
     Ok(cuts.of_bytes())
 }
 
+/// The same for a stated dialect, whose ranges are counted by reading them.
+fn cut_stated_parts(source: &CsvSource, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
+    let mut cuts = PartCuts::new(sizes, source.header_lines);
+    for range in source.ranges(input, sizes.range_bytes, sizes.max_record_bytes) {
+        match range {
+            Ok(range) => {
+                let (records, lines) = source.count_records(&range, None);
+                cuts.add_piece(range.offset + range.bytes_in(), records, lines);
+            }
+            Err(error) if error.kind() == Kind::Storage => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(cuts.of_bytes())
+}
+
 impl CsvSource {
     /// Number of records of a range, as [`parse`](crate::format::RecordReader::parse) numbers them, and of its lines.
     fn count_records(&self, range: &SourceRange, counts: Option<Counts>) -> (u64, u64) {
@@ -68,7 +87,7 @@ impl CsvSource {
         let lines = counts.map_or_else(|| count_lines(bytes), |counts| counts.lines);
         (
             self.count_tokens(bytes)
-                .unwrap_or_else(|| screen_range(self, bytes, range.offset, &|_| false).record_count()),
+                .unwrap_or_else(|| screen_range(self, bytes, range.offset, &|_| false, &|_| true).record_count()),
             lines,
         )
     }
@@ -97,7 +116,7 @@ mod tests {
         super::{CsvOptions, sniff, tokenize::tests::trouble},
         *,
     };
-    use crate::format::{RecordReader as _, part_checks::check_parts};
+    use crate::format::part_checks::check_parts;
 
     /// Lines of a table that is mostly good.
     const LINES: [&str; 22] = [

@@ -54,6 +54,8 @@ pub(super) struct Screened {
     /// The other records, with reasons.
     pub(super) bad: Vec<(RecordOrigin, String)>,
     pub(super) blank: u64,
+    /// Number of lines that are comments.
+    pub(super) comments: u64,
     /// Line in the range and byte in the source of the first record that may be possible only if a quote is a
     /// character.
     pub(super) suspect: Option<(u64, u64)>,
@@ -70,8 +72,17 @@ impl Screened {
 /// Returns whether a text value would change the type of a column.
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
-/// Rewrites a range.
-pub(super) fn screen_range(source: &CsvSource, bytes: &[u8], offset: u64, is_open: IsOpen<'_>) -> Screened {
+/// Rewrites a range. `is_text` says which columns keep their notation whatever it is.
+pub(super) fn screen_range(
+    source: &CsvSource,
+    bytes: &[u8],
+    offset: u64,
+    is_open: IsOpen<'_>,
+    is_text: IsOpen<'_>,
+) -> Screened {
+    if let Some(stated) = &source.stated {
+        return stated.screen(source.column_names().len(), bytes, offset, &|column| !is_text(column));
+    }
     let profile = source.profile.without_columns(|column| source.is_set(column));
     let expected = RepairTarget { delimiter: source.delimiter, width: source.column_names().len(), profile: &profile };
     let mut screen = Screen {

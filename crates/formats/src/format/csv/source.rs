@@ -1,6 +1,10 @@
 //! What is known of a source of delimited text before its records are read.
 
-use super::{super::ReaderFacts, dialect::CsvOptions, profile::Profile, quotes::Quotes, quoting::Quoting};
+use std::sync::Arc;
+
+use super::{
+    super::ReaderFacts, dialect::CsvOptions, profile::Profile, quotes::Quotes, quoting::Quoting, stated::Stated,
+};
 
 /// A source of delimited text; [`sniff`](super::sniff) creates it.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +33,8 @@ pub struct CsvSource {
     pub(super) trailing: bool,
     /// Whether the header lacks the name of the first column.
     pub(super) labels: bool,
+    /// The dialect, if it is stated or evident; everything else is then the usual.
+    pub(super) stated: Option<Arc<Stated>>,
 }
 
 impl CsvSource {
@@ -62,6 +68,7 @@ impl CsvSource {
             quoting: Quoting::default(),
             trailing: false,
             labels: false,
+            stated: None,
         }
     }
 }

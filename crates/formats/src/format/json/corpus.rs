@@ -63,7 +63,9 @@ fn the_json_test_suite_is_accepted_and_refused_as_it_says() {
         if name.starts_with("n_") {
             assert!(found.is_none_or(|block| !block.rejects.is_empty()), "{name} was taken");
             assert!(!document.rejects.is_empty() || bytes.is_empty(), "{name} was taken as a document");
-            assert!(!value.rejects.is_empty(), "{name} was taken as a value");
+            // Python reads and writes these words.
+            let word = ["n_number_NaN.json", "n_number_infinity.json", "n_number_minus_infinity.json"];
+            assert_eq!(value.rejects.is_empty(), word.contains(&name.as_str()), "{name} as a value");
         }
     }
 }

@@ -10,6 +10,7 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAcces
 use serde_json::value::RawValue;
 
 use super::{
+    bare,
     columns::{JsonColumn, JsonValues, MemberColumns, TextStyle, to_offset},
     fault::Trail,
     names::{Key, KeySeed},
@@ -20,9 +21,15 @@ use crate::{
     record::typed::{self, Form},
 };
 
+/// Why a record with a word within a value that is kept as JSON is refused.
+const WORD_IN_JSON: &str = "expected JSON in a column that is kept as JSON, found NaN or Infinity";
+
 impl JsonColumn {
     /// Appends a value that is not a list or struct, given as its text.
     fn push_raw<E: serde::de::Error>(&mut self, raw: &str, trail: &mut Trail<'_>, depth: usize) -> Result<(), E> {
+        if let Some(source) = trail.masked_source(raw) {
+            return self.push_word(raw, source, trail);
+        }
         let first = raw.as_bytes().first().copied().unwrap_or(b'n');
         if first == b'n' {
             self.push_null();
@@ -67,6 +74,25 @@ impl JsonColumn {
                 offsets.push(to_offset(bytes.len()));
             }
             _ => return Err(self.type_mismatch(raw, trail)),
+        }
+        self.nulls.push_valid();
+        Ok(())
+    }
+
+    /// Appends `NaN`, `Infinity` or `-Infinity`, or refuses a value that holds one and would be kept as JSON.
+    fn push_word<E: serde::de::Error>(&mut self, raw: &str, source: &str, trail: &mut Trail<'_>) -> Result<(), E> {
+        let Some(float) = bare::parse_word(source) else { return Err(trail.stop_broken(raw, WORD_IN_JSON)) };
+        if matches!(self.values, JsonValues::Typed(_)) && self.push_scalar(Scalar::Text(Cow::Borrowed(source))) {
+            return Ok(());
+        }
+        match &mut self.values {
+            JsonValues::Floats(values) => values.push(float),
+            JsonValues::Text { style: TextStyle::Json, .. } => return Err(trail.stop_broken(raw, WORD_IN_JSON)),
+            JsonValues::Text { offsets, bytes, .. } => {
+                bytes.extend_from_slice(source.as_bytes());
+                offsets.push(to_offset(bytes.len()));
+            }
+            _ => return Err(self.type_mismatch(source, trail)),
         }
         self.nulls.push_valid();
         Ok(())

@@ -7,7 +7,7 @@
 use serde::de::{Deserialize as _, IgnoredAny};
 use serde_json::{Deserializer, de::StrRead};
 
-use super::token;
+use super::{bare, token};
 use crate::record::json::shorten_text;
 
 /// Why a record is not accepted.
@@ -42,6 +42,8 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(super) struct Trail<'a> {
     record: &'a str,
+    /// The record itself, if what is walked has numbers in place of some of its words.
+    source: Option<&'a str>,
     careful: bool,
     what: Option<What>,
     /// Names from the innermost to the outermost.
@@ -52,6 +54,12 @@ impl<'a> Trail<'a> {
     /// Whether to read every value as text first.
     pub(super) fn is_careful(&self) -> bool {
         self.careful
+    }
+
+    /// Returns what the record has in place of a part of the text that is walked, if that is something else.
+    pub(super) fn masked_source(&self, text: &str) -> Option<&'a str> {
+        let at = self.offset_of(text);
+        self.source?.get(at..at + text.len()).filter(|source| *source != text)
     }
 
     /// Stops because `value` does not fit a column of type `expected`.
@@ -122,14 +130,29 @@ impl<'a> Trail<'a> {
 ///
 /// `serde_json` refuses numbers that floats cannot hold unless their text is requested. The first walk does not request
 /// it where a list or struct is expected, because reading containers twice costs time; if it fails, a second, `careful`
-/// walk does.
-/// `careful` does.
-pub(super) fn walk_record<'r>(
+/// walk does. A record that is invalid because of words that Python writes is walked with numbers in their place.
+pub(super) fn walk_record(
+    record: &str,
+    mut visit: impl for<'r> FnMut(&mut Deserializer<StrRead<'r>>, &mut Trail<'r>) -> serde_json::Result<()>,
+) -> Result<(), RecordFault> {
+    let fault = match walk_text(record, None, &mut visit) {
+        Err(fault @ RecordFault { what: What::Broken { .. }, .. }) => fault,
+        other => return other,
+    };
+    match bare::mask_words(record) {
+        Some(masked) => walk_text(&masked, Some(record), &mut visit),
+        None => Err(fault),
+    }
+}
+
+/// Walks a text; `source` is the record if the text is masked.
+fn walk_text<'r>(
     record: &'r str,
-    mut visit: impl FnMut(&mut Deserializer<StrRead<'r>>, &mut Trail<'r>) -> serde_json::Result<()>,
+    source: Option<&'r str>,
+    visit: &mut impl for<'t> FnMut(&mut Deserializer<StrRead<'t>>, &mut Trail<'t>) -> serde_json::Result<()>,
 ) -> Result<(), RecordFault> {
     let mut attempt = |careful| {
-        let mut trail = Trail { record, careful, what: None, names: Vec::new() };
+        let mut trail = Trail { record, source, careful, what: None, names: Vec::new() };
         let mut deserializer = Deserializer::from_str(record);
         let result = if record.starts_with('{') {
             visit(&mut deserializer, &mut trail)
@@ -140,7 +163,7 @@ pub(super) fn walk_record<'r>(
         };
         result.and_then(|()| deserializer.end()).map_err(|error| (trail.what.is_some(), trail.into_fault(&error)))
     };
-    match attempt(false) {
+    match attempt(source.is_some()) {
         Err((false, _)) => attempt(true).map_err(|(_, fault)| fault),
         other => other.map_err(|(_, fault)| fault),
     }
@@ -192,7 +215,7 @@ mod tests {
 
     #[test]
     fn names_are_joined_from_the_outside_in() {
-        let mut trail = Trail { record: "{}", careful: false, what: None, names: Vec::new() };
+        let mut trail = Trail { record: "{}", source: None, careful: false, what: None, names: Vec::new() };
         let error: serde_json::Error = trail.stop_mismatch("1", "Utf8");
         let error = trail.add_name("b", error);
         let error = trail.add_name("a", error);

@@ -26,6 +26,7 @@ mod types;
 
 #[cfg(test)]
 mod agreement;
+mod bare;
 #[cfg(test)]
 mod corpus;
 
@@ -392,6 +393,8 @@ mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
     use proptest::prelude::*;
 
+    use arrow::{array::AsArray as _, datatypes::Float64Type};
+
     use super::*;
     use crate::{record::json::RowJson, schema};
 
@@ -430,6 +433,29 @@ mod tests {
 
     fn lines() -> JsonSource {
         JsonSource::new(Mode::Lines)
+    }
+
+    #[test]
+    fn words_of_python_are_floats() {
+        let lines = JsonSource::new(Mode::Lines);
+        let text = "{\"a\":1,\"b\":[0.5,-Infinity]}\n{\"a\":NaN,\"b\":[Infinity],\"c\":\"NaN\"}\n{\"a\":2.5}\n";
+        let found = read(&lines, text.as_bytes());
+        assert_eq!(rows(&found).len(), 3, "{found:?}");
+        let Payload::Rows(batch) = &found.payload else { panic!("rows") };
+        let floats = batch.column_by_name("a").unwrap().as_primitive::<Float64Type>().clone();
+        assert!(floats.value(0) == 1.0 && floats.value(1).is_nan() && floats.value(2) == 2.5);
+        let items = batch.column_by_name("b").unwrap().as_list::<i32>().values().clone();
+        assert_eq!(items.as_primitive::<Float64Type>().values(), &[0.5, f64::NEG_INFINITY, f64::INFINITY]);
+        assert_eq!(batch.column_by_name("c").unwrap().as_string::<i32>().value(1), "NaN");
+        let document = sniff(b"[{\"a\": NaN}, {\"a\": 1.5}]", true).unwrap();
+        assert_eq!(document.mode(), Mode::Document);
+        let found = read(&document, b"[{\"a\": NaN}, {\"a\": 1.5}]");
+        assert_eq!((found.payload.len(), found.rejects.len()), (2, 0));
+        // In text the word is kept; JSON has no place for it.
+        let mixed = read(&lines, b"{\"a\":NaN}\n{\"a\":true}\n");
+        assert_eq!(rows(&mixed)[0], "{\"a\":\"NaN\"}");
+        let json = read(&lines, b"{\"a\":[NaN]}\n{\"a\":true}\n");
+        assert!(json.rejects.len() == 1 && json.rejects[0].reason.contains("found NaN"), "{:?}", json.rejects);
     }
 
     #[test]

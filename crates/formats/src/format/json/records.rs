@@ -12,7 +12,7 @@ use std::{fmt, ops::ControlFlow};
 use serde::de::{Deserialize, Deserializer as _, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::{Deserializer, value::RawValue};
 
-use super::{Mode, fault, token};
+use super::{Mode, bare, fault, token};
 use crate::record::SourceRange;
 
 /// Byte order mark that some programs write before UTF-8 text.
@@ -200,15 +200,18 @@ fn visit_document<'a, B>(
     if text.starts_with('{') {
         return visit(LineItem::Record(cursor.place_record(start, content), text)).break_value();
     }
-    if let Err((at, reason)) = check_top(text) {
+    let masked = bare::mask_words(text);
+    let walked = masked.as_deref().unwrap_or(text);
+    if let Err((at, reason)) = check_top(walked) {
         return visit(LineItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
     }
     let (mut taken, mut broke) = (0, None);
-    let mut deserializer = Deserializer::from_str(text);
+    let mut deserializer = Deserializer::from_str(walked);
     let result = deserializer
-        .deserialize_seq(Elements(|element: &'a str| {
-            let offset = element.as_ptr() as usize - text.as_ptr() as usize;
+        .deserialize_seq(Elements(|element: &str| {
+            let offset = element.as_ptr() as usize - walked.as_ptr() as usize;
             taken = offset + element.len();
+            let element = &text[offset..taken];
             broke =
                 visit(LineItem::Record(cursor.place_record(start + offset, element.as_bytes()), element)).break_value();
             broke.is_none()
@@ -218,7 +221,7 @@ fn visit_document<'a, B>(
         return broke;
     }
     let error = result.err()?;
-    let fault = fault::error_offset(text, &error);
+    let fault = fault::error_offset(walked, &error);
     let (from, rest) = trim_range(bytes, start + taken, bytes.len());
     visit(LineItem::Broken(
         cursor.place_record(from, rest),
@@ -297,7 +300,8 @@ pub(super) enum ValueExtent {
 
 /// Classifies bytes as JSON, without checking the content of its strings.
 pub(super) fn value_extent(bytes: &[u8]) -> ValueExtent {
-    let mut deserializer = Deserializer::from_slice(bytes);
+    let masked = std::str::from_utf8(bytes).ok().and_then(bare::mask_words);
+    let mut deserializer = Deserializer::from_slice(masked.as_ref().map_or(bytes, |masked| masked.as_bytes()));
     match IgnoredAny::deserialize(&mut deserializer).and_then(|_| deserializer.end()) {
         Ok(()) => ValueExtent::Whole,
         Err(error) if error.is_eof() => ValueExtent::Started,
