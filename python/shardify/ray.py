@@ -29,33 +29,43 @@ RETRIES = 3
 
 
 class RayExecutor(runners.EngineExecutor):
-    """Runs functions as tasks of Ray with so many CPUs each, at most as many at once as the cluster has room for."""
+    """Runs functions as tasks of Ray with so many CPUs each. Tasks for which the cluster has no room yet are demand for its autoscaler."""
+
+    # Nodes take minutes to start. A cluster with few of them grows to this many tasks in one step, and doubles from there on.
+    least = 100
 
     def __init__(self, cpus: int = 1) -> None:
+        super().__init__()
         if not ray.is_initialized():
             ray.init(log_to_driver=False)
+        self._cpus = cpus
         self._remote = ray.remote(num_cpus=cpus, max_retries=RETRIES)(_work)
         self._running: set[Any] = set()
         self._lock = threading.Lock()
-        cluster: Any = ray
-        super().__init__(int(cluster.cluster_resources().get("CPU", 1)) // cpus)
 
-    def _call(self, work: functools.partial[runners.Result]) -> runners.Result:
+    def _slots(self) -> int:
+        cluster: Any = ray
+        return int(cluster.cluster_resources().get("CPU", 0)) // self._cpus
+
+    def _give(self, work: functools.partial[runners.Result]) -> Any:
         task = self._remote.remote(work)
         with self._lock:
             self._running.add(task)
+        return task
+
+    def _call(self, given: Any) -> runners.Result:
         try:
-            result: runners.Result = ray.get(task)
+            result: runners.Result = ray.get(given)
         except ray.exceptions.RayError as error:
             return None, StorageError(f"the worker of a task was lost: {error}")
         finally:
             with self._lock:
-                self._running.discard(task)
+                self._running.discard(given)
         return result
 
     def _stop(self) -> None:
         with self._lock:
-            running = list(self._running)
+            running, self._running = self._running, set()
         for task in running:
             ray.cancel(task, force=True)
 

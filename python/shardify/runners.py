@@ -6,8 +6,11 @@ attempt of a task that takes too long, and goes on with the next plan if a value
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
+import itertools
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
@@ -34,6 +37,10 @@ ATTEMPTS = 4
 LATE, SOONEST = 3.0, 60.0
 # Attempts of a task that run at the same time.
 AT_ONCE = 2
+# Calls that an engine has for each of its slots. Those that wait in the engine are the demand that an autoscaler answers to.
+AHEAD = 2
+# Most calls that an engine has at once, for a thread waits for each.
+THREADS = 10_000
 
 
 def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> Result:
@@ -45,29 +52,58 @@ def attempt(function: Callable[..., Any], *arguments: Any, **options: Any) -> Re
 
 
 class EngineExecutor(ThreadPoolExecutor):
-    """An executor over an engine whose calls block: as many threads as the engine has slots, each waits for one task."""
+    """An executor over an engine whose calls block: a thread waits for each call, also while the call waits for a slot of the engine."""
 
-    def __init__(self, slots: int) -> None:
-        super().__init__(max_workers=max(slots, 1))
+    # Calls that the engine has even if it has few slots, or none.
+    least = AHEAD
 
-    def _call(self, work: functools.partial[Result]) -> Result:
-        """Does the work on the engine, and waits for its result."""
+    def __init__(self) -> None:
+        super().__init__(THREADS)
+        self._counted = 1
+        self._calls: set[Future[Any]] = set()
+
+    def slots(self) -> int:
+        """Returns how many calls the engine can run at once now, at least 1: clusters grow and shrink."""
+        # An engine may not answer for a moment, and the last count does until then. If it is gone, its calls fail.
+        with contextlib.suppress(Exception):
+            self._counted = max(self._slots(), 1)
+        return self._counted
+
+    def _slots(self) -> int:
+        """Asks the engine for its slots."""
+        raise NotImplementedError
+
+    def _give(self, work: functools.partial[Result]) -> Any:
+        """Gives a call to the engine, if that does not wait for the result; returns what `_call` is to have."""
+        return work
+
+    def _call(self, given: Any) -> Result:
+        """Waits for the result of a call."""
         raise NotImplementedError
 
     def _stop(self) -> None:
-        """Cancels what still runs on the engine: a second attempt was faster, or the conversion failed."""
+        """Cancels the calls that the engine has: a second attempt was faster, or the conversion failed."""
         raise NotImplementedError
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the executor. Unlike others, it stops its calls: one whose worker is frozen would never end."""
         super().shutdown(wait=False, cancel_futures=cancel_futures)
-        self._stop()
+        while self._calls:
+            self._stop()
+            if not wait:
+                return
+            # A call that was on its way to the engine was not stopped yet.
+            time.sleep(0.1)
         super().shutdown(wait=wait)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return super().submit(self._wait, functools.partial(attempt, fn, *args, **kwargs))
+        future = super().submit(self._wait, self._give(functools.partial(attempt, fn, *args, **kwargs)))
+        self._calls.add(future)
+        future.add_done_callback(self._calls.discard)
+        return future
 
-    def _wait(self, work: functools.partial[Result]) -> Any:
-        value, error = self._call(work)
+    def _wait(self, given: Any) -> Any:
+        value, error = self._call(given)
         if error is not None:
             raise error
         return value
@@ -139,20 +175,32 @@ def run(
 
 
 def _run_tasks(plan: str, executor: Executor, tasks: int, work: Callable[[str, int], TaskReport], watch: Watch) -> None:
-    running: dict[Future[TaskReport], tuple[int, float]] = {}
+    # A task that is not done waits here, or has attempts: in the order in which the executor got them.
+    waiting = collections.deque(range(tasks))
+    attempts: dict[Future[TaskReport], int] = {}
+    began: dict[Future[TaskReport], float] = {}
     failures = dict.fromkeys(range(tasks), 0)
     took: list[float] = []
-
-    def start(task: int) -> None:
-        running[executor.submit(work, plan, task)] = task, time.monotonic()
-
-    for task in range(tasks):
-        start(task)
+    slots = room = most = sys.maxsize
     try:
         while failures:
-            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+            if isinstance(executor, EngineExecutor):
+                slots = executor.slots()
+                room = max(AHEAD * slots, executor.least)
+            while waiting and len(attempts) < min(room, most):
+                try:
+                    attempts[executor.submit(work, plan, waiting[0])] = waiting[0]
+                except RuntimeError:
+                    # The system allows no more threads, so these have to do.
+                    most = len(attempts)
+                    if most == 0:
+                        raise
+                else:
+                    waiting.popleft()
+            done, _ = wait(attempts, timeout=1.0, return_when=FIRST_COMPLETED)
+            now = time.monotonic()
             for future in done:
-                task, started = running.pop(future)
+                task, start = attempts.pop(future), began.pop(future, now)
                 if task not in failures:
                     continue
                 try:
@@ -161,38 +209,36 @@ def _run_tasks(plan: str, executor: Executor, tasks: int, work: Callable[[str, i
                     failures[task] += 1
                     if failures[task] == ATTEMPTS:
                         raise
-                    start(task)
+                    waiting.append(task)
                 else:
                     del failures[task]
                     watch(Progress("running tasks", tasks - len(failures), tasks, "tasks"))
-                    took.append(time.monotonic() - started)
-            _repeat_late(running, failures, took, start)
+                    took.append(now - start)
+            # Engines do not tell when a call gets a slot, but they have a queue: the oldest calls have the slots.
+            for future in itertools.islice(attempts, slots):
+                if future.running():
+                    began.setdefault(future, now)
+            # A second attempt delays no first one.
+            if not waiting:
+                waiting.extend(_late(attempts, began, failures, took, now))
     finally:
         # Also when an engine fails or the user interrupts. Attempts that still run find the outcome of the other one, and
         # delete what they wrote.
-        _cancel(running)
+        for future in attempts:
+            future.cancel()
 
 
-def _repeat_late(
-    running: dict[Future[TaskReport], tuple[int, float]],
+def _late(
+    attempts: dict[Future[TaskReport], int],
+    began: dict[Future[TaskReport], float],
     failures: dict[int, int],
     took: list[float],
-    start: Callable[[int], None],
-) -> None:
-    """Starts a second attempt of tasks that take much longer than the others."""
+    now: float,
+) -> list[int]:
+    """Returns the tasks that take much longer than the others, for a second attempt."""
     if len(took) < 4:
-        return
+        return []
     limit = max(SOONEST, LATE * sorted(took)[len(took) * 3 // 4])
-    now = time.monotonic()
-    attempts: dict[int, list[float]] = {}
-    for future, (task, started) in running.items():
-        if task in failures and future.running():
-            attempts.setdefault(task, []).append(started)
-    for task, begun in attempts.items():
-        if len(begun) < AT_ONCE and now - max(begun) > limit:
-            start(task)
-
-
-def _cancel(running: dict[Future[TaskReport], tuple[int, float]]) -> None:
-    for future in running:
-        future.cancel()
+    counts = collections.Counter(attempts.values())
+    late = (attempts[future] for future, start in began.items() if now - start > limit)
+    return [task for task in late if task in failures and counts[task] < AT_ONCE]

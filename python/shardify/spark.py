@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 class SparkExecutor(runners.EngineExecutor):
-    """Runs functions as jobs of a `SparkSession`, as many at once as it runs tasks in parallel."""
+    """Runs functions as jobs of a `SparkSession`. Jobs for which it has no room yet are demand for dynamic allocation."""
 
     def __init__(self, spark: Any) -> None:
+        super().__init__()
         self._context = spark.sparkContext
         self._group = f"shardify-{uuid.uuid4()}"
-        super().__init__(self._context.defaultParallelism)
 
-    def _call(self, work: functools.partial[runners.Result]) -> runners.Result:
+    def _slots(self) -> int:
+        return int(self._context.defaultParallelism)
+
+    def _call(self, given: functools.partial[runners.Result]) -> runners.Result:
         from py4j.protocol import Py4JJavaError
-
-        def call(_: int) -> runners.Result:
-            return work()
 
         self._context.setJobGroup(self._group, "tasks of a plan of shardify", interruptOnCancel=True)
         try:
-            result: runners.Result = self._context.parallelize([0], 1).map(call).collect()[0]
+            result: runners.Result = self._context.parallelize([0], 1).map(lambda _: given()).collect()[0]
         except Py4JJavaError as error:
             return None, StorageError(f"the job of a task failed: {error.java_exception}")
         return result

@@ -161,10 +161,10 @@ class Warnings(Folder):
             {"type": "note", "message": "see --memory"},
             {"type": "progress", "phase": "converting", "bytes": 1, "bytes_total": 2, "records": 3, "shards": 4},
             {"type": "warning", "message": "slow"},
+            {"type": "error", "code": 6, "message": "bad", "hints": ["raise --memory"]},
         ]
         said = "".join(json.dumps({"type": line["type"], "schema": 1, **line}, separators=(",", ":")) + "\n" for line in lines)
-        failure = json.dumps({"type": "error", "code": 6, "message": "bad", "hints": ["raise --memory"]})
-        program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}END\necho '{failure}'\nexit 6\n")
+        program.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}END\nexit 6\n")
         program.chmod(0o755)
         seen: list[shardify.Progress] = []
         with unittest.mock.patch.dict(os.environ, {"SHARDIFY_BINARY": str(program)}), warnings.catch_warnings(record=True) as caught:

@@ -77,7 +77,7 @@ exec "{program}" "$@"
 SLOW = 'sleep 0.$(($$ % 4 + 1))\n'
 # The first attempt of one task stops the worker that waits for it, and itself.
 FREEZE = SLOW + """
-case "$*" in *"--task 2 "*|*"--task 2")
+case "$*" in *"--task=2 "*)
   if mkdir "{mark}" 2>/dev/null; then echo "$PPID $$" > "{mark}/pids"; kill -STOP "$PPID"; kill -STOP $$; fi;;
 esac
 """

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Conversions whose tasks run on engines: every engine gives the shards of plain `convert`.
 
-    python3 scripts/checks/runners_check.py --shardify target/release/shardify [--engines ray spark dask processes] [--rounds 1]
+    python3 scripts/checks/runners_check.py --shardify target/release/shardify [--engines ray autoscaled spark dask processes] [--rounds 1]
 
-Ray with three nodes on this machine, Spark with two executors in processes of their own, Dask with worker processes, and a pool of processes.
+Ray with three nodes on this machine, Ray with one node to which its autoscaler adds two during the conversion, Spark with two executors in
+processes of their own, Dask with worker processes, and a pool of processes.
 Each round converts a dozen tables as tasks, to Parquet, tar and TFRecord in turn. On Ray and Spark a second conversion kills the worker that runs the first attempt of each task. Engines that are not installed are named.
 Exit code 1 if something differs.
 """
@@ -49,6 +50,65 @@ if __name__ == "__main__":
     ray.shutdown()
     cluster.shutdown()
 """,
+    # Two more nodes come if tasks wait in Ray, the second of them only if the first gets tasks and others still wait. Not by
+    # `AutoscalingCluster` of Ray: that runs `ray stop`, which kills the clusters of other programs.
+    "autoscaled": """
+import contextlib, json, os, pathlib, signal, socket, subprocess, time
+os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_enable_autoscaler_v2": "0"}
+os.environ |= {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_memory_monitor_refresh_ms": "0"}
+import ray, shardify.ray
+log, started = pathlib.Path(out + "-nodes"), shardify.runners.run_task
+
+@contextlib.contextmanager
+def cluster():
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
+    node = {"resources": {"CPU": 1}, "node_config": {}}
+    configuration = {
+        "cluster_name": "check", "max_workers": 2, "head_node_type": "ray.head.default",
+        "idle_timeout_minutes": 5, "upscaling_speed": 1,
+        # The nodes have one address.
+        "provider": {"type": "fake_multinode", "gcs_address": f"127.0.0.1:{port}", "use_node_id_as_ip": True,
+                     "disable_node_updaters": True, "disable_launch_config_check": True},
+        "available_node_types": {"ray.head.default": {**node, "max_workers": 0}, "worker": {**node, "max_workers": 2}},
+        **{key: {} for key in ("auth", "docker", "file_mounts")},
+        **{key: [] for key in ("cluster_synced_files", "initialization_commands", "setup_commands", "worker_setup_commands")},
+        **{key: [] for key in ("worker_start_ray_commands", "head_setup_commands", "head_start_ray_commands")},
+    }
+    pathlib.Path(out + ".json").write_text(json.dumps(configuration))
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}", "--num-cpus=1"]
+    command += [f"--autoscaling-config={out}.json", "--include-dashboard=false"]
+    head = subprocess.Popen(command, start_new_session=True)
+    try:
+        for _ in range(60):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(1)
+        ray.init(address=f"127.0.0.1:{port}", log_to_driver=False)
+        yield
+    finally:
+        ray.shutdown()
+        head.terminate()
+        head.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(head.pid, signal.SIGKILL)
+
+def run_task(plan, task, **options):
+    with log.open("a") as file:
+        print(ray.get_runtime_context().get_node_id(), file=file)
+    wanted, deadline = 2 if task < 2 else 3, time.monotonic() + 60
+    while len(set(log.read_text().split())) < wanted:
+        assert time.monotonic() < deadline, f"expected tasks on {wanted} nodes"
+        time.sleep(0.1)
+    return started(plan, task, **options)
+
+if __name__ == "__main__":
+    shardify.runners.run_task, shardify.ray.RayExecutor.least = run_task, 2
+    with cluster():
+        report = shardify.ray.convert(raw, out=out, **options)
+    assert len(set(log.read_text().split())) == 3, log.read_text()
+""",
     "spark": """
 import os, sys, shardify.spark
 from pyspark.sql import SparkSession
@@ -59,7 +119,7 @@ if __name__ == "__main__":
     spark.stop()
 """,
 }
-MODULES = {"processes": "concurrent.futures", "dask": "distributed", "ray": "ray", "spark": "pyspark"}
+MODULES = {"processes": "concurrent.futures", "dask": "distributed", "ray": "ray", "autoscaled": "ray", "spark": "pyspark"}
 HEAD = "import sys, shardify, shardify.runners\nraw, out = sys.argv[1], sys.argv[2]\n"
 TAIL = "    assert report.version == 1, report\n"
 
