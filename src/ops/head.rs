@@ -137,13 +137,16 @@ pub fn read_head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'
         if options.at.is_some() {
             return Err(Error::usage("expected a dataset with --at, found none").at_location(options.source.clone()));
         }
-        let found = scan::scan_sources(
+        let mut found = scan::scan_sources(
             std::slice::from_ref(&options.source),
             &context.folder,
             &context.settings,
             &ScanOptions { memory: context.memory, ..ScanOptions::default() },
         )?;
         scan::refuse_foreign(&found.tables, &found.files)?;
+        if options.from != Some(InputFormat::FILES) {
+            found.take_bookkeeping(|name| options.source.ends_with(name));
+        }
         let mut files = found.files;
         if options.from != Some(InputFormat::FILES) {
             ignore_companions(&mut files);

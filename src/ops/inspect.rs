@@ -229,6 +229,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     let started = Instant::now();
     let all = ScanOptions::default();
     let mut found = scan::scan_sources(&[source.to_owned()], &context.folder, &context.settings, &all)?;
+    found.take_bookkeeping(|name| source.ends_with(name));
     scan::ignore_companions(&mut found.files);
     let listing = started.elapsed();
     if found.files.is_empty() {

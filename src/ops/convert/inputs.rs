@@ -173,7 +173,13 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
             taken: taken.as_ref().map(|taken| taken.iter().cloned().collect()),
             ..CsvOptions::default()
         },
-        json: JsonOptions { pinned, bound, taken: taken.clone(), ..JsonOptions::default() },
+        json: JsonOptions {
+            pinned,
+            bound,
+            taken: taken.clone(),
+            records: job.options.read.record_path(),
+            ..JsonOptions::default()
+        },
         arrays: ArrayOptions {
             coded: format == OutputFormat::Parquet,
             floats: given.float_widths(),

@@ -80,6 +80,15 @@ impl Listing {
                 .observer
                 .event(Event::Note(format!("ignored files that are hidden or leftovers of a system: {names}")));
         }
+        if options.from != Some(InputFormat::FILES) && options.include.is_empty() {
+            let is_named = |name: &str| options.sources.iter().any(|source| source.ends_with(name));
+            let (count, names) = found.take_bookkeeping(is_named);
+            if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| count > 0) {
+                let names = list_names(&names, more);
+                let note = format!("ignored files about the data: {names}; --include takes them");
+                context.observer.event(Event::Note(note));
+            }
+        }
         if options.on_error == OnError::Fail && !found.faults.is_empty() {
             let first = found.faults.swap_remove(0);
             return Err(first.with_hint("count such places as rejects with --on-error skip or quarantine"));

@@ -1,4 +1,5 @@
-//! Names of what systems and programs leave beside data: previews, settings of folders, locks. They are no records.
+//! Names of what systems and programs leave beside data: previews, settings of folders, locks; and of files about data.
+//! They are no records.
 //!
 //! ```text
 //! ._1.png  .DS_Store  Icon\r  __MACOSX/      macOS
@@ -45,6 +46,39 @@ pub fn is_clutter(name: &[u8]) -> bool {
         || ANY_CASE.iter().any(|known| known.eq_ignore_ascii_case(name)))
 }
 
+/// Beginnings of the names of files about data, up to a dot or the end, in any case.
+const ABOUT: [&str; 9] =
+    ["readme", "license", "licence", "copying", "notice", "changelog", "citation", "contributing", "authors"];
+
+/// Names of lists of checksums and of marks that programs set when they are done, in any case.
+const MARKS: [&str; 8] =
+    ["_success", "sha1sums", "sha256sums", "sha512sums", "md5sums", "b2sums", "checksums.txt", "checksums.md5"];
+
+/// Beginnings of the names of marks.
+const MARK_STARTS: [&str; 2] = ["_committed_", "_started_"];
+
+/// Endings of such files, and those that are such files beside tables alone: elsewhere they may be texts of samples.
+const MARK_ENDINGS: [&str; 5] = [".crc", ".sha1", ".sha256", ".sha512", ".md5"];
+const ENDINGS_BESIDE_TABLES: [&str; 4] = [".md", ".rst", ".log", ".pdf"];
+
+/// Whether a file of this name is about the data beside it: a description, a licence, checksums, a mark that a program
+/// was done.
+pub fn is_bookkeeping(path: &str, beside_tables: bool) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
+    let stem = name.split('.').next().unwrap_or_default();
+    ABOUT.contains(&stem) && !is_table_name(&name)
+        || MARKS.contains(&name.as_str())
+        || MARK_STARTS.iter().any(|start| name.starts_with(start))
+        || MARK_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || beside_tables && ENDINGS_BESIDE_TABLES.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether a name has an ending that a description has not: `authors.csv` is a table.
+fn is_table_name(name: &str) -> bool {
+    let ending = name.split_once('.').map_or("", |(_, ending)| ending);
+    !["", "md", "txt", "rst", "html", "pdf", "cff", "bib", "markdown", "mdx", "org"].contains(&ending)
+}
+
 /// Returns whether a component of a path is such a name.
 pub fn has_clutter(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(is_clutter)
@@ -53,6 +87,31 @@ pub fn has_clutter(path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_about_data_are_told_from_data() {
+        for path in [
+            "README",
+            "a/README.md",
+            "readme.txt",
+            "LICENSE",
+            "License.txt",
+            "CITATION.cff",
+            "SHA256SUMS",
+            "out/_SUCCESS",
+            "a/.part-0.parquet.crc",
+            "a.csv.md5",
+            "_committed_123",
+        ] {
+            assert!(is_bookkeeping(path, false) && is_bookkeeping(path, true), "{path}");
+        }
+        for path in ["notes.md", "run.log", "a/paper.pdf"] {
+            assert!(!is_bookkeeping(path, false) && is_bookkeeping(path, true), "{path}");
+        }
+        for path in ["authors.csv", "license.parquet", "readme_0.txt", "README/1.txt", "a.txt", "success", "1.jpg"] {
+            assert!(!is_bookkeeping(path, true), "{path}");
+        }
+    }
 
     #[test]
     fn leftovers_are_told_from_data() {

@@ -58,7 +58,7 @@ use crate::{
     format::files::TreeFile,
     record::{
         IGNORED_NAMES,
-        clutter::is_sign,
+        clutter::{is_bookkeeping, is_sign},
         key::key_length,
         key_rule::{Cut, KeyRule},
     },
@@ -507,6 +507,33 @@ pub struct ScanResult {
 }
 
 impl ScanResult {
+    /// Takes out files about the data beside them, such as descriptions and checksums, unless there is nothing else;
+    /// those for which `is_named` holds stay. Returns their number and the first of their names.
+    pub fn take_bookkeeping(&mut self, is_named: impl Fn(&str) -> bool) -> (u64, Vec<String>) {
+        let may_be = |file: &SourceFile, tables| is_bookkeeping(file.name(), tables) && !is_named(file.name());
+        let (mut count, mut names) = (0, Vec::new());
+        if !self.files.iter().any(|file| may_be(file, true)) {
+            return (count, names);
+        }
+        let data = || self.files.iter().filter(|file| !may_be(file, false));
+        let tables = data().any(|file| names_records(file.name()) && !may_be(file, true));
+        if !tables && data().next().is_none() {
+            return (count, names);
+        }
+        self.files.retain(|file| {
+            let stays = !may_be(file, tables);
+            if !stays {
+                count += 1;
+                if names.len() < IGNORED_NAMES {
+                    names.push(file.name().to_owned());
+                }
+            }
+            stays
+        });
+        self.ignored += count;
+        (count, names)
+    }
+
     /// Counts a file that is no input, and names it if it is hidden or a leftover of a system.
     fn ignore_file(&mut self, path: &str) {
         self.ignored += 1;

@@ -100,6 +100,7 @@ impl Table for Read {
                 ),
             ]),
         },
+        text_setting("records", "NAME[.NAME]", "JSON: member of a document that has the records", name),
         Setting {
             key: "hive-columns",
             values: SettingValues::Words(&[
@@ -191,6 +192,11 @@ impl ReadSettings {
     /// Returns the texts that mean null, besides empty fields.
     pub fn null_texts(&self) -> Vec<String> {
         self.text("null").map(|texts| texts.split(',').map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Returns the names of the members that lead to the records of a JSON document.
+    pub fn record_path(&self) -> Vec<String> {
+        self.text("records").map(|path| path.split('.').map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// Whether `key=value` folders in the paths of sources become columns.

@@ -42,7 +42,7 @@ pub(super) fn mask_words(text: &str) -> Option<String> {
 }
 
 /// Returns the length of the string at the start of a text, with its quotes.
-fn string_length(text: &str) -> usize {
+pub(super) fn string_length(text: &str) -> usize {
     let bytes = text.as_bytes();
     let mut at = 1;
     while let Some(step) = memchr::memchr2(b'"', b'\\', bytes.get(at..).unwrap_or_default()) {

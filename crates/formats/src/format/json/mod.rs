@@ -75,25 +75,32 @@ pub struct JsonOptions {
     pub bound: Vec<String>,
     /// Columns that are parsed; `None` for all. Others are skipped, whatever their values.
     pub taken: Option<Vec<String>>,
+    /// Names of the members that lead to the records of a document; none if it is their array, or the record.
+    pub records: Vec<String>,
 }
 
 /// A source of JSON records.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct JsonSource {
     mode: Mode,
     options: JsonOptions,
+    facts: ReaderFacts,
 }
 
 impl JsonSource {
     /// Returns a source with this layout.
     pub fn new(mode: Mode) -> Self {
-        Self { mode, options: JsonOptions::default() }
+        Self { mode, options: JsonOptions::default(), facts: facts::ROWS.clone() }
     }
 
     /// Sets the column options.
     #[must_use]
     pub fn with_options(mut self, options: JsonOptions) -> Self {
         self.options = options;
+        if !self.options.records.is_empty() {
+            self.mode = Mode::Document;
+            self.facts.notes.clear();
+        }
         self
     }
 
@@ -106,7 +113,7 @@ impl JsonSource {
     /// each record is `checked` on its own first.
     fn shape(&self, range: &SourceRange, checked: bool) -> Option<Fields> {
         let mut shape = Shape::new(&self.options.text).with_projection(self.options.taken.as_deref());
-        let end = records::visit_records(self.mode, range, |found| {
+        let end = records::visit_records(self.mode, &self.options.records, range, |found| {
             let LineItem::Record(_, text) = found else { return ControlFlow::Continue(()) };
             if checked && self.check(text).is_err() {
                 return ControlFlow::Continue(());
@@ -191,7 +198,7 @@ pub fn check_type(field: &Field) -> Result<()> {
 
 impl RecordReader for JsonSource {
     fn facts(&self) -> &ReaderFacts {
-        &facts::ROWS
+        &self.facts
     }
 
     fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
@@ -245,8 +252,10 @@ impl RecordReader for JsonSource {
             Accepted { source: self, range, table, most, rows: Vec::new(), hashes: Vec::new(), rejects: Vec::new() };
         let end = match self.mode {
             Mode::Lines => accepted.lines(),
-            Mode::Document => records::visit_records(self.mode, range, |found| accepted.take(found))
-                .map_continue(|blank| (memchr::memchr_iter(b'\n', range.content_bytes()).count() as u64, blank)),
+            Mode::Document => {
+                records::visit_records(self.mode, &self.options.records, range, |found| accepted.take(found))
+                    .map_continue(|blank| (memchr::memchr_iter(b'\n', range.content_bytes()).count() as u64, blank))
+            }
         };
         let (lines, blank_lines) = match end {
             ControlFlow::Break(mismatch) => return Ok(Parsed::Mismatch(mismatch)),
@@ -368,7 +377,15 @@ pub fn sniff(head: &[u8], complete: bool) -> Option<JsonSource> {
         },
         _ => return None,
     };
-    Some(JsonSource::new(mode))
+    let mut source = JsonSource::new(mode);
+    let is_one = mode == Mode::Document || head.trim_ascii_end().iter().all(|byte| *byte != b'\n');
+    let text = head.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    if let Some(name) = records::first_array(text).filter(|_| is_one && head[0] == b'{') {
+        source.facts.notes.push(format!(
+            "the document is one record; if the objects in its `{name}` are the records: --read records={name}"
+        ));
+    }
+    Some(source)
 }
 
 /// Whether the first line is a whole object, and the next non-blank one starts as one. A first line longer than the
@@ -433,6 +450,35 @@ mod tests {
 
     fn lines() -> JsonSource {
         JsonSource::new(Mode::Lines)
+    }
+
+    #[test]
+    fn records_lie_at_a_path_in_a_document() {
+        let text = b"{\"n\": {\"data\": [1]}, \"page\": {\"data\": [ {\"a\": NaN},\n {\"a\": 2} ]}}";
+        let at = |path: &str| {
+            let records = path.split('.').map(str::to_owned).collect();
+            JsonSource::new(Mode::Lines).with_options(JsonOptions { records, ..JsonOptions::default() })
+        };
+        let found = read(&at("page.data"), text);
+        assert_eq!((found.payload.len(), found.rejects.len()), (2, 0));
+        for (path, reason) in [
+            ("page.rows", "expected the records at `page.rows`, found no such member"),
+            ("n.data", "found an array that starts with a number"),
+            ("page.data.x", "expected an object"),
+        ] {
+            let found = read(&at(path), text);
+            assert!(found.payload.is_empty() && found.rejects[0].reason.contains(reason), "{:?}", found.rejects);
+        }
+    }
+
+    #[test]
+    fn an_array_of_objects_in_a_document_is_told() {
+        let note = |text: &str| sniff(text.as_bytes(), false).unwrap().facts.notes.join("");
+        assert!(
+            note("{\"m\": {\"x\": [{}]}, \"d\": \"[{\", \"features\" : [ {\"a\": 1}, {").contains("records=features")
+        );
+        assert_eq!(note("{\"a\":[{\"b\":1}]}\n{\"a\":[{\"b\":1}]}\n"), "");
+        assert_eq!(note("{\"a\": [1, 2],\n \"b\": {\"c\": [{}]}, "), "");
     }
 
     #[test]

@@ -7,9 +7,9 @@
 //!
 //! If a document is truncated or malformed, the records before the fault are kept; the rest is one broken record.
 
-use std::{fmt, ops::ControlFlow};
+use std::{borrow::Cow, fmt, ops::ControlFlow};
 
-use serde::de::{Deserialize, Deserializer as _, Error as _, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer as _, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Deserializer, value::RawValue};
 
 use super::{Mode, bare, fault, token};
@@ -40,9 +40,11 @@ pub(super) enum LineItem<'a> {
     Broken(RecordPlace<'a>, usize, String),
 }
 
-/// Visits every record until `visit` breaks; otherwise returns the number of blank lines.
+/// Visits every record until `visit` breaks; otherwise returns the number of blank lines. In a document, the records are
+/// at `path`.
 pub(super) fn visit_records<'a, B>(
     mode: Mode,
+    path: &[String],
     range: &'a SourceRange,
     mut visit: impl FnMut(LineItem<'a>) -> ControlFlow<B>,
 ) -> ControlFlow<B, u64> {
@@ -56,7 +58,7 @@ pub(super) fn visit_records<'a, B>(
             }
             ControlFlow::Continue(lines.blank)
         }
-        Mode::Document => match visit_document(range.content_bytes(), text_start(range), &mut visit) {
+        Mode::Document => match visit_document(range.content_bytes(), text_start(range), path, &mut visit) {
             Some(broken) => ControlFlow::Break(broken),
             None => ControlFlow::Continue(0),
         },
@@ -187,12 +189,14 @@ fn as_text(bytes: &[u8]) -> Result<&str, (usize, String)> {
 fn visit_document<'a, B>(
     bytes: &'a [u8],
     start: usize,
+    path: &[String],
     visit: &mut impl FnMut(LineItem<'a>) -> ControlFlow<B>,
 ) -> Option<B> {
     let (start, content) = trim_range(bytes, start, bytes.len());
     let mut cursor = Cursor { bytes, row: 0, line: 0, at: 0 };
-    let text = match as_text(content) {
-        Ok(text) => text,
+    let found = as_text(content).and_then(|text| if path.is_empty() { Ok((0, text)) } else { value_at(text, path) });
+    let (start, text) = match found {
+        Ok((at, text)) => (start + at, text),
         Err((at, reason)) => {
             return visit(LineItem::Broken(cursor.place_record(start, content), at, reason)).break_value();
         }
@@ -229,6 +233,70 @@ fn visit_document<'a, B>(
         fault::error_reason(&error),
     ))
     .break_value()
+}
+
+/// Returns the value at a path of names in a document, and its offset.
+fn value_at<'a>(text: &'a str, path: &[String]) -> Result<(usize, &'a str), (usize, String)> {
+    let masked = bare::mask_words(text);
+    let mut value = masked.as_deref().unwrap_or(text);
+    let whole = value.as_ptr() as usize;
+    let offset = |part: &str| part.as_ptr() as usize - whole;
+    for (depth, name) in path.iter().enumerate() {
+        let at = offset(value);
+        let found = Deserializer::from_str(value).deserialize_map(Member(name));
+        let found = found.map_err(|error| (at + fault::error_offset(value, &error), fault::error_reason(&error)))?;
+        value = found.ok_or_else(|| {
+            (at, format!("expected the records at `{}`, found no such member", path[..=depth].join(".")))
+        })?;
+    }
+    let at = offset(value);
+    Ok((at, &text[at..at + value.len()]))
+}
+
+/// Finds the value of a member.
+struct Member<'n>(&'n str);
+
+impl<'de> Visitor<'de> for Member<'_> {
+    type Value = Option<&'de str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some((name, value)) = map.next_entry::<Cow<'_, str>, &'de RawValue>()? {
+            if name == self.0 && found.replace(value.get()).is_some() {
+                return Err(A::Error::custom("expected each key once, found one that appears twice"));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the name of the first member of an object that is an array of objects, as far as the start of a text shows.
+pub(super) fn first_array(text: &str) -> Option<String> {
+    let mut rest = text.trim_ascii_start().strip_prefix('{')?;
+    let mut depth = 0;
+    while let Some(at) = rest.find(['"', '{', '[', '}', ']']) {
+        let from = &rest[at..];
+        match from.as_bytes()[0] {
+            b'"' => {
+                let (name, after) = from.split_at(bare::string_length(from));
+                let value = after.trim_ascii_start().strip_prefix(':').map(str::trim_ascii_start);
+                let items = value.and_then(|value| value.strip_prefix('[')).map(str::trim_ascii_start);
+                if depth == 0 && items.is_some_and(|items| items.starts_with('{')) {
+                    return serde_json::from_str(name).ok();
+                }
+                rest = after;
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            _ => depth -= 1,
+        }
+        rest = &from[1..];
+    }
+    None
 }
 
 /// Fails if the start of a document that is not an object shows that it is not an array of objects either.
@@ -318,7 +386,7 @@ mod tests {
     fn found(mode: Mode, bytes: &[u8]) -> Vec<String> {
         let range = SourceRange::of_bytes(0, Bytes::copy_from_slice(bytes));
         let mut out = Vec::new();
-        let blank = visit_records::<()>(mode, &range, |found| {
+        let blank = visit_records::<()>(mode, &[], &range, |found| {
             out.push(match found {
                 LineItem::Record(p, text) => format!("{} {} {} {text}", p.row, p.line, p.start),
                 LineItem::Broken(p, at, reason) => {
@@ -381,7 +449,7 @@ mod tests {
     fn a_visitor_can_stop() {
         let range = SourceRange::of_bytes(0, Bytes::from_static(b"[{},{},{}]"));
         let mut seen = 0;
-        let end = visit_records(Mode::Document, &range, |_| {
+        let end = visit_records(Mode::Document, &[], &range, |_| {
             seen += 1;
             if seen == 2 { ControlFlow::Break("enough") } else { ControlFlow::Continue(()) }
         });
