@@ -30,6 +30,7 @@ mod delta;
 mod delta_compact;
 mod delta_log;
 mod delta_vacuum;
+mod dialects;
 mod divide;
 mod erase;
 mod even;

@@ -256,11 +256,8 @@ impl RecordReader for CsvSource {
     }
 
     fn ranges<'a>(&'a self, input: SourceBytes<'a>, range_bytes: usize, max_record_bytes: usize) -> RangeStream<'a> {
-        let sizes = (range_bytes, max_record_bytes);
         match &self.stated {
-            Some(stated) => {
-                Box::new(StatedRanges::new(input, self, stated, (self.data_offset, self.data_offset), sizes))
-            }
+            Some(stated) => Box::new(StatedRanges::new(input, self, stated, range_bytes, max_record_bytes)),
             None => Box::new(self.cut_ranges(input, self.data_offset, range_bytes, max_record_bytes)),
         }
     }
@@ -276,17 +273,15 @@ impl RecordReader for CsvSource {
         range_bytes: usize,
         max_record_bytes: usize,
     ) -> RangeStream<'a> {
-        match part.byte_range() {
-            Some(bytes)
-                if bytes.start > 0
-                    && let Some(stated) = &self.stated =>
-            {
-                Box::new(StatedRanges::new(input, self, stated, (0, bytes.start), (range_bytes, max_record_bytes)))
+        match (part.byte_range().filter(|bytes| bytes.start > 0), &self.stated) {
+            (Some(bytes), Some(stated)) => {
+                let ranges = StatedRanges::new(input, self, stated, range_bytes, max_record_bytes);
+                Box::new(ranges.starting_at(bytes.start))
             }
-            Some(bytes) if bytes.start > 0 => {
+            (Some(bytes), None) => {
                 Box::new(self.cut_ranges(input, 0, range_bytes, max_record_bytes).starting_at(bytes.start))
             }
-            _ => self.ranges(input, range_bytes, max_record_bytes),
+            (None, _) => self.ranges(input, range_bytes, max_record_bytes),
         }
     }
 

@@ -455,14 +455,15 @@ pub(super) struct StatedRanges<R> {
 }
 
 impl<R: Read> StatedRanges<R> {
-    /// Creates an iterator over `input`, whose first `skip` bytes belong to no range.
+    /// Creates an iterator over `input`, whose first bytes up to the data of `source` belong to no range.
     pub(super) fn new(
         input: R,
         source: &CsvSource,
         dialect: &Arc<Stated>,
-        (skip, offset): (u64, u64),
-        (range_bytes, max_record_bytes): (usize, usize),
+        range_bytes: usize,
+        max_record_bytes: usize,
     ) -> Self {
+        let skip = source.data_offset;
         Self {
             input,
             dialect: Arc::clone(dialect),
@@ -470,12 +471,17 @@ impl<R: Read> StatedRanges<R> {
             max_record_bytes: max_record_bytes.max(1),
             max_records: (VALUES_PER_BYTE * range_bytes / source.column_names().len().max(1)).max(1),
             skip,
-            offset,
+            offset: skip,
             carried: Carried::default(),
             scan: RecordScan::new(),
             exhausted: false,
             fault: None,
         }
+    }
+
+    /// Sets the position of `input` in the stream, where a record starts.
+    pub(super) fn starting_at(self, offset: u64) -> Self {
+        Self { skip: 0, offset, ..self }
     }
 
     /// Returns the end of the next range in the buffer.
