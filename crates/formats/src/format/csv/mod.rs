@@ -60,6 +60,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use self::{
     columns::{CellFault, Cells, ColumnBuilder},
+    notation::Wanted,
     quotes::Turned,
     ranges::CsvRanges,
     screen::{RecordOrigin, Screened, screen_range},
@@ -155,8 +156,8 @@ impl CsvSource {
     fn parse_screened(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
         let fields = ByName::new(schema.fields());
         let is_open = |column: usize| self.is_open(column, &fields);
-        let is_text = |column: usize| !self.is_typed(column, &fields);
-        let screened = screen_range(self, range.content_bytes(), range.offset, &is_open, &is_text);
+        let wanted = |column: usize| self.wanted(column, &fields);
+        let screened = screen_range(self, range.content_bytes(), range.offset, &is_open, &wanted);
         if let Some((line, byte)) = screened.suspect.filter(|_| self.quoting.is_open()) {
             let expected = TypeMismatch::QUOTES.to_owned();
             return Ok(Parsed::Mismatch(TypeMismatch {
@@ -204,6 +205,15 @@ impl CsvSource {
         let typed =
             |(_, field): (usize, &Arc<Field>)| !matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8);
         fields.find(&self.column_names()[column]).is_some_and(typed)
+    }
+
+    /// Returns how values of a column are written for the usual parser.
+    fn wanted(&self, column: usize, fields: &ByName<'_>) -> Wanted {
+        match fields.find(&self.column_names()[column]).map(|(_, field)| field.data_type()) {
+            Some(DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)) => Wanted::Time,
+            _ if self.is_typed(column, fields) => Wanted::Value,
+            _ => Wanted::Text,
+        }
     }
 
     /// Whether the user set the type of a column, or made it text.
@@ -294,8 +304,8 @@ impl RecordReader for CsvSource {
             if self.is_unusual(range.content_bytes()) { None } else { self.guess(range.content_bytes(), false) };
         let found = plain.or_else(|| {
             let is_open = |column: usize| !self.is_pinned(&self.column_names()[column]) && !self.is_text(column);
-            let is_text = |column: usize| self.is_text(column);
-            self.guess(&screen_range(self, range.content_bytes(), range.offset, &is_open, &is_text).text, true)
+            let wanted = |column: usize| if self.is_text(column) { Wanted::Text } else { Wanted::Value };
+            self.guess(&screen_range(self, range.content_bytes(), range.offset, &is_open, &wanted).text, true)
         });
         let found = found.unwrap_or_default();
         let field = |(name, guess): (&String, &Guess)| Arc::new(Field::new(name, guess.data_type(), true));

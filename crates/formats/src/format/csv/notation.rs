@@ -25,6 +25,17 @@ pub struct Notation {
     pub timestamp: Option<String>,
 }
 
+/// What the values of a column are written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The text of the source.
+    Text,
+    /// A number, date or time. Digits alone are a number: `20261231` in a column that nobody says to be of dates.
+    Value,
+    /// A date or time.
+    Time,
+}
+
 impl Notation {
     /// Whether nothing is stated.
     pub fn is_usual(&self) -> bool {
@@ -35,7 +46,16 @@ impl Notation {
     ///
     /// A number in the usual notation that is none in the stated one gets a space, so that it is text: `1.5` is not one
     /// and a half where the comma is stated.
-    pub(super) fn to_usual(&self, text: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn to_usual(&self, text: &[u8], wanted: Wanted) -> Option<Vec<u8>> {
+        match wanted {
+            Wanted::Text => None,
+            Wanted::Time => self.to_usual_time(text),
+            Wanted::Value if text.iter().all(u8::is_ascii_digit) => None,
+            Wanted::Value => self.to_usual_number(text).or_else(|| self.to_usual_time(text)),
+        }
+    }
+
+    fn to_usual_number(&self, text: &[u8]) -> Option<Vec<u8>> {
         if self.decimal.is_some() || self.thousands.is_some() {
             if let Some(number) = self.to_number(text) {
                 return Some(number);
@@ -44,6 +64,10 @@ impl Notation {
                 return Some([text, b" "].concat());
             }
         }
+        None
+    }
+
+    fn to_usual_time(&self, text: &[u8]) -> Option<Vec<u8>> {
         let text = std::str::from_utf8(text).ok()?;
         if let Some(date) = self.date.as_ref().and_then(|format| Date::strptime(format, text).ok()) {
             return Some(date.to_string().into_bytes());
@@ -135,7 +159,7 @@ mod tests {
     use super::*;
 
     fn usual(notation: &Notation, text: &str) -> Option<String> {
-        notation.to_usual(text.as_bytes()).map(|text| String::from_utf8(text).unwrap())
+        notation.to_usual(text.as_bytes(), Wanted::Value).map(|text| String::from_utf8(text).unwrap())
     }
 
     #[test]
@@ -148,7 +172,7 @@ mod tests {
             (&german, "-1.234", Some("-1234")),
             (&german, "1234,5", Some("1234.5")),
             (&german, "1,5e3", Some("1.5e3")),
-            (&german, "7", Some("7")),
+            (&german, "7", None),
             (&german, "1.5", Some("1.5 ")),
             (&german, "12.34.567", None),
             (&german, "a,b", None),
@@ -175,6 +199,9 @@ mod tests {
         assert_eq!(usual(&date, "31.12.2026").as_deref(), Some("2026-12-31"));
         assert_eq!((usual(&date, "2026-12-31"), usual(&date, "32.12.2026")), (None, None));
         assert_eq!(usual(&of(Some("%b %d, %Y"), None), "Feb 29, 2024").as_deref(), Some("2024-02-29"));
+        let digits = of(Some("%Y%m%d"), None);
+        assert_eq!(usual(&digits, "20261231"), None);
+        assert_eq!(digits.to_usual(b"20261231", Wanted::Time).as_deref(), Some(&b"2026-12-31"[..]));
         let time = of(None, Some("%m/%d/%Y %I:%M %p"));
         assert_eq!(usual(&time, "12/31/2026 11:05 PM").as_deref(), Some("2026-12-31T23:05:00"));
         let fraction = of(None, Some("%d.%m.%Y %H:%M:%S%.f"));

@@ -17,6 +17,7 @@ use std::io::Read as _;
 
 use super::{
     index::Counts,
+    notation::Wanted,
     screen::screen_range,
     source::CsvSource,
     tokenize::{LF, count_lines},
@@ -86,8 +87,9 @@ impl CsvSource {
         }
         let lines = counts.map_or_else(|| count_lines(bytes), |counts| counts.lines);
         (
-            self.count_tokens(bytes)
-                .unwrap_or_else(|| screen_range(self, bytes, range.offset, &|_| false, &|_| true).record_count()),
+            self.count_tokens(bytes).unwrap_or_else(|| {
+                screen_range(self, bytes, range.offset, &|_| false, &|_| Wanted::Text).record_count()
+            }),
             lines,
         )
     }

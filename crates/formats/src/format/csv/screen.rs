@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use super::{
     dialect::BYTE_ORDER_MARK,
+    notation::Wanted,
     repair::{self, ParsedField, RepairTarget},
     source::CsvSource,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan_records, unquote_field},
@@ -72,16 +73,16 @@ impl Screened {
 /// Returns whether a text value would change the type of a column.
 pub(super) type IsOpen<'a> = &'a dyn Fn(usize) -> bool;
 
-/// Rewrites a range. `is_text` says which columns keep their notation whatever it is.
+/// Rewrites a range. `wanted` says how values are written if their notation is stated.
 pub(super) fn screen_range(
     source: &CsvSource,
     bytes: &[u8],
     offset: u64,
     is_open: IsOpen<'_>,
-    is_text: IsOpen<'_>,
+    wanted: &dyn Fn(usize) -> Wanted,
 ) -> Screened {
     if let Some(stated) = &source.stated {
-        return stated.screen(source.column_names().len(), bytes, offset, &|column| !is_text(column));
+        return stated.screen(source.column_names().len(), bytes, offset, wanted);
     }
     let profile = source.profile.without_columns(|column| source.is_set(column));
     let expected = RepairTarget { delimiter: source.delimiter, width: source.column_names().len(), profile: &profile };

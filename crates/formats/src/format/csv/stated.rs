@@ -18,7 +18,7 @@ use std::{
 use super::{
     super::ReaderFacts,
     dialect::{CsvOptions, DELIMITERS},
-    notation::Notation,
+    notation::{Notation, Wanted},
     profile::Profile,
     quotes::Quotes,
     quoting::Quoting,
@@ -259,12 +259,14 @@ impl Stated {
         self.comment.is_some() && record.first().copied() == self.comment
     }
 
-    /// Writes the records of a range as usual text. Values of columns for which `is_typed` holds are written in the
-    /// usual notation.
-    pub(super) fn screen(&self, width: usize, bytes: &[u8], offset: u64, is_typed: &dyn Fn(usize) -> bool) -> Screened {
+    /// Writes the records of a range as usual text, their values as they are wanted.
+    pub(super) fn screen(&self, width: usize, bytes: &[u8], offset: u64, wanted: &dyn Fn(usize) -> Wanted) -> Screened {
         let mut out = Screened::default();
         let (mut scan, mut number) = (RecordScan::new(), 0);
-        let typed: Vec<bool> = (0..width).map(|column| !self.notation.is_usual() && is_typed(column)).collect();
+        let wanted: Vec<Wanted> = match self.notation.is_usual() {
+            true => Vec::new(),
+            false => (0..width).map(wanted).collect(),
+        };
         while let Some((at, _)) = self.next_record(bytes, &mut scan, true) {
             let record = &bytes[at.clone()];
             if record.is_empty() {
@@ -279,8 +281,8 @@ impl Stated {
             number += 1;
             match self.read_record(record, width, offset + at.start as u64) {
                 Ok(mut fields) => {
-                    for ((text, _), _) in fields.iter_mut().zip(&typed).filter(|(_, typed)| **typed) {
-                        if let Some(usual) = self.notation.to_usual(text) {
+                    for ((text, _), wanted) in fields.iter_mut().zip(&wanted) {
+                        if let Some(usual) = self.notation.to_usual(text, *wanted) {
                             *text = usual;
                         }
                     }
