@@ -137,20 +137,20 @@ pub fn read_head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'
         if options.at.is_some() {
             return Err(Error::usage("expected a dataset with --at, found none").at_location(options.source.clone()));
         }
-        let found = scan::scan_sources(
+        let mut found = scan::scan_sources(
             std::slice::from_ref(&options.source),
             &context.folder,
             &context.settings,
             &ScanOptions { memory: context.memory, ..ScanOptions::default() },
         )?;
         scan::refuse_foreign(&found.tables, &found.files)?;
-        let mut files = found.files;
         if options.from != Some(InputFormat::FILES) {
-            ignore_companions(&mut files);
+            ignore_companions(&mut found.files);
         }
-        if files.is_empty() {
-            return Err(Error::usage("expected files, found none").at_location(options.source.clone()));
+        if found.files.is_empty() {
+            return Err(found.into_error("expected files, found none", &options.source));
         }
+        let mut files = found.files;
         convert::leave_out_metadata(options.from, &mut files)?;
         files.truncate(MAX_FILES);
         reading.read_files(files, emit)?;
