@@ -97,6 +97,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "netcdf" => with_extension(&["nc"]),
         "hdf5" => with_extension(&["h5", "hdf5", "nc"]),
         "npy" => with_extension(&["npy", "npz"]),
+        "zip" => with_extension(&["npz"]),
         "zarr" => vec![folder(&testdata().join("arrays/grid.zarr"))],
         "delta" => vec![folder(&testdata().join("delta/visits"))],
         "packed" => with_extension(&["csv"]).iter().map(|seed| gzipped(seed)).collect(),
@@ -186,6 +187,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy packed any foreign_shards delta dataset proof schema
-    arguments
+    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset proof
+    schema arguments
 );

@@ -14,7 +14,7 @@ use self::files::MemoryFiles;
 use crate::{
     array::records::ArrayOptions,
     cli,
-    codec::{Codec, encoding::Encoding},
+    codec::{Codec, encoding::Encoding, zip::ZipMember},
     dataset::{Dataset, find_hits, find_prefix},
     delta::Table,
     error::{Error, Kind, Result},
@@ -28,7 +28,7 @@ use crate::{
     record::Payload,
     scan::{self, Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify_inputs},
     schema::{self, schema_of, unite_lists},
-    storage::{Location, Store},
+    storage::{Location, Store, ZipStore},
     units::{Size, parse_duration},
 };
 
@@ -36,7 +36,7 @@ use crate::{
 pub type Target = fn(&[u8]) -> Result<()>;
 
 /// All entry points, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("csv", csv),
     ("json", json),
     ("jsonl", jsonl),
@@ -48,6 +48,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("hdf5", hdf5),
     ("zarr", zarr),
     ("npy", npy),
+    ("zip", zip),
     ("packed", packed),
     ("any", any),
     ("foreign_shards", foreign_shards),
@@ -151,6 +152,26 @@ pub fn hdf5(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn npy(bytes: &[u8]) -> Result<()> {
     read_file("x.npy", bytes, Some(InputFormat::NPY))
+}
+
+/// Reads the members of a zip archive.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn zip(bytes: &[u8]) -> Result<()> {
+    let store = MemoryFiles::new_store(std::iter::once(("x.zip".to_owned(), Bytes::copy_from_slice(bytes))))?;
+    let Some(facts) = store.head("x.zip")? else { return Ok(()) };
+    let choose = &mut |member: &ZipMember, _| Ok(member.unsafe_name().or_else(|| member.refusal()).is_none());
+    let archive: Arc<dyn Store> = Arc::new(ZipStore::open(store, facts, choose)?);
+    let mut outcome = Ok(());
+    for facts in archive.list_folder("")?.into_iter().take(SPLITS) {
+        let mut streamed = Vec::new();
+        let mut start = std::io::Read::take(archive.read(&facts.path)?, RECORD as u64);
+        let read = std::io::Read::read_to_end(&mut start, &mut streamed).map_err(Error::from);
+        let ranges = archive.get_range(&facts.path, facts.bytes / 2..facts.bytes.min(facts.bytes / 2 + 9)).map(drop);
+        outcome = outcome.and(read.map(drop)).and(ranges).and(archive.get(&facts.path).map(drop));
+    }
+    outcome
 }
 
 /// Reads a Zarr store, given as [`several`] files.

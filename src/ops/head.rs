@@ -146,14 +146,12 @@ pub fn read_head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'
         scan::refuse_foreign(&found.tables, &found.files)?;
         if options.from != Some(InputFormat::FILES) {
             found.take_bookkeeping(|name| options.source.ends_with(name));
+            ignore_companions(&mut found.files);
+        }
+        if found.files.is_empty() {
+            return Err(found.into_error("expected files, found none", &options.source));
         }
         let mut files = found.files;
-        if options.from != Some(InputFormat::FILES) {
-            ignore_companions(&mut files);
-        }
-        if files.is_empty() {
-            return Err(Error::usage("expected files, found none").at_location(options.source.clone()));
-        }
         convert::leave_out_metadata(options.from, &mut files)?;
         files.truncate(MAX_FILES);
         reading.read_files(files, emit)?;

@@ -233,11 +233,11 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     scan::ignore_companions(&mut found.files);
     let listing = started.elapsed();
     if found.files.is_empty() {
-        return Err(Error::usage("there are no files to inspect").at_location(source));
+        return Err(found.into_error("there are no files to inspect", source));
     }
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = base_report(source, &sizes, SMALL_FILE);
-    report.problems = problems::of_files(&found.files);
+    report.problems = problems::of_files(&found);
     let refused = convert::refuse_tables(&found).err().map(|e| describe_error(&e));
     let small = (report.bytes <= convert::SMALL && refused.is_none()).then(|| found.files.clone());
     report.problems.extend(refused);
@@ -702,7 +702,7 @@ fn is_float(column: &InspectedColumn) -> bool {
 }
 
 /// Returns an error and its hints on one line.
-fn describe_error(error: &Error) -> String {
+pub(super) fn describe_error(error: &Error) -> String {
     let line = error.place().line.map_or_else(String::new, |line| format!(", line {line}"));
     let place = error.place().source.as_ref().map_or_else(String::new, |source| format!("{source}{line}: "));
     let described = std::iter::once(format!("{place}{}", error.message())).chain(error.hints().iter().cloned());

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inspect::{InspectReport, InspectedColumn};
+use super::inspect::{InspectReport, InspectedColumn, describe_error};
 use crate::{
     format::{
         OutputFormat,
         files::{Samples, TreeFile as _},
     },
-    scan::{self, InputFormat, RecordSource, SourceFile},
+    scan::{self, InputFormat, RecordSource, ScanResult, SourceFile},
     units::{Size, group_digits},
 };
 
@@ -27,8 +27,9 @@ fn such_as(names: &[&str]) -> String {
     }
 }
 
-/// Returns what is wrong with files whatever they contain.
-pub(super) fn of_files(files: &[SourceFile]) -> Vec<String> {
+/// Returns what is wrong with files whatever they contain, and with what could not be listed.
+pub(super) fn of_files(found: &ScanResult) -> Vec<String> {
+    let files = &found.files;
     let named = |wanted: &dyn Fn(&SourceFile) -> bool| -> Vec<&str> {
         files.iter().filter(|file| wanted(file)).map(SourceFile::name).collect()
     };
@@ -44,6 +45,7 @@ pub(super) fn of_files(files: &[SourceFile]) -> Vec<String> {
             such_as(&archives)
         ));
     }
+    out.extend(found.faults.first().map(describe_error));
     out
 }
 

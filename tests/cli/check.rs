@@ -301,7 +301,7 @@ fn metrics_and_events_say_the_same() {
     folder.write("bad.toml", "[columns.age]\nnot_null = 1\n");
     let bad = folder.run("check d --rules bad.toml --prometheus out.prom --json");
     assert_eq!(bad.code, 2);
-    assert_eq!((&bad.objects()[0]["line"], &bad.objects()[0]["character"]), (&json!(2), &json!(12)));
+    assert_eq!((&bad.error()["line"], &bad.error()["character"]), (&json!(2), &json!(12)));
     assert_eq!(std::fs::read_to_string(folder.path().join("out.prom")).unwrap(), metrics);
 }
 

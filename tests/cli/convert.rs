@@ -234,7 +234,7 @@ fn files_become_samples_by_the_webdataset_rule() {
     folder.write("raw/a/1.json", "{}");
     folder.write("raw/a/1.seg.png", "mask");
     folder.write("raw/b/2.JPG", "two");
-    folder.write("raw/README", "no extension");
+    folder.write("raw/NOTES", "no extension");
     folder.write("raw/.hidden", "x");
     let summary = folder.run("convert raw --json").ok().summary();
     assert_eq!((summary["format"].as_str(), summary["records_out"].as_u64()), (Some("tar"), Some(3)));
@@ -247,7 +247,7 @@ fn files_become_samples_by_the_webdataset_rule() {
         .unwrap()
         .map(|e| e.unwrap().path().unwrap().to_string_lossy().into_owned())
         .collect();
-    assert_eq!(names, ["README.bin", "a/1.jpg", "a/1.json", "a/1.seg.png", "b/2.jpg"]);
+    assert_eq!(names, ["NOTES.bin", "a/1.jpg", "a/1.json", "a/1.seg.png", "b/2.jpg"]);
 }
 
 #[test]

@@ -113,12 +113,12 @@ fn odd_sources_give_the_rest_of_the_report() {
     // The first megabytes are sound.
     let broken = [format!("visit_id,b,c,d\n{}", rows(0, 400_000)).into_bytes(), noise(8 << 20)].concat();
     folder.write("broken.csv", broken);
-    folder.write("zips/a.zip", [b"PK\x03\x04".as_slice(), &noise(17 << 20)].concat());
-    folder.write("zips/b.zip", "PK\u{3}\u{4}");
+    folder.write("packs/a.rar", [b"Rar!".as_slice(), &noise(17 << 20)].concat());
+    folder.write("packs/b.rar", "Rar!");
     for number in 0..4_200 {
         folder.write(&format!("bytes/{number:04}.txt"), "x");
     }
-    for source in ["line.csv", "broken.csv", "zips", "bytes"] {
+    for source in ["line.csv", "broken.csv", "packs", "bytes"] {
         let ran = folder.run(&format!("inspect {source} --json"));
         assert!(ran.code == 0 && ran.stderr.is_empty(), "{source}: {ran:?}");
         assert!(ran.summary()["command"].as_str().unwrap().starts_with("shardify convert"), "{source}");

@@ -59,8 +59,12 @@ fn archives_empty_sources_and_wide_rows_are_told() {
     let folder = Folder::new();
     folder.write("zips/a.zip", "PK\u{3}\u{4}");
     folder.write("zips/b.zip", "PK\u{3}\u{4}");
-    let said = folder.run("convert zips --out zipped").ok();
-    assert!(said.stderr.contains("`a.zip` and 1 more") && said.stderr.contains("unpack it"), "{said:?}");
+    let said = folder.run("convert zips --out zipped");
+    assert!(said.code == 6 && said.stderr.contains("it is truncated"), "{said:?}");
+    folder.write("packs/a.7z", "7z");
+    folder.write("packs/b.jpg", "b");
+    let said = folder.run("convert packs --out packed").ok();
+    assert!(said.stderr.contains("`a.7z`") && said.stderr.contains("unpack it"), "{said:?}");
     assert_eq!(folder.run("convert zips --out meant --from files").ok().stderr, "");
     for (name, content) in [("e.csv", ""), ("h.csv", "a,b\n"), ("e.jsonl", "")] {
         folder.write(name, content);
@@ -106,9 +110,10 @@ fn inspect_names_problems_and_the_settings_of_a_dataset() {
     assert!(shown.contains("3 of 3 files are small"), "{shown}");
     folder.write("pets/cat/1.txt", "a cat");
     folder.write("pets/empty.txt", "");
-    folder.write("pets/more.zip", "PK\u{3}\u{4}");
+    folder.write("pets/more.7z", "7z");
+    folder.write("pets/cut.zip", "PK\u{3}\u{4}");
     let shown = folder.run("inspect pets").ok().stdout;
-    for problem in ["lack a part that others have", "`empty.txt`: empty", "`more.zip`: archives"] {
+    for problem in ["lack a part that others have", "`empty.txt`: empty", "`more.7z`: archives", "it is truncated"] {
         assert!(shown.contains(problem), "{problem}: {shown}");
     }
     folder.write("a.csv", "patient_id,visit_id\nA,1\nA,1\n");

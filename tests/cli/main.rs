@@ -86,3 +86,4 @@ mod types;
 mod undo;
 mod verify;
 mod wide_types;
+mod zip;

@@ -112,10 +112,10 @@ fn images_with_labels() {
      hint: check --include and --exclude
     [2]
     $ shardify convert pets.zip
-    error: expected records or files of samples, found a zip archive, which is not supported
-       at: [FOLDER]/pets.zip
-     hint: unpack it and convert what is in it
-     hint: to store the files as they are, as samples: --from files; to leave them out: --exclude
+    error: expected the directory of a zip archive at the end of the file, found none: it is truncated
+       at: [FOLDER]/pets.zip, byte 4
+     hint: the file may have been cut short: download or copy it again
+     hint: count such places as rejects with --on-error skip or quarantine
     [6]
     ");
 }
@@ -583,9 +583,9 @@ fn files_that_are_not_what_their_names_say() {
      hint: export it as CSV or Parquet first
     [6]
     $ shardify inspect sheet.csv
-    error: expected records, as the name states, found a zip archive, which is not supported
+    error: expected records, as the name states, found a zip archive
        at: [FOLDER]/sheet.csv
-     hint: unpack it and convert what is in it
+     hint: if it is an archive of files, rename it to end in .zip, or unpack it
     [6]
     "#);
 }

@@ -62,10 +62,10 @@ fn a_persons_scans_are_found_erased_and_kept_out() {
 fn what_has_no_subject_stops_a_run_unless_that_is_meant() {
     let folder = Folder::new();
     scans(&folder);
-    folder.write("scans/README.txt", "about");
+    folder.write("scans/notes.txt", "about");
     let refused = folder.run(&format!("convert scans {PATTERN}"));
     assert_eq!(refused.code, 6, "{}", refused.stderr);
-    assert!(refused.stderr.contains("expected a subject of the sample `README`, found none"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("expected a subject of the sample `notes`, found none"), "{}", refused.stderr);
     let told = folder.run(&format!("convert scans {PATTERN} --accept subjects")).ok();
     assert!(told.stderr.contains("; 1 have none"), "{}", told.stderr);
     let wrong = folder.run("convert scans --out other --subject-from-path scans/*");
@@ -73,7 +73,7 @@ fn what_has_no_subject_stops_a_run_unless_that_is_meant() {
     assert!(wrong.stderr.contains("{subject}"), "{}", wrong.stderr);
     // Another pattern is another meaning of subject ids.
     folder.write("scans/PAT-9/1.dcm", "x");
-    let changed = folder.run("convert scans --subject-from-path {subject}/* --exclude README*");
+    let changed = folder.run("convert scans --subject-from-path {subject}/* --exclude notes*");
     assert_eq!(changed.code, 8, "{}", changed.stderr);
     assert!(changed.stderr.contains("created with --subject-from-path scans/{subject}/*"), "{}", changed.stderr);
     // Whom adopted shards are about nobody knows.

@@ -318,6 +318,11 @@ impl Local for Gated {
         self.inner.is_cached(path)
     }
 
+    fn open_file(&self, path: &str) -> Result<std::fs::File> {
+        self.gate.call(Call { touch: Touch::Read, what: "open", paths: vec![self.full(path)] })?;
+        self.inner.as_local().unwrap().open_file(path)
+    }
+
     fn link_object(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
         self.gate.call(Call { touch: Touch::Write, what: "link", paths: vec![self.full(path), source.to_string()] })?;
         self.inner.link_object(source, path)

@@ -46,7 +46,7 @@ use crate::{
     id::{TransactionId, Version, Writer},
     indexes::{self, version},
     record::key_rule::KeyRule,
-    scan::{self, ScanOptions, ScanResult, SourceFile, TableFormat},
+    scan::{self, Archives, ScanOptions, ScanResult, SourceFile, TableFormat},
     storage::{Location, Staged},
     units::Size,
 };
@@ -288,6 +288,7 @@ impl<'a> Adoption<'a> {
             exclude: self.options.exclude.clone(),
             dataset: self.options.out.clone(),
             memory: self.context.memory,
+            archives: Archives::None,
         };
         let source = [self.options.source.clone()];
         let mut found = scan::scan_sources(&source, &self.context.folder, &self.context.settings, &options)?;

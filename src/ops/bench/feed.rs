@@ -72,6 +72,9 @@ impl Feed {
         scan::refuse_foreign(&found.tables, &found.files)?;
         scan::ignore_companions(&mut found.files);
         convert::leave_out_metadata(None, &mut found.files)?;
+        if let Some(fault) = found.faults.pop() {
+            return Err(fault);
+        }
         if found.files.is_empty() {
             return Err(Error::usage("expected files or a dataset, found none").at_location(source.to_owned()));
         }

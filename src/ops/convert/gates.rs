@@ -86,8 +86,8 @@ impl ConvertPlan {
 
 impl ConvertGates<'_> {
     /// Returns the gates in their order: open types first, since a condition needs them; then the condition, so that a
-    /// record which does not satisfy it counts as filtered whatever else is the matter with it; duplicates and splits last, since a record that does not stay is
-    /// nobody's first and in no split.
+    /// record which does not satisfy it counts as filtered whatever else is the matter with it; duplicates and splits
+    /// last, since a record that does not stay is nobody's first and in no split.
     pub(super) fn ordered_gates(&self) -> Vec<&dyn Gate> {
         fn as_gate(gate: Option<&impl Gate>) -> Option<&dyn Gate> {
             gate.map(|gate| gate as &dyn Gate)

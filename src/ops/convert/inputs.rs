@@ -188,6 +188,7 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
         binary: given.binary_names(),
         taken,
         hashed: job.options.identity == Identity::Content,
+        compared: true,
         open: Arc::new(OpenSources::with_memory(job.context.memory.0)),
         keep_going: job.options.on_error != OnError::Fail,
         sources,

@@ -517,8 +517,8 @@ struct Joined {
 }
 
 /// Joins rows with the samples of files, which are sorted by name. A row names the path of a file. If `loose`, it may
-/// also name the key of a sample, the last component of either if only one sample has it, or a longer path that ends
-/// with that of a file.
+/// also name the key of a sample, the last component of either or the path in an archive if only one sample has it, or
+/// a longer path that ends with that of a file.
 fn join_samples(rows: &Rows, files: &[SourceFile], loose: bool) -> Result<Joined> {
     let samples = files::group_samples(files);
     let mut join =
@@ -540,7 +540,8 @@ fn join_samples(rows: &Rows, files: &[SourceFile], loose: bool) -> Result<Joined
     for (number, sample) in (0_u32..).zip(samples.iter_range(0..samples.len(), files)) {
         let last = |path: &'_ str| path.rfind('/').map(|slash| slash + 1);
         let names = sample.files().map(|file| file.path()).chain(Some(sample.key()));
-        for text in names.filter_map(|path| Some(&path[last(path)?..])) {
+        let in_archives = sample.files().filter_map(SourceFile::path_in_archive);
+        for text in names.filter_map(|path| Some(&path[last(path)?..])).chain(in_archives) {
             let Some((row, _)) = join.same.get(text) else { continue };
             if whole[*row as usize] != NONE {
                 continue;

@@ -17,7 +17,7 @@ use crate::{
     exec::gather::OnError,
     ops::{Context, inputs},
     record::{IGNORED_NAMES, key_rule::KeyRule, list_names},
-    scan::{self, InputFormat, ScanOptions, ScanResult, SourceFile, TableFormat},
+    scan::{self, Archives, InputFormat, ScanOptions, ScanResult, SourceFile, TableFormat},
     storage::{Location, plain_argument},
 };
 
@@ -73,6 +73,10 @@ impl Listing {
             let count = found.folder_links;
             let note = format!("links to folders are not followed, found {count}; name those folders themselves");
             context.observer.event(Event::Note(note));
+        }
+        if found.archive_links > 0 {
+            let count = found.archive_links;
+            context.observer.event(Event::Note(format!("symbolic links in archives are not followed, found {count}")));
         }
         if let Some(more) = found.hidden.checked_sub(found.ignored_names.len() as u64).filter(|_| found.hidden > 0) {
             let names = list_names(&found.ignored_names, more);
@@ -186,6 +190,7 @@ fn find_inputs(
         exclude: options.exclude.clone(),
         dataset: Some(out.clone()),
         memory: context.memory,
+        archives: if options.from == Some(InputFormat::FILES) { Archives::Named } else { Archives::All },
     };
     let (streams, named): (Vec<String>, Vec<String>) = options.sources.iter().cloned().partition(|s| s == STDIN);
     let mut found = ScanResult::default();

@@ -29,7 +29,7 @@ use crate::{
     indexes::version,
     ops::inputs::Identity,
     record::{interval::is_stored, path::field_at},
-    scan::SourceFile,
+    scan::{SourceFile, check_archives},
     schema::{self, unite_lists},
     storage::{SYSTEM_FOLDER, Staged},
 };
@@ -109,8 +109,9 @@ pub(super) fn run_once(
     let mut tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (result, tally.misfit.take()) {
         (Ok((converted, found)), _) => {
-            if let Inputs::Records(sources) = &plan.inputs {
-                sources.iter().try_for_each(|source| source.file.check_unchanged())?;
+            match &plan.inputs {
+                Inputs::Records(sources) => sources.iter().try_for_each(|source| source.file.check_unchanged())?,
+                Inputs::Samples { files, .. } => check_archives(files.iter())?,
             }
             let rejects = match rejects {
                 Some(file) if tally.rejected > 0 => Some(file.finish()?),

@@ -36,7 +36,10 @@ pub(super) struct SideTable {
 /// When it does not exist, or there are several files.
 pub(super) fn locate_table(context: &Context<'_>, place: &str, option: &str) -> Result<SourceFile> {
     let sources = [place.to_owned()];
-    let found = scan::scan_sources(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
+    let mut found = scan::scan_sources(&sources, &context.folder, &context.settings, &ScanOptions::default())?;
+    if let Some(fault) = found.faults.pop() {
+        return Err(fault);
+    }
     match <[SourceFile; 1]>::try_from(found.files) {
         Ok([file]) => Ok(file),
         Err(files) => Err(Error::usage(format!("expected one table for {option}, found {} files", files.len()))

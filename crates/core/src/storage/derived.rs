@@ -182,11 +182,6 @@ impl dyn Store + '_ {
         self.as_local().map_or(Ok(None), |local| local.link_object(source, path))
     }
 
-    /// Whether the start of an object is in memory, so that reading it waits for nothing; false if that is unknown.
-    pub fn is_cached(&self, path: &str) -> bool {
-        self.as_local().is_some_and(|local| local.is_cached(path))
-    }
-
     /// Acquires a lock that ends with the process, so that two runs of one command do not write the same names.
     ///
     /// # Errors

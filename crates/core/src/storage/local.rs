@@ -460,6 +460,12 @@ impl Local for LocalStore {
         false
     }
 
+    fn open_file(&self, path: &str) -> Result<File> {
+        self.open_below(path).map(File::from).map_err(|e| {
+            if is_absent(&e) { missing_object(&self.location, path) } else { self.operation_error(path, "opening")(e) }
+        })
+    }
+
     fn link_object(&self, source: &Location, path: &str) -> Result<Option<Staged>> {
         let Some(source) = source.local_path() else { return Ok(None) };
         let staged = self.stage_file(path)?;

@@ -44,10 +44,12 @@ mod spill;
 mod spool;
 mod store;
 pub mod sys;
+mod unpacked;
 mod upload;
 mod waiting;
 mod walk;
 mod watch;
+mod zipped;
 
 use std::sync::Arc;
 
@@ -76,6 +78,7 @@ pub use store::{
 };
 pub use waiting::{REMOTE_REQUESTS, RequestMemory, SMALL, for_each_waiting, run_waiting, with_io_threads};
 pub use watch::{Watch, capture_fault, watch_store};
+pub use zipped::ZipStore;
 
 use crate::error::{Error, Result};
 

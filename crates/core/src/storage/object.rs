@@ -163,10 +163,16 @@ impl Object {
         };
         // The object had these bytes when it was listed.
         let found = found.map_err(|e| match e.kind() {
-            Kind::Input => changed_object(self.store.location(), &self.path, self.bytes, "fewer").with_cause(e),
+            Kind::Input if self.has_other_size() => {
+                changed_object(self.store.location(), &self.path, self.bytes, "fewer").with_cause(e)
+            }
             _ => e,
         });
         found.inspect_err(watch::report_fault)
+    }
+
+    fn has_other_size(&self) -> bool {
+        !matches!(self.store.head(&self.path), Ok(Some(facts)) if facts.bytes == self.bytes)
     }
 
     /// Fetches ranges before they are read, several at a time and neighbours together. They stay in memory as long as

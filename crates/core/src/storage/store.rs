@@ -106,6 +106,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Whether the start of an object is in memory, so that reading it waits for nothing; false if that is unknown.
+    fn is_cached(&self, path: &str) -> bool {
+        self.as_local().is_some_and(|local| local.is_cached(path))
+    }
+
     /// Returns the metadata of an object; `None` if it does not exist.
     ///
     /// # Errors
@@ -179,6 +184,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 pub trait Local: Send + Sync {
     /// Whether the start of a file is in memory, so that reading it waits for nothing; false if that is unknown.
     fn is_cached(&self, path: &str) -> bool;
+
+    /// Opens an object for reads at any offset.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be opened.
+    fn open_file(&self, path: &str) -> Result<std::fs::File>;
 
     /// Creates an object from the bytes at another location without copying them; [`Store::name_staged`] will name it
     /// `path`. `None` if that cannot be done, as between file systems.

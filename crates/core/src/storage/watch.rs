@@ -139,6 +139,10 @@ impl Store for Watched {
         self.inner.as_local()
     }
 
+    fn is_cached(&self, path: &str) -> bool {
+        self.inner.is_cached(path)
+    }
+
     fn head(&self, path: &str) -> Result<Option<ObjectFacts>> {
         self.watch.observe_result(self.inner.head(path))
     }

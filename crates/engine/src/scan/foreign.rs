@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::SourceFile;
+use super::{SourceFile, archives::is_archive_name};
 use crate::{
     error::{Error, Result},
     format::{csv, json},
@@ -30,6 +30,8 @@ const HEAD_BYTES: usize = 32 << 10;
 enum Kind {
     Packed,
     Archive,
+    /// A zip archive under another name.
+    Zip,
     Sample,
     Page,
     Pointer,
@@ -41,6 +43,7 @@ impl Kind {
         match self {
             Self::Packed => "decompress it first",
             Self::Archive => "unpack it and convert what is in it",
+            Self::Zip => "if it is an archive of files, rename it to end in .zip, or unpack it",
             Self::Sample => "if it belongs to a sample, convert it with --from files, or skip it with --exclude",
             Self::Page => {
                 "a download may have saved the page of an error: open it in an editor, and download the file again"
@@ -58,7 +61,7 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
     (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop, which is not supported", Kind::Packed),
     (b"LZIP", "data compressed by lzip, which is not supported", Kind::Packed),
     (b"\x5d\0\0", "data compressed by lzma, which is not supported", Kind::Packed),
-    (b"PK\x03\x04", "a zip archive, which is not supported", Kind::Archive),
+    (b"PK\x03\x04", "a zip archive", Kind::Zip),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive, which is not supported", Kind::Archive),
     (b"Rar!", "a rar archive, which is not supported", Kind::Archive),
     (b"%PDF-", "a PDF document", Kind::Sample),
@@ -218,6 +221,9 @@ pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
         None => None,
     };
     let Some((what, kind)) = found else { return Ok(()) };
+    if others.is_empty() && is_archive_name(first.name()) {
+        return Err(not_as_named(first));
+    }
     let more = if others.is_empty() { String::new() } else { format!(" (and {} more like it)", others.len()) };
     Err(Error::input(format!("expected records or files of samples, found {what}, which is not supported{more}"))
         .at_location(first.uri())
@@ -259,8 +265,9 @@ pub(super) fn not_as_named(file: &SourceFile) -> Error {
         Ok(head) => (head.bytes, head.complete, head.packed),
         Err(_) => (Vec::new(), false, false),
     };
+    let expected = if is_archive_name(file.name()) { "a zip archive" } else { "records" };
     let error = |found: &str| {
-        Error::input(format!("expected records, as the name states, found {found}")).at_location(file.uri())
+        Error::input(format!("expected {expected}, as the name states, found {found}")).at_location(file.uri())
     };
     if file.bytes() == 0 {
         return error("nothing, the file is empty").with_hint("write or download it again, or skip it with --exclude");

@@ -143,6 +143,9 @@ fn detect_records(file: &SourceFile, options: &SniffOptions) -> Result<Option<Re
         (None, Some(from)) => Err(not_in_format(file, from, options)),
         // A truncated or damaged table is not treated as a file of a sample, whatever is next to it.
         (None, None) if names_records(file.name()) => Err(foreign::not_as_named(file)),
+        (Some(source), _) if options.compared && source.reader.facts().reads_own_source => {
+            file.check_member().map(|()| Some(source))
+        }
         (found, _) => Ok(found),
     });
     match (found, file.store_fault()) {

@@ -4,7 +4,9 @@
 //! `shardify.toml`, system folders of other datasets and the output dataset are ignored and counted, never silently.
 //! Files are sorted by name, so the same inputs always have the same order.
 
+mod archives;
 mod companions;
+mod file;
 mod foreign;
 mod formats;
 mod globs;
@@ -23,17 +25,18 @@ mod stored;
 mod stores;
 mod tables;
 
-use std::{io::Read, ops::Range, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use globset::GlobSet;
-use jiff::Timestamp;
 use rayon::{
     iter::{IntoParallelRefIterator, ParallelIterator},
     slice::{ParallelSlice, ParallelSliceMut},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use archives::{Archives, check_archives};
 pub use companions::{Companions, ignore_companions};
+pub use file::{Head, SourceFile};
 pub use foreign::is_foreign_archive;
 pub use formats::{InputFormat, SniffOptions};
 pub use ignored::CONFIG_FILE;
@@ -46,412 +49,26 @@ pub use stored::{Listed as ListedSource, content_hash, reopen_sources};
 pub use tables::{FoundTable, TableFormat, refuse_foreign};
 
 use self::{
+    archives::is_archive_name,
+    file::{PACKED_NAMES, Root, StatedSource},
     globs::{compile_globs, matches_name, split_glob},
     ignored::{LastFolder, is_ignored},
-    name::{Named, SharedName},
     tables::Tables,
 };
 use crate::{
-    codec::decompress,
-    delta::DataFile,
     error::{Error, Kind, Result},
-    format::files::TreeFile,
     record::{
         IGNORED_NAMES,
         clutter::{is_bookkeeping, is_sign},
-        key::key_length,
-        key_rule::{Cut, KeyRule},
     },
     schema,
-    storage::{
-        self, Listed, Location, Object, ObjectFacts, SYSTEM_FOLDER, Spool, Store, StoreSettings, Watch, plain_argument,
-        watch_store,
-    },
+    storage::{self, Listed, Location, ObjectFacts, SYSTEM_FOLDER, Store, StoreSettings, plain_argument},
     units::Size,
 };
-
-/// A location below which sources were found.
-#[derive(Debug)]
-struct Root {
-    store: Arc<dyn Store>,
-    /// The same store, without the records.
-    unwatched: Arc<dyn Store>,
-    /// Records failures of the store.
-    watch: Watch,
-    /// The location without secrets. All its sources share the text, because there may be millions.
-    shown: Arc<str>,
-    /// Prefix of its sources' names before their paths.
-    prefix: Arc<str>,
-    /// For a stream: the copy of its bytes, and its identifier.
-    stream: Option<(Spool, String)>,
-}
-
-impl Root {
-    fn new(store: Arc<dyn Store>, prefix: String) -> Arc<Self> {
-        let shown = store.location().to_string().into();
-        let unwatched = Arc::clone(&store);
-        let (store, watch) = watch_store(store);
-        Arc::new(Self { store, unwatched, watch, shown, prefix: prefix.into(), stream: None })
-    }
-
-    /// Returns the same root with another prefix.
-    fn with_prefix(&self, prefix: String) -> Arc<Self> {
-        let (store, watch, shown) = (Arc::clone(&self.store), self.watch.clone(), Arc::clone(&self.shown));
-        let unwatched = Arc::clone(&self.unwatched);
-        Arc::new(Self { store, unwatched, watch, shown, prefix: prefix.into(), stream: None })
-    }
-}
-
-/// One input object. There may be millions of them, so everything that can be derived is not stored, and neighbours
-/// share what they have in common.
-#[derive(Debug, Clone)]
-pub struct SourceFile {
-    name: SharedName<Arc<Root>>,
-    bytes: u64,
-    /// Microseconds since 1970.
-    modified: i64,
-    /// What is known beforehand; `None` for most files.
-    facts: Option<Arc<KnownFacts>>,
-    /// Length of the key of its sample, where that is the beginning of the name.
-    key_bytes: u32,
-    /// Length of the entity tag behind the name; [`NO_TAG`] if there is none.
-    etag_bytes: u16,
-    /// Whether it is a folder that is one source.
-    is_store: bool,
-}
-
-/// Length of the entity tag of a source that has none.
-const NO_TAG: u16 = u16::MAX;
-
-/// Sources whose names share a text.
-const PACKED_NAMES: usize = 1_024;
-
-/// What is known of a source before it is opened.
-#[derive(Debug, Default, Clone)]
-struct KnownFacts {
-    /// How it is read as a data file of a Delta table.
-    table: Option<DataFile>,
-    /// Paths of the metadata within a Zarr store, in order.
-    store: Option<Vec<String>>,
-    /// Key and ending, where the name does not begin with the key.
-    joined: Option<(String, String)>,
-}
-
-/// Returns the length of a key by the usual rule. It is taken while the name is in the cache: of a million names, none
-/// is later.
-fn usual_key(name: &str) -> u32 {
-    u32::try_from(key_length(name.as_bytes())).unwrap_or(u32::MAX)
-}
-
-/// What a store says of a source.
-struct StatedSource {
-    /// Its name, which begins with the prefix of its root.
-    name: String,
-    bytes: u64,
-    modified: i64,
-    etag: Option<String>,
-}
-
-impl StatedSource {
-    fn new(root: &Root, facts: ObjectFacts) -> Self {
-        Self {
-            name: if root.prefix.is_empty() { facts.path } else { format!("{}{}", root.prefix, facts.path) },
-            bytes: facts.bytes,
-            modified: facts.modified.as_microsecond(),
-            etag: facts.etag,
-        }
-    }
-
-    /// Returns its entity tag, and the length of it. One that is longer than any store makes them counts as none.
-    fn entity_tag(&self) -> (&str, u16) {
-        let tag = self.etag.as_deref().and_then(|tag| Some((tag, u16::try_from(tag.len()).ok()?)));
-        tag.filter(|(_, bytes)| *bytes < NO_TAG).unwrap_or(("", NO_TAG))
-    }
-
-    /// Estimates the bytes of memory of the source.
-    fn memory_bytes(&self) -> u64 {
-        (size_of::<SourceFile>() + self.name.len() + self.entity_tag().0.len()) as u64
-    }
-}
-
-impl SourceFile {
-    /// Returns a source that shares nothing with others.
-    fn new(root: &Arc<Root>, stated: &StatedSource) -> Self {
-        Self::from_stated(SharedName::new(Arc::clone(root), &stated.name, stated.entity_tag().0), stated)
-    }
-
-    /// Returns sources below a root, which share a text.
-    fn pack_sources(root: &Arc<Root>, stated: &[StatedSource]) -> Vec<Self> {
-        let texts: Vec<(&str, &str)> = stated.iter().map(|one| (one.name.as_str(), one.entity_tag().0)).collect();
-        name::pack_names(Arc::clone(root), &texts).zip(stated).map(|(name, one)| Self::from_stated(name, one)).collect()
-    }
-
-    fn from_stated(name: SharedName<Arc<Root>>, stated: &StatedSource) -> Self {
-        Self {
-            key_bytes: usual_key(&name),
-            name,
-            bytes: stated.bytes,
-            modified: stated.modified,
-            facts: None,
-            etag_bytes: stated.entity_tag().1,
-            is_store: false,
-        }
-    }
-
-    fn root(&self) -> &Arc<Root> {
-        self.name.shared_data()
-    }
-
-    /// Gives it another root, and a name below that.
-    fn set_root(&mut self, root: Arc<Root>, name: &str) {
-        self.name = SharedName::new(root, name, self.etag().unwrap_or_default());
-    }
-
-    /// Creates a source from a stream that can be read only once. Its identifier is a hash of its content, so that the
-    /// same content is recognised again.
-    ///
-    /// # Errors
-    /// Fails if the stream cannot be read or stored.
-    pub fn of_stream(name: &str, input: impl Read) -> Result<Self> {
-        let spool = Spool::from_reader(input)?;
-        let bytes = spool.byte_count();
-        let unwatched = Arc::clone(spool.store());
-        let (store, watch) = watch_store(Arc::clone(&unwatched));
-        let digest = blake3::Hash::from(spool.checksum()).to_hex();
-        let uri = format!("{name}:{}", &digest[..16]);
-        let root = Root { store, unwatched, watch, shown: name.into(), prefix: "".into(), stream: Some((spool, uri)) };
-        Ok(Self::new(&Arc::new(root), &StatedSource { name: name.to_owned(), bytes, modified: 0, etag: None }))
-    }
-
-    /// Returns the name used in origins and keys: the path below the user's source.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Returns the URL or absolute path, without secrets.
-    pub fn uri(&self) -> String {
-        if let Some((_, uri)) = &self.root().stream {
-            return uri.clone();
-        }
-        match self.root().store.location().local_path() {
-            Some(folder) => match folder.to_str() {
-                // This is a hot path: there may be millions of sources.
-                Some(folder) => [folder, if folder.ends_with('/') { "" } else { "/" }, self.path()].concat(),
-                None => folder.join(self.path()).display().to_string(),
-            },
-            None => self.root().store.location().join(self.path()).to_string(),
-        }
-    }
-
-    /// Returns the object to read.
-    pub fn object(&self) -> Object {
-        Object::new(Arc::clone(&self.root().store), self.path(), self.bytes).of_version(self.etag())
-    }
-
-    /// Returns the failure of its store while something was read, if any. After a failure, nothing that was read may be
-    /// treated as complete, whatever a decoder made of it.
-    pub fn store_fault(&self) -> Option<Error> {
-        self.root().watch.first_fault()
-    }
-
-    /// Whether a [fault](Self::store_fault) of this file is one of the other file too.
-    pub fn shares_store(&self, other: &Self) -> bool {
-        Arc::ptr_eq(self.root(), other.root())
-    }
-
-    /// Returns the same file, whose failures are no [faults](Self::store_fault) of this one: it is read as an attempt
-    /// that may fail.
-    #[must_use]
-    pub fn to_unwatched(&self) -> Self {
-        let mut apart = self.clone();
-        if self.root().stream.is_none() {
-            let root = Root::new(Arc::clone(&self.root().unwatched), self.root().prefix.to_string());
-            apart.set_root(root, self.name());
-        }
-        apart
-    }
-
-    /// Appends all stored bytes to `into`; if that fails, possibly a part of them.
-    ///
-    /// # Errors
-    /// Fails if the file no longer exists or its size has changed.
-    pub fn read_whole(&self, into: &mut Vec<u8>) -> Result<()> {
-        self.root().store.read_whole(self.path(), self.bytes, into)
-    }
-
-    /// Whether its start is in memory, so that reading it waits for nothing; false if that is unknown.
-    pub fn is_cached(&self) -> bool {
-        self.root().store.is_cached(self.path())
-    }
-
-    /// Returns whether reading it needs a network request.
-    pub fn is_remote(&self) -> bool {
-        self.root().store.location().local_path().is_none()
-    }
-
-    /// Returns the size in bytes, as stored.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Returns the time of the last modification.
-    pub fn modified(&self) -> Timestamp {
-        Timestamp::from_microsecond(self.modified).unwrap_or_default()
-    }
-
-    /// Returns the entity tag, if the store has one.
-    pub fn etag(&self) -> Option<&str> {
-        (self.etag_bytes != NO_TAG).then(|| self.name.text_behind(self.etag_bytes))
-    }
-
-    /// Applies a rule for keys: that of a path which has none is the whole path.
-    pub fn key_by(&mut self, rule: &KeyRule) {
-        if self.joined_name().is_some() {
-            self.facts_mut().joined = None;
-        }
-        match rule.cut_path(&self.name) {
-            Some(Cut::At(end)) => self.key_bytes = u32::try_from(end).unwrap_or(u32::MAX),
-            Some(Cut::Joined { key, part }) => self.facts_mut().joined = Some((key, format!(".{part}"))),
-            None => self.key_bytes = u32::try_from(self.name.len()).unwrap_or(u32::MAX),
-        }
-    }
-
-    fn facts_mut(&mut self) -> &mut KnownFacts {
-        Arc::make_mut(self.facts.get_or_insert_default())
-    }
-
-    fn joined_name(&self) -> Option<&(String, String)> {
-        self.facts.as_ref()?.joined.as_ref()
-    }
-
-    /// Returns the file as a data file of a Delta table, whose log decides which rows it has.
-    #[must_use]
-    pub fn in_table(mut self, file: DataFile) -> Self {
-        self.facts_mut().table = Some(file);
-        self
-    }
-
-    /// Returns how it is read as a data file of a Delta table; `None` for other files.
-    pub fn table_file(&self) -> Option<&DataFile> {
-        self.facts.as_ref()?.table.as_ref()
-    }
-
-    /// Returns the path within its store.
-    fn path(&self) -> &str {
-        match self.root().stream {
-            Some(_) => Spool::NAME,
-            None => self.name.get(self.root().prefix.len()..).unwrap_or_default(),
-        }
-    }
-
-    /// Estimates its bytes of memory.
-    pub fn memory_bytes(&self) -> u64 {
-        (size_of::<Self>() + self.name.len() + self.etag().map_or(0, str::len)) as u64
-    }
-
-    /// Opens it, decompressed if necessary; `tap` observes the stored bytes.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
-    pub fn open(&self, tap: impl FnMut(&[u8]) + Send + 'static) -> Result<Box<dyn Read + Send>> {
-        Ok(self.decompress_input(Box::new(Tap { inner: self.object().read()?, tap }))?.0)
-    }
-
-    /// Opens a range of its stored bytes, as they are; `tap` observes them.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read. Reading fails if it is shorter.
-    pub fn open_range(
-        &self,
-        range: Range<u64>,
-        tap: impl FnMut(&[u8]) + Send + 'static,
-    ) -> Result<Box<dyn Read + Send>> {
-        Ok(Box::new(Tap { inner: self.object().read_range(range)?, tap }))
-    }
-
-    /// Whether ranges of it can be read, by this process and by others: not of a stream, nor from a plain web server.
-    fn has_ranges(&self) -> bool {
-        self.root().stream.is_none() && !self.root().store.location().is_web()
-    }
-
-    /// Decompresses an opened source if necessary; also returns whether the whole source is compressed.
-    fn decompress_input(&self, mut raw: Box<dyn Read + Send>) -> Result<(Box<dyn Read + Send>, bool)> {
-        let mut head = Vec::new();
-        raw.by_ref().take(16).read_to_end(&mut head)?;
-        let compression = decompress::detect_compression(&head);
-        let whole: Box<dyn Read + Send> = Box::new(std::io::Cursor::new(head).chain(raw));
-        match compression {
-            Some(compression) => {
-                let input = decompress::open_decoder(compression, whole).map_err(|e| e.at_location(self.uri()))?;
-                Ok((input, true))
-            }
-            None => Ok((whole, false)),
-        }
-    }
-
-    /// Reads up to `limit` bytes from the start, after decompression.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read.
-    pub fn read_head(&self, limit: usize) -> Result<Head> {
-        let (input, packed) = self.decompress_input(self.object().read_start()?)?;
-        let mut bytes = Vec::new();
-        match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
-            Ok(_) => {}
-            // A damaged compressed file is reported when it is converted; the readable part reveals its format.
-            Err(e) if bytes.is_empty() => return Err(Error::from(e).at_location(self.uri())),
-            Err(_) => {}
-        }
-        let complete = bytes.len() <= limit;
-        bytes.truncate(limit);
-        Ok(Head { bytes, complete, packed })
-    }
-}
-
-/// The start of a source.
-#[derive(Debug)]
-pub struct Head {
-    /// The bytes, decompressed.
-    pub bytes: Vec<u8>,
-    /// Whether these are all bytes of the source.
-    pub complete: bool,
-    /// Whether the whole source is compressed.
-    pub packed: bool,
-}
-
-impl Named for SourceFile {
-    fn name(&self) -> &str {
-        &self.name
-    }
-}
 
 /// Sorts by name.
 pub fn sort_by_name(files: &mut [SourceFile]) {
     name::sort_by_name(files);
-}
-
-impl TreeFile for SourceFile {
-    fn path(&self) -> &str {
-        self.name()
-    }
-
-    fn byte_count(&self) -> u64 {
-        self.bytes
-    }
-
-    fn key(&self) -> &str {
-        match self.joined_name() {
-            Some(joined) => &joined.0,
-            None => &self.name[..self.key_bytes as usize],
-        }
-    }
-
-    fn part_suffix(&self) -> &str {
-        match self.joined_name() {
-            Some(joined) => &joined.1,
-            None => &self.name[self.key_bytes as usize..],
-        }
-    }
 }
 
 /// Selection of inputs.
@@ -465,11 +82,14 @@ pub struct ScanOptions {
     pub dataset: Option<Location>,
     /// Memory limit of the run; the list of inputs may use half of it.
     pub memory: Size,
+    /// Which archives are read as folders.
+    pub archives: Archives,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { include: Vec::new(), exclude: Vec::new(), dataset: None, memory: Size(u64::MAX) }
+        let (include, exclude) = (Vec::new(), Vec::new());
+        Self { include, exclude, dataset: None, memory: Size(u64::MAX), archives: Archives::default() }
     }
 }
 
@@ -500,6 +120,8 @@ pub struct ScanResult {
     pub system_files: u64,
     /// How many of them are links to folders.
     pub folder_links: u64,
+    /// How many of them are symbolic links in archives.
+    pub archive_links: u64,
     /// Number of files skipped because of `--include` or `--exclude`.
     pub filtered: u64,
     /// Folders with a table log at or above the inputs; never the output dataset.
@@ -534,6 +156,11 @@ impl ScanResult {
         (count, names)
     }
 
+    /// Returns the error for a place without files: what could not be listed, or else `message`.
+    pub fn into_error(self, message: &str, place: &str) -> Error {
+        self.faults.into_iter().next().unwrap_or_else(|| Error::usage(message).at_location(place))
+    }
+
     /// Counts a file that is no input, and names it if it is hidden or a leftover of a system.
     fn ignore_file(&mut self, path: &str) {
         self.ignored += 1;
@@ -565,7 +192,9 @@ pub fn scan_sources(
         several: sources.len() > 1,
         memory: 0,
         budget: options.memory,
+        archives: options.archives,
         unpacked: Vec::new(),
+        found_archives: Vec::new(),
         found: ScanResult::default(),
         tables: Tables::default(),
     };
@@ -630,6 +259,10 @@ struct Scan {
     budget: Size,
     /// The newest inputs of the root that is listed, which get a text together.
     unpacked: Vec<StatedSource>,
+    /// Which archives are read as folders.
+    archives: Archives,
+    /// The archives below the root that is listed.
+    found_archives: Vec<ObjectFacts>,
     found: ScanResult,
     tables: Tables,
 }
@@ -639,6 +272,10 @@ impl Scan {
         if let Some((above, pattern)) = split_glob(text) {
             let root = Location::parse(if above.is_empty() { "." } else { above }, folder)?;
             let matcher = compile_globs(&[pattern.to_owned()])?;
+            let matches = |path: &str| matcher.as_ref().is_none_or(|matcher| matcher.is_match(path));
+            if self.add_from_archive(&root, settings, &matches, text)? {
+                return Ok(());
+            }
             return self.add_folder(&root, settings, matcher.as_ref(), text);
         }
         let location = Location::parse(text, folder)?;
@@ -647,10 +284,17 @@ impl Scan {
             if let Some(facts) = store.head(&name)? {
                 self.tables.schedule_search(&above);
                 let root = Root::new(store, String::new());
-                self.add_object(&root, facts)?;
+                if self.archives != Archives::None && is_archive_name(&facts.path) {
+                    self.found_archives.push(facts);
+                    return self.mount_found(&root);
+                }
+                self.add_file(&root, facts)?;
                 self.pack_found(&root);
                 return Ok(());
             }
+        }
+        if self.add_from_archive(&location, settings, &|_| true, text)? {
+            return Ok(());
         }
         self.add_folder(&location, settings, None, text)
     }
@@ -703,14 +347,14 @@ impl Scan {
                         // An unlistable folder may contain anything, and the failure may be temporary.
                         return Err(fault.with_hint("skip it with --exclude"));
                     } else {
-                        self.account_memory(FAULT_BYTES)?;
-                        self.found.faults.push(fault);
+                        self.add_fault(fault)?;
                     }
                 }
             }
             Ok(())
         })?;
         self.pack_found(&below);
+        self.mount_found(&below)?;
         if empty && root.local_path().is_none_or(|p| !p.is_dir()) {
             let error = Error::usage("no such file or folder").at_location(plain_argument(text));
             let error = match root.local_path().and_then(similar_file_name) {
@@ -751,11 +395,28 @@ impl Scan {
         .with_hint("or convert the inputs in parts: folder by folder, or with --include"))
     }
 
+    /// Adds an object of a folder, which may be an archive.
     fn add_object(&mut self, root: &Arc<Root>, facts: ObjectFacts) -> Result<()> {
+        if self.archives != Archives::All || !is_archive_name(&facts.path) {
+            return self.add_file(root, facts);
+        }
+        self.account_memory((size_of::<ObjectFacts>() + facts.path.len()) as u64)?;
+        self.found_archives.push(facts);
+        Ok(())
+    }
+
+    /// Whether `--include` and `--exclude` take a name.
+    fn takes_name(&self, name: &str) -> bool {
+        self.include.as_ref().is_none_or(|globs| matches_name(globs, name)) && !self.is_excluded_name(name)
+    }
+
+    fn is_excluded_name(&self, name: &str) -> bool {
+        self.exclude.as_ref().is_some_and(|globs| matches_name(globs, name))
+    }
+
+    fn add_file(&mut self, root: &Arc<Root>, facts: ObjectFacts) -> Result<()> {
         let stated = StatedSource::new(root, facts);
-        let wanted = self.include.as_ref().is_none_or(|g| matches_name(g, &stated.name))
-            && !self.exclude.as_ref().is_some_and(|g| matches_name(g, &stated.name));
-        if !wanted {
+        if !self.takes_name(&stated.name) {
             self.found.filtered += 1;
             return Ok(());
         }
@@ -785,23 +446,10 @@ fn distinguish_names(files: &mut [SourceFile]) -> bool {
             let folder = file.root().store.location().to_string();
             let above = format!("{}/", folder.trim_matches('/'));
             let name = format!("{above}{}", file.path());
-            file.set_root(Root::new(Arc::clone(&file.root().store), above), &name);
+            file.set_root(file.root().with_prefix(above), &name);
         }
     }
     true
-}
-
-struct Tap<F> {
-    inner: Box<dyn Read + Send>,
-    tap: F,
-}
-
-impl<F: FnMut(&[u8])> Read for Tap<F> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let n = self.inner.read(buffer)?;
-        (self.tap)(&buffer[..n]);
-        Ok(n)
-    }
 }
 
 /// Returns the name in the folder of a missing file that is spelt most like its name.

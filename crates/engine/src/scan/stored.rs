@@ -4,7 +4,10 @@ use std::{collections::HashMap, io::Read, path::Path, sync::Arc};
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{PACKED_NAMES, Root, SourceFile, StatedSource};
+use super::{
+    archives::reopen_root,
+    file::{PACKED_NAMES, Root, SourceFile, StatedSource},
+};
 use crate::{
     error::{Error, Result},
     storage::{self, Location, StoreSettings},
@@ -62,7 +65,7 @@ pub fn reopen_sources(listed: impl Iterator<Item = Listed>, settings: &StoreSett
             Some(root) => Arc::clone(root),
             None => {
                 let location = Location::parse(&key.0, Path::new("/"))?;
-                let root = Root::new(storage::open_store(&location, settings)?, key.1.to_string());
+                let root = reopen_root(&location, key.1.to_string(), settings)?;
                 roots.insert(key.clone(), Arc::clone(&root));
                 root
             }
@@ -70,7 +73,7 @@ pub fn reopen_sources(listed: impl Iterator<Item = Listed>, settings: &StoreSett
         let name = format!("{}{}", key.1, one.path);
         let stated = StatedSource { name, bytes: one.bytes, modified: one.modified, etag: one.etag };
         if one.is_store {
-            let store = SourceFile { is_store: true, ..SourceFile::new(&root, &stated) };
+            let store = SourceFile::of_store(&root, &stated, None);
             add_packed(&mut files, below.take());
             files.push(store);
             continue;

@@ -10,7 +10,7 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{Head, KnownFacts, Root, SourceFile, StatedSource};
+use super::file::{Head, Root, SourceFile, StatedSource};
 use crate::{
     error::Result,
     format::zarr::{MARKERS, is_metadata},
@@ -107,29 +107,24 @@ fn store_source(folder: &str, root: Arc<Root>, mut store: StoreFiles) -> SourceF
     let (root, name) = if folder.is_empty() {
         // The user's source is the store itself and provides its name.
         let location = root.store.location();
-        let name = location.split_name().map_or_else(|| "zarr".to_owned(), |(_, name)| name);
+        let name = match root.prefix.strip_suffix('/').filter(|_| root.archive.is_some()) {
+            Some(archive) => archive.to_owned(),
+            None => location.split_name().map_or_else(|| "zarr".to_owned(), |(_, name)| name),
+        };
         (root.with_prefix(name.clone()), name)
     } else {
         let name = format!("{}{folder}", root.prefix);
         (root, name)
     };
     let etag = Some(format!("{:016x}", store.content.digest()));
-    SourceFile {
-        is_store: true,
-        facts: Some(Arc::new(KnownFacts { store: Some(store.metadata), ..KnownFacts::default() })),
-        ..SourceFile::new(&root, &StatedSource { name, bytes: store.bytes, modified: store.modified, etag })
-    }
+    let stated = StatedSource { name, bytes: store.bytes, modified: store.modified, etag };
+    SourceFile::of_store(&root, &stated, Some(store.metadata))
 }
 
 impl SourceFile {
     /// Returns whether the source is a folder.
     pub fn is_store(&self) -> bool {
         self.is_store
-    }
-
-    /// Returns the paths of the metadata in a Zarr store, if the store was listed.
-    pub fn store_metadata(&self) -> Option<&[String]> {
-        self.facts.as_ref()?.store.as_deref()
     }
 
     /// Returns the folder of the source.

@@ -138,6 +138,20 @@ pub fn refuse_foreign<'a>(tables: impl IntoIterator<Item = &'a FoundTable>, file
     Ok(())
 }
 
+/// Whether an object is part of a table's log, by its path.
+pub(super) fn is_of_log(path: &str) -> bool {
+    log_of(path).is_some()
+}
+
+/// Returns what kind of table an object of its log says there is.
+pub(super) fn name_of_log(path: &str) -> &'static str {
+    match log_of(path) {
+        Some((TableFormat::Iceberg, _)) => "an Iceberg table",
+        Some((TableFormat::Dataset, _)) => "a dataset of shardify",
+        _ => "a Delta table",
+    }
+}
+
 /// Returns the table format and the table's root if an object is part of a table's log.
 fn log_of(path: &str) -> Option<(TableFormat, &str)> {
     if !(path.ends_with(".json") || path.ends_with(".parquet") || path.ends_with(".crc")) {

@@ -106,7 +106,6 @@ fn first_value(array: &ArrayRef, counts: impl Fn(&str) -> bool, path: &str, infe
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use std::sync::Arc;
 

@@ -47,6 +47,8 @@ pub struct SniffOptions {
     pub taken: Option<Vec<String>>,
     /// Whether the hash of each source is needed, even if its records do not need all of its bytes.
     pub hashed: bool,
+    /// Whether members of archives that are read in ranges are compared with their checksums before.
+    pub compared: bool,
     /// Whether a source that cannot be read is a matter for the conversion.
     pub keep_going: bool,
     /// How many sources there are; of many, less of each is looked at.

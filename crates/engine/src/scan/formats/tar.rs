@@ -32,7 +32,10 @@ fn open(start: &Start<'_>) -> Result<Option<RecordSource>> {
     }
     match types_beside(start.file)? {
         Some(types) => start.read_by(InputFormat(&TAR), RowsInTar::new(types)),
-        None => start.read_by(InputFormat(&TAR), TarReader::with_links(archive_of(start.file, start.head.packed))),
+        None => start.read_by(
+            InputFormat(&TAR),
+            TarReader::with_links(archive_of(start.file, start.head.packed || start.file.is_packed_member())),
+        ),
     }
 }
 
@@ -48,7 +51,8 @@ impl<R: Read> Read for UntilDamage<R> {
     }
 }
 
-/// How an archive is read out of order: one that is compressed as a whole is decompressed to disk.
+/// How an archive is read out of order: one that is compressed as a whole, or packed in another
+/// archive, is unpacked to disk.
 fn archive_of(file: &SourceFile, packed: bool) -> tar::ArchiveOpener {
     let file = file.clone();
     tar::ArchiveOpener::new(move || {

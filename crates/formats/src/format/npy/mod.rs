@@ -118,7 +118,7 @@ impl NpySource {
             }
             NpyForm::Npz => {
                 let members = zip::read_members(&source.input)?;
-                let deflated = members.iter().filter(|member| member.deflated).map(|member| member.bytes);
+                let deflated = members.iter().filter(|member| member.is_deflated()).map(|member| member.content.bytes);
                 source.spills = deflated.fold(0, u64::saturating_add) > IN_MEMORY;
                 for member in members {
                     source.add_member(member)?;
@@ -133,14 +133,14 @@ impl NpySource {
         let Some(name) = member.name.strip_suffix(".npy").map(|name| name.replace('/', ".")) else {
             return Err(Error::input(format!("expected arrays in the archive, found `{}`", member.name)));
         };
-        if !member.deflated {
+        if !member.is_deflated() {
             let offset = member.data_offset(&self.input)?;
-            let npy = self.read_header(offset, member.bytes).map_err(|e| e.in_column(name.as_str()))?;
-            return self.add_array(name, npy, offset, member.bytes, None);
+            let npy = self.read_header(offset, member.content.bytes).map_err(|e| e.in_column(name.as_str()))?;
+            return self.add_array(name, npy, offset, member.content.bytes, None);
         }
         let head = head_of(&self.input, &member)?;
         let npy = parse(&head).map_err(|e| e.in_column(name.as_str()))?;
-        let total = member.bytes;
+        let total = member.content.bytes;
         self.add_array(name, npy, 0, total, Some(Packed { member, inflated: Mutex::default() }))
     }
 
@@ -272,7 +272,7 @@ fn head_of(input: &RangedInput, member: &zip::ZipMember) -> Result<Vec<u8>> {
 fn head_within(input: &RangedInput, member: &zip::ZipMember, packed: u64) -> Result<Vec<u8>> {
     use std::io::Read;
     let offset = member.data_offset(input)?;
-    let packed = input.read_range(offset..offset + member.packed.min(packed))?;
+    let packed = input.read_range(offset..offset + member.content.packed.min(packed))?;
     let mut inflated = flate2::bufread::DeflateDecoder::new(&packed[..]);
     let mut head = Vec::new();
     let damaged =
