@@ -14,7 +14,8 @@ fn a_stated_dialect_is_read_as_it_says() {
     let folder = Folder::new();
     folder.write(
         "de.csv",
-        "Report\nname;sum;day;time\n# it's \"open\nMüller;1.234,50;31.12.2026;31.12.2026 23:05\n'a;b';-7,25;01.01.2027;\n",
+        "Report\nname;sum;day;time\n# it's \"open\nMüller;1.234,50;31.12.2026;31.12.2026 23:05\n\
+         'a;b';-7,25;01.01.2027;\n",
     );
     let stated = [
         "convert",

@@ -6,8 +6,8 @@
 //!           whole records            of each record            of typed columns
 //! ```
 //!
-//! A stated dialect is the only reading: nothing is guessed or repaired, and a record that does not have it is rejected.
-//! Where ranges are cut follows from the bytes alone, and positions are those of the source.
+//! A stated dialect is the only reading: nothing is guessed or repaired, and a record that does not have it is
+//! rejected. Where ranges are cut follows from the bytes alone, and positions are those of the source.
 
 use std::{
     io::{self, Read},
@@ -401,8 +401,8 @@ fn detect(stated: &StatedDialect, text: &[u8], complete: bool) -> Stated {
     best.filter(|(rating, _)| rating.0).map_or_else(|| Stated::new(stated, vec![USUAL]), |(_, dialect)| dialect)
 }
 
-/// Returns the dialect that a text shows beyond doubt although nobody stated it, and a note; `delimiter` is the one that
-/// it has by the usual rules.
+/// Returns the dialect that a text shows beyond doubt although nobody stated it, and a note; `delimiter` is the one
+/// that it has by the usual rules.
 pub(super) fn evident_dialect(
     text: &[u8],
     complete: bool,

@@ -40,8 +40,8 @@ pub(super) enum LineItem<'a> {
     Broken(RecordPlace<'a>, usize, String),
 }
 
-/// Visits every record until `visit` breaks; otherwise returns the number of blank lines. In a document, the records are
-/// at `path`.
+/// Visits every record until `visit` breaks; otherwise returns the number of blank lines. In a document, the records
+/// are at `path`.
 pub(super) fn visit_records<'a, B>(
     mode: Mode,
     path: &[String],
