@@ -37,7 +37,13 @@ class Dialect:
 
     def options(self):
         said = [("delimiter", self.delimiter), ("quote", self.quote), ("escape", self.escape), ("comment", self.comment)]
-        said += [("skip", self.skip), ("decimal", self.decimal), ("thousands", self.thousands), ("date", self.date), ("timestamp", self.time)]
+        said += [
+            ("skip", self.skip),
+            ("decimal", self.decimal),
+            ("thousands", self.thousands),
+            ("date", self.date),
+            ("timestamp", self.time),
+        ]
         typed = ["--type", "day=date"] if self.date == "%Y%m%d" else []
         return typed + [word for key, value in said if value is not None for word in ("--read", f"{key}={value}")]
 
@@ -104,7 +110,9 @@ def check(binary, folder, chance):
     lines = [dialect.line(row) for row in table]
     if dialect.comment:
         lines.insert(chance.randrange(len(lines)), f"{dialect.comment} it's \"one{dialect.delimiter}\n")
-    head = "".join(f"line {number} \"\n" for number in range(dialect.skip)) + dialect.delimiter.join(["key", "name", "amount", "day", "time"])
+    head = "".join(f'line {number} "\n' for number in range(dialect.skip)) + dialect.delimiter.join(
+        ["key", "name", "amount", "day", "time"]
+    )
     (folder / "a.csv").write_text(head + "\n" + "".join(lines))
     one, found = convert(binary, folder, "a.csv", dialect, 1)
     if one != convert(binary, folder, "a.csv", dialect, 4)[0]:

@@ -209,9 +209,7 @@ def bombs():
     end = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 5000, 5000, len(same), at, 0)
     yield "same-bytes.zip", one[:at] + same + end
     # Each member's content begins with the header of the next one, as in zbsm.zip.
-    headers = [
-        b"PK\x03\x04" + struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 0, 0, 0, 0, 9, 0) + name % number for number in range(100)
-    ]
+    headers = [b"PK\x03\x04" + struct.pack("<HHHHHIIIHH", 20, 0, 8, 0, 0, 0, 0, 0, 9, 0) + name % number for number in range(100)]
     starts, body = [], b""
     for header in headers:
         starts.append(len(body))
@@ -271,14 +269,14 @@ def check_damage(binary, folder, rng, cuts, flips):
         code, said = convert(binary, path, folder / "out")
         if code != 0:
             errors += 1
-            if "error: " not in said or "spoilt.zip" not in said and code != 2:
+            if "error: " not in said or ("spoilt.zip" not in said and code != 2):
                 raise Failure(f"{what}: expected an error that names the archive, found {code}\n{said}")
             continue
         found = members_of(folder / "out")
         wanted = {f"spoilt.zip/{name}": bytes for name, bytes in files.items()}
         lacking = {name for name, bytes in wanted.items() if found.get(name) != bytes}
         # Nothing tells a link from a file but its mode, and what it was is said.
-        if set(found) - set(wanted) or lacking and "links in archives are not followed" not in said:
+        if set(found) - set(wanted) or (lacking and "links in archives are not followed" not in said):
             raise Failure(f"{what}: expected the members or an error, found {sorted(found)}\n{said}")
         same += 1
     print(f"ok    {errors + same} damaged archives: {errors} errors, {same} with the same records", flush=True)
