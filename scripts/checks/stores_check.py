@@ -236,7 +236,8 @@ class Shardify:
         self.printed += [done.stdout, done.stderr]
         if code is not None and done.returncode != code:
             raise Failure(f"`{' '.join(map(str, arguments))}` ended with {done.returncode}: {done.stderr.strip()}")
-        lines = done.stdout.splitlines()
+        errors = [line for line in done.stderr.splitlines() if line.startswith('{"type":"error"')]
+        lines = done.stdout.splitlines() or errors
         return json.loads(lines[-1]) if lines else {}
 
     def stop(self, settings, seconds, kind, *arguments):

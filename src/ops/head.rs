@@ -25,10 +25,7 @@ use crate::{
         json::text_of,
         parts::{KEY_COLUMN, is_table_of_samples, samples_of_rows},
     },
-    scan::{
-        self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs,
-        ignore_companions,
-    },
+    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs},
     schema::{force_text, schema_of, unite_lists},
     storage::Location,
     units::Size,
@@ -145,8 +142,7 @@ pub fn read_head(context: &Context<'_>, options: &HeadOptions, emit: &mut Emit<'
         )?;
         scan::refuse_foreign(&found.tables, &found.files)?;
         if options.from != Some(InputFormat::FILES) {
-            found.take_bookkeeping(|name| options.source.ends_with(name));
-            ignore_companions(&mut found.files);
+            found.take_described(&options.source);
         }
         if found.files.is_empty() {
             return Err(found.into_error("expected files, found none", &options.source));

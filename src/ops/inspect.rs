@@ -229,8 +229,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     let started = Instant::now();
     let all = ScanOptions::default();
     let mut found = scan::scan_sources(&[source.to_owned()], &context.folder, &context.settings, &all)?;
-    found.take_bookkeeping(|name| source.ends_with(name));
-    scan::ignore_companions(&mut found.files);
+    found.take_described(source);
     let listing = started.elapsed();
     if found.files.is_empty() {
         return Err(found.into_error("there are no files to inspect", source));

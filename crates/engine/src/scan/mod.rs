@@ -156,6 +156,12 @@ impl ScanResult {
         (count, names)
     }
 
+    /// Takes out what describes the data of a source: bookkeeping, and what other libraries put beside their files.
+    pub fn take_described(&mut self, source: &str) {
+        self.take_bookkeeping(|name| source.ends_with(name));
+        ignore_companions(&mut self.files);
+    }
+
     /// Returns the error for a place without files: what could not be listed, or else `message`.
     pub fn into_error(self, message: &str, place: &str) -> Error {
         self.faults.into_iter().next().unwrap_or_else(|| Error::usage(message).at_location(place))

@@ -8,23 +8,23 @@
 //! The delimiter is the one for which most records have as many fields as the first one. Every column gets a name, and
 //! the names are distinct.
 
-use std::{collections::HashSet, ops::Range};
+use std::ops::Range;
 
 use super::{
     super::ReaderFacts,
     head::{HeadLayout, detect_layout, skipped_note},
+    options::CsvOptions,
     profile::{Profile, SAMPLE},
     quotes::{Quotes, SINGLE},
     quoting::Quoting,
     rows::HeadRows,
     source::CsvSource,
-    stated::{StatedDialect, evident_dialect, sniff_stated},
+    stated::{DELIMITERS, evident_dialect},
+    stated_source::sniff_stated,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan_records, unquote_field},
 };
 use crate::schema::distinct_names;
 
-/// Delimiters in the order of preference between equals: those that are less likely within values come first.
-pub(super) const DELIMITERS: [u8; 4] = *b"\t,;|";
 /// Number of records in the sample that determines the delimiter.
 const SAMPLE_RECORDS: usize = 1000;
 /// Delimiters that are accepted only if every record has the same number of them, in a source that is declared to be
@@ -33,57 +33,6 @@ const RARE_DELIMITERS: [u8; 3] = *b"^~:";
 /// Minimum number of records that must have a rare delimiter.
 const RARE_RECORDS: usize = 3;
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-
-/// What the user said about a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CsvOptions {
-    /// Byte between fields: ASCII, neither quote nor line terminator nor NUL. Detected if not given.
-    pub delimiter: Option<u8>,
-    /// Whether the first record holds the names of the columns.
-    pub has_header: bool,
-    /// Whether the user declared the source to be delimited text, so that a bracket at the start is part of a value.
-    pub certain: bool,
-    /// Whether at least the source's name implies delimited text.
-    pub named: bool,
-    /// Unquoted texts that mean null, in addition to the empty field.
-    pub nulls: Vec<String>,
-    /// Columns whose types the user set: records with values that do not fit are rejected, and the types do not change.
-    pub pinned: HashSet<String>,
-    /// Columns whose types the dataset set: as pinned ones, but only the usual notation of values is accepted.
-    pub bound: HashSet<String>,
-    /// Columns that are text regardless of their values.
-    pub text: HashSet<String>,
-    /// Whether another reading than the standard one may be taken where that one is impossible.
-    pub tidy: bool,
-    /// Whether damaged records may be repaired, because rejects are allowed.
-    pub repair: bool,
-    /// What the user stated of the dialect, beyond a delimiter of one byte.
-    pub stated: StatedDialect,
-    /// Number of lines to skip before the header, or before the first record.
-    pub skip: u64,
-    /// Columns that are parsed; `None` for all. Others are skipped, whatever their values.
-    pub taken: Option<HashSet<String>>,
-}
-
-impl Default for CsvOptions {
-    fn default() -> Self {
-        Self {
-            delimiter: None,
-            has_header: true,
-            certain: false,
-            named: false,
-            nulls: Vec::new(),
-            pinned: HashSet::new(),
-            bound: HashSet::new(),
-            text: HashSet::new(),
-            tidy: true,
-            repair: false,
-            stated: StatedDialect::default(),
-            skip: 0,
-            taken: None,
-        }
-    }
-}
 
 /// Recognises delimited text by its first bytes; `complete` states that there are no more.
 ///
@@ -119,13 +68,40 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     if options.delimiter.is_some_and(|delimiter| !is_possible(delimiter)) {
         return None;
     }
-    let Dialect { delimiter, sample, quotes, single_quotes } = detect_dialect(text, complete, options);
+    let dialect = detect_dialect(text, complete, options);
     let may_be_evident = options.tidy && (options.named || options.certain);
-    if may_be_evident && let Some((stated, note)) = evident_dialect(text, complete, options, delimiter) {
-        let mut source = sniff_stated(head, mark, options.skip, complete, &CsvOptions { stated, ..options.clone() })?;
+    let has_delimiter = options.delimiter.is_some();
+    if may_be_evident && let Some((stated, note)) = evident_dialect(text, complete, has_delimiter, dialect.delimiter) {
+        let skipped = options.skip + comments.lines.len() as u64;
+        let mut source = sniff_stated(head, mark, skipped, complete, &CsvOptions { stated, ..options.clone() })?;
         source.facts.notes.push(note);
         return Some(source);
     }
+    usual_source(&TableStart { mark, above, comments, blank }, text, complete, options, dialect)
+}
+
+/// What is before a table.
+struct TableStart<'t> {
+    /// Bytes before it.
+    mark: usize,
+    /// Lines before it that are no records.
+    above: &'t [u8],
+    /// Comments among them.
+    comments: Comments<'t>,
+    /// Bytes of the blank lines at its start.
+    blank: usize,
+}
+
+/// Returns the source of a table in a usual dialect, given its text.
+fn usual_source(
+    start: &TableStart<'_>,
+    text: &[u8],
+    complete: bool,
+    options: &CsvOptions,
+    dialect: Dialect,
+) -> Option<CsvSource> {
+    let TableStart { mark, above, comments, blank } = start;
+    let Dialect { delimiter, sample, quotes, single_quotes } = dialect;
     let turned = if quotes.are_usual() { None } else { Some(quotes.apply(delimiter, text)) };
     let text = turned.as_deref().unwrap_or(text);
     let rows = HeadRows::from_text(text, delimiter, complete, SAMPLE + 1);
@@ -135,7 +111,7 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         true if rows.len() > 0 => detect_layout(&rows, options.tidy),
         _ => HeadLayout { profile: Profile::from_rows(&rows, 0, first.fields), ..HeadLayout::default() },
     };
-    note_dialect(&mut layout.notes, &comments, quotes, single_quotes);
+    note_dialect(&mut layout.notes, comments, quotes, single_quotes);
     let (record, next) = match layout.header {
         0 => (first.record, first.next),
         header => (rows.record_range(header), rows.next(header)),
@@ -149,7 +125,7 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     // Without header, blank lines before the first record are counted with the others.
     let head = if options.has_header { &text[..next] } else { &text[..0] };
     let data = &text[head.len()..];
-    let blank_lines = if options.has_header { count_lines(&text[..blank]) } else { 0 };
+    let blank_lines = if options.has_header { count_lines(&text[..*blank]) } else { 0 };
     let mut source = CsvSource {
         facts: ReaderFacts {
             columns: Some(columns),

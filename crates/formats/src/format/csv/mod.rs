@@ -34,6 +34,7 @@ mod head;
 mod index;
 mod notation;
 mod numbers;
+mod options;
 mod parts;
 mod profile;
 mod quotes;
@@ -45,6 +46,7 @@ mod screen;
 mod simd;
 mod source;
 mod stated;
+mod stated_source;
 mod tokenize;
 mod value;
 
@@ -64,13 +66,14 @@ use self::{
     quotes::Turned,
     ranges::CsvRanges,
     screen::{RecordOrigin, Screened, screen_range},
-    stated::StatedRanges,
+    stated_source::StatedRanges,
     tokenize::{CR, LF, QUOTE, Row, Tokenizer, count_lines},
     value::ValueKind,
 };
 pub use self::{
-    dialect::{CsvOptions, sniff},
+    dialect::sniff,
     notation::{Notation, check_date_format, check_timestamp_format},
+    options::CsvOptions,
     source::CsvSource,
     stated::StatedDialect,
 };

@@ -18,6 +18,7 @@ use super::{
     notation::Wanted,
     repair::{self, ParsedField, RepairTarget},
     source::CsvSource,
+    stated::{RecordScan, Stated, USUAL},
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan_records, unquote_field},
 };
 use crate::record::{Oddity, Remark};
@@ -82,7 +83,7 @@ pub(super) fn screen_range(
     wanted: &dyn Fn(usize) -> Wanted,
 ) -> Screened {
     if let Some(stated) = &source.stated {
-        return stated.screen(source.column_names().len(), bytes, offset, wanted);
+        return screen_stated(stated, source.column_names().len(), bytes, offset, wanted);
     }
     let profile = source.profile.without_columns(|column| source.is_set(column));
     let expected = RepairTarget { delimiter: source.delimiter, width: source.column_names().len(), profile: &profile };
@@ -103,6 +104,48 @@ pub(super) fn screen_range(
     };
     screen.run();
     screen.out
+}
+
+/// Writes the records of a range as usual text, their values as they are wanted.
+fn screen_stated(
+    stated: &Stated,
+    width: usize,
+    bytes: &[u8],
+    offset: u64,
+    wanted: &dyn Fn(usize) -> Wanted,
+) -> Screened {
+    let mut out = Screened::default();
+    let (mut scan, mut number) = (RecordScan::new(), 0);
+    let wanted: Vec<Wanted> = match stated.notation.is_usual() {
+        true => Vec::new(),
+        false => (0..width).map(wanted).collect(),
+    };
+    while let Some((at, _)) = stated.next_record(bytes, &mut scan, true) {
+        let record = &bytes[at.clone()];
+        if record.is_empty() {
+            out.blank += 1;
+            continue;
+        }
+        if stated.is_comment(record) {
+            out.comments += 1;
+            continue;
+        }
+        let origin = RecordOrigin { number, start: at.start, end: at.end };
+        number += 1;
+        match stated.read_record(record, width, offset + at.start as u64) {
+            Ok(mut fields) => {
+                for ((text, _), wanted) in fields.iter_mut().zip(&wanted) {
+                    if let Some(usual) = stated.notation.to_usual(text, *wanted) {
+                        *text = usual;
+                    }
+                }
+                out.origins.push(origin);
+                repair::write(&fields, USUAL, &mut out.text);
+            }
+            Err(reason) => out.bad.push((origin, reason)),
+        }
+    }
+    out
 }
 
 struct Screen<'a> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    super::ReaderFacts, dialect::CsvOptions, profile::Profile, quotes::Quotes, quoting::Quoting, stated::Stated,
+    super::ReaderFacts, options::CsvOptions, profile::Profile, quotes::Quotes, quoting::Quoting, stated::Stated,
 };
 
 /// A source of delimited text; [`sniff`](super::sniff) creates it.
