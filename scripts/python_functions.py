@@ -47,7 +47,8 @@ TYPES = {
 }
 # Types of the values of `read` and `write`; `yes` and `no` are a bool, and several words a `Literal`.
 SETTINGS = {
-    **dict.fromkeys(("CHAR", "NAME", "TEXT", "DIM"), "str"),
+    **dict.fromkeys(("CHAR", "CHAR|none", "FORMAT", "NAME", "NAME[.NAME]", "TEXT", "DIM"), "str"),
+    "N": "int",
     "DIM=N[,DIM=N]": "Mapping[str, int]",
     **dict.fromkeys(("NAME[,NAME]", "TEXT[,TEXT]"), "str | Iterable[str]"),
     "SIZE": "int | str",

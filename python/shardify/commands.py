@@ -43,12 +43,21 @@ class ReadSettings(TypedDict, total=False):
     """Settings of an input format.
 
     Keys:
-        delimiter: CSV. One character, or `tab`; detected by default.
+        delimiter: CSV. Such as `;`, `tab` or `||`; detected by default.
+        quote: CSV. Encloses values; `"` by default.
+        escape: CSV. Before a quote, delimiter or line end that is part of a value.
+        comment: CSV. Begins lines that are no records.
+        skip: CSV. Lines before the header, or the first record, that are no records.
+        decimal: CSV. Before the fraction of a number; `.` by default.
+        thousands: CSV. Between thousands, such as `.` in 1.234.567.
+        date: CSV. Dates beside ISO 8601, such as %d.%m.%Y.
+        timestamp: CSV. Times beside ISO 8601, such as '%m/%d/%Y %I:%M %p'.
         encoding: Text. Such as latin1, windows-1252, utf-16 or shift_jis; detected by default.
         header: CSV. True: the first row names the columns. False: the first row is data.
         null: CSV. Texts to treat as null, in addition to empty fields.
         tidy: CSV. True: where the standard reading is impossible, read by another one that fits. False: only the standard reading (RFC
             4180): the first line is the header, all others are records.
+        records: JSON. Member of a document that has the records.
         hive_columns: Tables. False: folders KEY=VALUE in paths mean nothing. True: a column for each folder KEY=VALUE in their paths (Hive
             partitions).
         as_of: Delta. Version v12, or the newest at 2026-11-25T09:00:00Z.
@@ -63,10 +72,19 @@ class ReadSettings(TypedDict, total=False):
     """
 
     delimiter: str
+    quote: str
+    escape: str
+    comment: str
+    skip: int
+    decimal: str
+    thousands: str
+    date: str
+    timestamp: str
     encoding: str
     header: bool
     null: str | Iterable[str]
     tidy: bool
+    records: str
     hive_columns: bool
     as_of: When
     record_dim: str

@@ -46,7 +46,7 @@ const fn text_setting(
 
 impl Table for Read {
     const SETTINGS: &'static [Setting] = &[
-        text_setting("delimiter", "TEXT", "CSV: such as `;`, `tab`, `||` or `\\x01`; detected by default", |text| {
+        text_setting("delimiter", "TEXT", "CSV: such as `;`, `tab` or `||`; detected by default", |text| {
             parse_delimiter(text).map(drop)
         }),
         text_setting("quote", "CHAR|none", "CSV: encloses values; `\"` by default", |text| parse_quote(text).map(drop)),
