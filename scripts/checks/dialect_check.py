@@ -88,21 +88,17 @@ def by_duckdb(path, dialect):
     """The rows as DuckDB reads them; `None` if it does not have the dialect."""
     if len(dialect.delimiter.encode()) > 4 or dialect.skip:
         return None
-    date = dialect.date
-    options = {"delim": dialect.delimiter, "quote": dialect.quote, "escape": dialect.escape or dialect.quote, "header": True}
-    options |= {"comment": dialect.comment or "", "decimal_separator": dialect.decimal, "dateformat": date, "timestampformat": dialect.time}
-    options |= {"thousands": dialect.thousands} if dialect.thousands else {}
-    types = {"key": "BIGINT", "name": "VARCHAR", "amount": "DOUBLE", "day": "DATE", "time": "TIMESTAMP"}
+    text = lambda value: "'" + value.replace("'", "''") + "'"  # noqa: E731
+    options = {"delim": dialect.delimiter, "quote": dialect.quote, "escape": dialect.escape or dialect.quote, "new_line": "\\n"}
+    options |= {"comment": dialect.comment or "", "decimal_separator": dialect.decimal, "dateformat": dialect.date}
+    options |= {"timestampformat": dialect.time} | ({"thousands": dialect.thousands} if dialect.thousands else {})
+    said = ", ".join(f"{key}={text(value)}" for key, value in options.items())
+    types = "{'key': 'BIGINT', 'name': 'VARCHAR', 'amount': 'DOUBLE', 'day': 'DATE', 'time': 'TIMESTAMP'}"
+    query = f"from read_csv({text(str(path))}, {said}, columns={types}, header=true, auto_detect=false)"
     try:
-        return duckdb.connect().read_csv(str(path), columns=types, auto_detect=False, **rename(options)).fetchall()
-    except (duckdb.Error, TypeError):
+        return duckdb.sql(query).fetchall()
+    except duckdb.Error:
         return None
-
-
-def rename(options):
-    names = {"delim": "sep", "quote": "quotechar", "escape": "escapechar", "decimal_separator": "decimal"}
-    renamed = {names.get(key, key): value for key, value in options.items()}
-    return {key: value for key, value in renamed.items() if value != "" or key not in ("comment",)}
 
 
 def check(binary, folder, chance):
