@@ -162,8 +162,7 @@ impl Content {
     /// Appends the content to `into`, given all its bytes in the archive. If it fails, `into` may contain a part of it.
     ///
     /// # Errors
-    /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, [`Kind::Integrity`](crate::error::Kind::Integrity)
-    /// if it has another size or checksum than the directory states.
+    /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, or differs from what the directory states.
     pub fn unpack(&self, packed: &[u8], into: &mut Vec<u8>) -> Result<()> {
         let start = into.len();
         match self.method {
@@ -210,7 +209,7 @@ impl Content {
         }
         let found = if found > self.bytes { "more".to_owned() } else { found.to_string() };
         let message = format!("expected {} bytes, as the directory of the archive states, found {found}", self.bytes);
-        Err(Error::integrity(message).with_hint(DAMAGED))
+        Err(Error::input(message).with_hint(DAMAGED))
     }
 
     fn compare_checksum(&self, found: u32) -> Result<()> {
@@ -218,7 +217,7 @@ impl Content {
             return Ok(());
         }
         let message = format!("expected the checksum {:08x} of the archive, found {found:08x}", self.crc32);
-        Err(Error::integrity(message).with_hint(DAMAGED))
+        Err(Error::input(message).with_hint(DAMAGED))
     }
 }
 

@@ -137,8 +137,10 @@ pub(in crate::scan) fn locate_result<T>(result: Result<T>, file: &SourceFile) ->
 pub(super) fn whole_records(reader: &dyn RecordReader, head: &[u8], complete: bool) -> Option<SourceRange> {
     let length = head.len().max(1);
     let limit = if complete { length.min(HEAD_BYTES / 2) } else { length.div_ceil(2) };
-    // A record larger than the head says nothing yet, and neither does one that the end of the head has cut.
-    let is_whole = |range: &SourceRange| complete || range.offset + range.bytes_in() < length as u64;
+    // A record larger than the head says nothing yet, and neither does one of a table that the end of the head has cut;
+    // of JSON, it is no record.
+    let may_be_cut = !complete && reader.facts().columns.is_some();
+    let is_whole = |range: &SourceRange| !may_be_cut || range.offset + range.bytes_in() < length as u64;
     let of_limit = |limit| {
         let first = reader.ranges(Box::new(Cursor::new(head)), limit, length * 2).next();
         first.and_then(Result::ok).filter(is_whole)
