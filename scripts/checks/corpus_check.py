@@ -151,6 +151,8 @@ class Check:
             return f"in, out and rejected do not add up: {counts}"
         if counts[2]:
             self.tally["rejects"] += 1
+            if summary["rejects"] is None:
+                return f"{summary['records_rejected']} rejects, and no file of them"
             lines = map(json.loads, (dataset / summary["rejects"]).read_bytes().splitlines())
             kept = sum(line.get("records", 1) for line in lines)
             return None if kept == counts[2] else f"{counts[2]} rejects, {kept} of them kept"
