@@ -151,8 +151,9 @@ class Check:
             return f"in, out and rejected do not add up: {counts}"
         if counts[2]:
             self.tally["rejects"] += 1
-            if summary["rejects"] is None:
-                return f"{summary['records_rejected']} rejects, and no file of them"
+            # Of what cannot be listed, and is all there is, the faults are told and no run begins.
+            if summary["rejects"] is None and counts[1] == 0:
+                return None if path.name in err else f"{counts[2]} rejects, and no word about them"
             lines = map(json.loads, (dataset / summary["rejects"]).read_bytes().splitlines())
             kept = sum(line.get("records", 1) for line in lines)
             return None if kept == counts[2] else f"{counts[2]} rejects, {kept} of them kept"

@@ -50,6 +50,7 @@ use crate::{
     },
     plan::{memory::MemoryPlan, names::OnMissing},
     record::{
+        IGNORED_NAMES,
         key::part_type,
         parts::{KEY_COLUMN, is_table_of_samples},
         path::field_at,
@@ -134,6 +135,7 @@ pub(super) fn decide_plan(job: &ConvertJob<'_>, settings: Settings, listing: Lis
         if skipped.unchanged > 0 {
             idle::check_options(job, &settings)?;
         }
+        tell_faults(job, &faults);
         return Ok(Decision::Nothing { settings: Box::new(settings), skipped, faults: faults.len() });
     }
     let bytes = fresh.iter().map(SourceFile::bytes).sum();
@@ -144,11 +146,21 @@ pub(super) fn decide_plan(job: &ConvertJob<'_>, settings: Settings, listing: Lis
     opened.check_dataset(job)?;
     let skipped = SkippedCounts { erased: skipped.erased + opened.erased, ..skipped };
     if opened.inputs.source_files().next().is_none() {
+        tell_faults(job, &faults);
         return Ok(Decision::Nothing { settings: Box::new(opened.settings), skipped, faults: faults.len() });
     }
     let labels = labels.map(|labels| labels.tables);
     let listed = Listed { bytes, faults, live, replaced, skipped, labels };
     Ok(Decision::Convert(Box::new(opened.choose_names(job)?.finish(job, listed)?)))
+}
+
+/// Tells what could not be listed where no run begins, which would count and keep it.
+fn tell_faults(job: &ConvertJob<'_>, faults: &[Error]) {
+    let told = faults.iter().take(IGNORED_NAMES).map(|fault| {
+        let place = fault.place().source.clone().unwrap_or_default();
+        format!("{place}: {}", fault.message())
+    });
+    told.for_each(|fault| job.context.observer.event(Event::Note(fault)));
 }
 
 /// Results of the listing besides the files.
