@@ -296,7 +296,7 @@ fn check_same<T: PartialEq + std::fmt::Debug>(a: &T, b: &T) -> Result<()> {
     if a == b { Ok(()) } else { Err(Error::internal(format!("expected what was printed, {b:?}, found {a:?}"))) }
 }
 
-/// IpcRanges bytes into files, each encoded as: length of the path in one byte, the path, length of the content in
+/// Splits bytes into files, each encoded as: length of the path in one byte, the path, length of the content in
 /// three bytes, the content. The last file may be truncated.
 pub fn several(mut bytes: &[u8]) -> Vec<(String, Bytes)> {
     let mut files = Vec::new();

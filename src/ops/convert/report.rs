@@ -66,7 +66,7 @@ pub struct ConvertReport {
     pub ids_repeated: u64,
     /// Imported records whose record id or subject id is another spelling of an erased one.
     pub records_similar: u64,
-    /// What each side of a divided dataset got.
+    /// What each split of a divided dataset got.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<SplitCounts>,
     /// File with the rejected records, relative to the dataset.
@@ -100,7 +100,7 @@ impl ConvertReport {
         self.entries_ignored = counts.ignored_entries;
     }
 
-    /// Sets what each side of a divided dataset got.
+    /// Sets what each split of a divided dataset got.
     pub(super) fn set_splits(&mut self, settings: &Settings, adds: &[NewShard]) {
         let Some(splits) = &settings.split else { return };
         let of = |name: &str| SplitCounts { name: name.to_owned(), ..SplitCounts::default() };

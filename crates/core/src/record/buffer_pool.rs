@@ -58,8 +58,8 @@ pub fn column_buffers() -> &'static BufferPool {
 /// Returns the pool for the bytes of ranges, which one stage of a pipeline reads and another drops. Its buffers are
 /// initialised to their lengths.
 pub fn range_buffers() -> &'static BufferPool {
-    static SPLITS: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
-    &SPLITS
+    static RANGES: LazyLock<BufferPool> = LazyLock::new(BufferPool::default);
+    &RANGES
 }
 
 impl BufferPool {

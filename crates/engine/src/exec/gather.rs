@@ -121,7 +121,7 @@ pub struct Tally {
     pub ignored: u64,
     /// Counts per source.
     pub sources: Vec<SourceTally>,
-    /// For each side of a divided dataset, the number of the first record of each source, relative to the first record
+    /// For each split of a divided dataset, the number of the first record of each source, relative to the first record
     /// of the run; `None` for sources without records there. Empty if the dataset is not divided.
     pub firsts: Vec<Vec<Option<u64>>>,
     /// Set if a value did not fit, so that the run must start again with wider types.

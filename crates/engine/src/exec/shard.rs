@@ -136,7 +136,7 @@ impl<'a> Appender<'a> {
         Self { write_window, ..self }
     }
 
-    /// Makes it one of the appenders of a run, one for each side of a divided dataset.
+    /// Makes it one of the appenders of a run, one for each split of a divided dataset.
     #[must_use]
     pub fn of_split(self, split: Split, splits: Option<&Splits>) -> Self {
         let Some(splits) = splits else { return self };

@@ -42,7 +42,7 @@ use crate::{
 /// A source, read from its first byte.
 pub type SourceBytes<'a> = Box<dyn Read + Send + 'a>;
 
-/// IpcRanges of a source, in order.
+/// Ranges of a source, in order.
 pub type RangeStream<'a> = Box<dyn Iterator<Item = Result<SourceRange>> + Send + 'a>;
 
 /// An input format whose sources hold many records: rows of a table, or samples. One value represents one source with

@@ -108,7 +108,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Makes it one of several writers of a run, one for each side of a divided dataset: its segments have names of
+    /// Makes it one of several writers of a run, one for each split of a divided dataset: its segments have names of
     /// their own, and all writers together take no more memory than one.
     #[must_use]
     pub fn of_split(mut self, split: Split, splits: &Splits) -> Self {

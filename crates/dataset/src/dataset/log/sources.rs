@@ -48,7 +48,7 @@ pub struct SourceRow {
     pub records: u64,
     /// Number of its first written record, from which on its records are consecutive.
     pub first_record: u64,
-    /// Numbers of the first records of its other runs, if it has several: one for each side of a divided dataset.
+    /// Numbers of the first records of its other runs, if it has several: one for each split of a divided dataset.
     pub other_firsts: Vec<u64>,
     /// Description of its records if it holds arrays: a [`Layout`](crate::array::origin::Layout) in JSON.
     pub arrays: Option<String>,

@@ -1,6 +1,6 @@
 //! Common part of all array formats: a reader of records on top of an array source.
 //!
-//! IpcRanges cover whole chunks along the records if memory permits; chunks that several ranges need are kept on disk
+//! Ranges cover whole chunks along the records if memory permits; chunks that several ranges need are kept on disk
 //! (`stripes.rs`). A stored chunk is read and decoded once, or twice if it crosses the border of two ranges. Only texts
 //! of variable length are read again for each range. Sources are open only while they are being read (`open.rs`).
 

@@ -32,7 +32,7 @@ use crate::{
     units::Size,
 };
 
-/// IpcRanges and records are shorter than this, so that positions within a range, and Arrow's offsets, fit into 31
+/// Ranges and records are shorter than this, so that positions within a range, and Arrow's offsets, fit into 31
 /// bits.
 const LIMIT: usize = (1 << 30) - 1;
 

@@ -19,7 +19,7 @@ use crate::{
     record::SourceRange,
 };
 
-/// IpcRanges are shorter than 2 GiB, because offsets within their columns have 31 bits.
+/// Ranges are shorter than 2 GiB, because offsets within their columns have 31 bits.
 pub(super) const MAX_RANGE: usize = 0x7FFF_FFFF;
 
 /// Cuts at line ends.

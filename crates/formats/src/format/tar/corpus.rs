@@ -28,7 +28,7 @@ use crate::{
     record::{Payload, RecordBlock},
 };
 
-/// IpcRanges small enough to be cut often.
+/// Ranges small enough to be cut often.
 const SPLIT: usize = 16 << 10;
 const MAX_RECORD: usize = 64 << 20;
 

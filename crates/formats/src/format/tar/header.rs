@@ -244,7 +244,7 @@ fn apply_pax(mut records: &[u8], name: &mut Vec<u8>) -> Result<Option<u64>, Stri
     Ok(size)
 }
 
-/// IpcRanges off the first record: returns key, value and the rest.
+/// Splits off the first record: returns key, value and the rest.
 pub(super) fn split_pax_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let blank = memchr::memchr(b' ', records)?;
     let length: usize = str::from_utf8(&records[..blank]).ok()?.parse().ok()?;

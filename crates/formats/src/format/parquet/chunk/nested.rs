@@ -1,4 +1,4 @@
-//! IpcRanges lists and structs into leaves: arrays of plain values, and the positions of their values in the rows.
+//! Splits lists and structs into leaves: arrays of plain values, and the positions of their values in the rows.
 //!
 //! ```text
 //! FixedSizeList<f64, 6>                        one leaf, six slots a row                        tensors
