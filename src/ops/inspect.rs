@@ -237,7 +237,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     let sizes: Vec<u64> = found.files.iter().map(SourceFile::bytes).collect();
     let mut report = base_report(source, &sizes, SMALL_FILE);
     report.problems = problems::of_files(&found);
-    let refused = convert::refuse_tables(&found).err().map(|e| describe_error(&e));
+    let refused = convert::refuse_tables(&found).err().map(|e| e.to_line());
     let small = (report.bytes <= convert::SMALL && refused.is_none()).then(|| found.files.clone());
     report.problems.extend(refused);
     // Nothing else has opened the files yet, so the time that a disk or a network takes shows.
@@ -268,7 +268,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
             // There is nothing else to say of a single file that cannot be read.
             Err(e) if others.len() == 1 && shards.is_empty() => return Err(e),
             Err(e) => {
-                note = Some(describe_error(&e));
+                note = Some(e.to_line());
                 report.formats.push(format_report("files", &others, None, false));
             }
         }
@@ -276,7 +276,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     report.problems.extend(problems::of_names(&sources_of_records, &shards));
     // What cannot be read at all is said in the advice.
     if let (Some(files), true, None) = (small, shards.is_empty(), &note) {
-        report.problems.extend(cost::convert_refusal(context, files).map(|e| describe_error(&e)));
+        report.problems.extend(cost::convert_refusal(context, files).map(|e| e.to_line()));
     }
     sample.describe_columns(&mut report)?;
     check_id(&mut report, &|id| {
@@ -698,14 +698,6 @@ fn find_column(columns: &[InspectedColumn], wanted: impl Fn(&InspectedColumn) ->
 
 fn is_float(column: &InspectedColumn) -> bool {
     column.data_type.starts_with("Float")
-}
-
-/// Returns an error and its hints on one line.
-pub(super) fn describe_error(error: &Error) -> String {
-    let line = error.place().line.map_or_else(String::new, |line| format!(", line {line}"));
-    let place = error.place().source.as_ref().map_or_else(String::new, |source| format!("{source}{line}: "));
-    let described = std::iter::once(format!("{place}{}", error.message())).chain(error.hints().iter().cloned());
-    described.collect::<Vec<_>>().join("; ")
 }
 
 /// Sets the command to run next, and states its assumptions.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::inspect::{InspectReport, InspectedColumn, describe_error};
+use super::inspect::{InspectReport, InspectedColumn};
 use crate::{
+    error::Error,
     format::{
         OutputFormat,
         files::{Samples, TreeFile as _},
@@ -45,7 +46,7 @@ pub(super) fn of_files(found: &ScanResult) -> Vec<String> {
             such_as(&archives)
         ));
     }
-    out.extend(found.faults.first().map(describe_error));
+    out.extend(found.faults.first().map(Error::to_line));
     out
 }
 

@@ -201,7 +201,7 @@ fn answers(lines: &[&str]) -> String {
     for line in lines {
         let words = words(line);
         let ran = folder.run_with(&words.iter().map(String::as_str).collect::<Vec<_>>());
-        let said = ran.stderr.replace(&place, "/work");
+        let said = ran.stderr.replace(&place, "[FOLDER]");
         let said: Vec<&str> = said.lines().filter(|line| !line.is_empty()).collect();
         out.push_str(&format!("$ shardify {line}\n{}\n-> {}\n\n", said.join("\n"), ran.code));
         let helps = ["hint:", "tip:", "possible values", "no record has the id", "no source in the dataset", "note:"];

@@ -254,6 +254,15 @@ impl Error {
         &self.0.place
     }
 
+    /// Returns the message with its place and the suggestions what to do, on one line.
+    pub fn to_line(&self) -> String {
+        let Place { source, line, .. } = self.place();
+        let line = line.map_or_else(String::new, |line| format!(", line {line}"));
+        let place = source.as_ref().map_or_else(String::new, |source| format!("{source}{line}: "));
+        let described = std::iter::once(format!("{place}{}", self.message())).chain(self.hints().iter().cloned());
+        described.collect::<Vec<_>>().join("; ")
+    }
+
     /// Returns the suggestions what to do.
     pub fn hints(&self) -> &[String] {
         &self.0.hints

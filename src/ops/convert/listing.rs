@@ -78,20 +78,17 @@ impl Listing {
             let count = found.archive_links;
             context.observer.event(Event::Note(format!("symbolic links in archives are not followed, found {count}")));
         }
-        if let Some(more) = found.hidden.checked_sub(found.ignored_names.len() as u64).filter(|_| found.hidden > 0) {
-            let names = list_names(&found.ignored_names, more);
-            context
-                .observer
-                .event(Event::Note(format!("ignored files that are hidden or leftovers of a system: {names}")));
-        }
+        let tell_ignored = |count: u64, names: &[String], what: &str, end: &str| {
+            if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| count > 0) {
+                let names = list_names(names, more);
+                context.observer.event(Event::Note(format!("ignored files {what}: {names}{end}")));
+            }
+        };
+        tell_ignored(found.hidden, &found.ignored_names, "that are hidden or leftovers of a system", "");
         if options.from != Some(InputFormat::FILES) && options.include.is_empty() {
             let is_named = |name: &str| options.sources.iter().any(|source| source.ends_with(name));
             let (count, names) = found.take_bookkeeping(is_named);
-            if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| count > 0) {
-                let names = list_names(&names, more);
-                let note = format!("ignored files about the data: {names}; --include takes them");
-                context.observer.event(Event::Note(note));
-            }
+            tell_ignored(count, &names, "about the data", "; --include takes them");
         }
         if options.on_error == OnError::Fail && !found.faults.is_empty() {
             let first = found.faults.swap_remove(0);

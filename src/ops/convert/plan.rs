@@ -156,11 +156,7 @@ pub(super) fn decide_plan(job: &ConvertJob<'_>, settings: Settings, listing: Lis
 
 /// Tells what could not be listed where no run begins, which would count and keep it.
 fn tell_faults(job: &ConvertJob<'_>, faults: &[Error]) {
-    let told = faults.iter().take(IGNORED_NAMES).map(|fault| {
-        let place = fault.place().source.clone().unwrap_or_default();
-        format!("{place}: {}", fault.message())
-    });
-    told.for_each(|fault| job.context.observer.event(Event::Note(fault)));
+    faults.iter().take(IGNORED_NAMES).for_each(|fault| job.context.observer.event(Event::Note(fault.to_line())));
 }
 
 /// Results of the listing besides the files.

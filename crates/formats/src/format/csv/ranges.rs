@@ -34,14 +34,14 @@ use crate::{
 
 /// Ranges and records are shorter than this, so that positions within a range, and Arrow's offsets, fit into 31
 /// bits.
-const LIMIT: usize = (1 << 30) - 1;
+pub(super) const LIMIT: usize = (1 << 30) - 1;
 
 /// Maximum number of values in the table of a range for each of its bytes; a value that is present takes at least one
 /// byte.
 const VALUES_PER_BYTE: usize = 4;
 
 /// Number of bytes that are read before they are searched.
-const READ: usize = 256 << 10;
+pub(super) const READ: usize = 256 << 10;
 
 /// Iterator over the ranges of a source.
 pub(super) struct CsvRanges<R> {
@@ -99,7 +99,7 @@ impl<R: Read> CsvRanges<R> {
 
     /// Limits ranges to the number of records whose tables with this many columns are small enough.
     pub(super) fn with_columns(mut self, columns: usize) -> Self {
-        self.max_records = (VALUES_PER_BYTE * self.range_bytes / columns.max(1)).max(1);
+        self.max_records = most_records(self.range_bytes, columns);
         self
     }
 
@@ -112,7 +112,7 @@ impl<R: Read> CsvRanges<R> {
 
     /// Returns the end of the next range in the buffer.
     fn next_end(&mut self) -> Result<Option<usize>> {
-        self.skip_head()?;
+        skip_head(&mut self.input, &mut self.skip)?;
         loop {
             if let Some(end) = self.find_end() {
                 self.check_length(end)?;
@@ -128,21 +128,6 @@ impl<R: Read> CsvRanges<R> {
             }
             self.read_more();
         }
-    }
-
-    fn skip_head(&mut self) -> Result<()> {
-        if self.skip > 0 {
-            let found = io::copy(&mut (&mut self.input).take(self.skip), &mut io::sink())?;
-            if found < self.skip {
-                return Err(Error::input(format!(
-                    "expected at least {} bytes, as when the header was read, found {found}",
-                    self.skip
-                ))
-                .with_hint("the source seems to have changed during the run"));
-            }
-            self.skip = 0;
-        }
-        Ok(())
     }
 
     /// Reads the next piece of the range, or a smaller one if only its last record continues.
@@ -257,6 +242,27 @@ impl<R: Read> CsvRanges<R> {
         };
         error.with_hint("if records are really that long, allow more memory with --memory")
     }
+}
+
+/// Returns the number of records of a range whose table with this many columns is small enough.
+pub(super) fn most_records(range_bytes: usize, columns: usize) -> usize {
+    (VALUES_PER_BYTE * range_bytes / columns.max(1)).max(1)
+}
+
+/// Skips the bytes that belong to no range.
+///
+/// # Errors
+/// If there are fewer.
+pub(super) fn skip_head(input: &mut impl Read, skip: &mut u64) -> Result<()> {
+    let expected = std::mem::take(skip);
+    let found = io::copy(&mut input.take(expected), &mut io::sink())?;
+    if found < expected {
+        return Err(Error::input(format!(
+            "expected at least {expected} bytes, as when the header was read, found {found}"
+        ))
+        .with_hint("the source seems to have changed during the run"));
+    }
+    Ok(())
 }
 
 impl<R: Read> Iterator for CsvRanges<R> {

@@ -5,11 +5,7 @@
 //! '------------------ data_offset -----------'
 //! ```
 
-use std::{
-    io::{self, Read},
-    ops::Range,
-    sync::Arc,
-};
+use std::{io::Read, ops::Range, sync::Arc};
 
 use super::{
     super::ReaderFacts,
@@ -17,6 +13,7 @@ use super::{
     profile::Profile,
     quotes::Quotes,
     quoting::Quoting,
+    ranges::{LIMIT, READ, most_records, skip_head},
     source::CsvSource,
     stated::{RecordScan, Stated, USUAL, detect},
     tokenize::{LF, count_lines},
@@ -28,12 +25,6 @@ use crate::{
     schema::distinct_names,
     units::Size,
 };
-
-/// Number of bytes that are read before they are searched.
-const READ: usize = 256 << 10;
-
-/// Maximum number of values in the table of a range for each of its bytes.
-const VALUES_PER_BYTE: usize = 4;
 
 /// Recognises text in a stated dialect; `start` is where its first record or header may begin, and `skipped` the number
 /// of lines before it that the user skips.
@@ -119,9 +110,9 @@ impl<R: Read> StatedRanges<R> {
         Self {
             input,
             dialect: Arc::clone(dialect),
-            range_bytes: range_bytes.max(1),
-            max_record_bytes: max_record_bytes.max(1),
-            max_records: (VALUES_PER_BYTE * range_bytes / source.column_names().len().max(1)).max(1),
+            range_bytes: range_bytes.clamp(1, LIMIT),
+            max_record_bytes: max_record_bytes.clamp(1, LIMIT),
+            max_records: most_records(range_bytes, source.column_names().len()),
             skip,
             offset: skip,
             carried: Carried::default(),
@@ -138,9 +129,7 @@ impl<R: Read> StatedRanges<R> {
 
     /// Returns the end of the next range in the buffer.
     fn next_end(&mut self) -> Result<Option<usize>> {
-        if self.skip > 0 {
-            io::copy(&mut (&mut self.input).take(std::mem::take(&mut self.skip)), &mut io::sink())?;
-        }
+        skip_head(&mut self.input, &mut self.skip)?;
         let mut records = 0;
         loop {
             let whole = self.exhausted && self.fault.is_none();
