@@ -57,26 +57,27 @@ const MARKS: [&str; 8] =
 /// Beginnings of the names of marks.
 const MARK_STARTS: [&str; 2] = ["_committed_", "_started_"];
 
-/// Endings of such files, and those that are such files beside tables alone: elsewhere they may be texts of samples.
-const MARK_ENDINGS: [&str; 5] = [".crc", ".sha1", ".sha256", ".sha512", ".md5"];
-const ENDINGS_BESIDE_TABLES: [&str; 4] = [".md", ".rst", ".log", ".pdf"];
+/// Last extensions of such files, and of those that are such files beside tables alone: elsewhere they may be texts of
+/// samples.
+const MARK_ENDINGS: [&str; 5] = ["crc", "sha1", "sha256", "sha512", "md5"];
+const ENDINGS_BESIDE_TABLES: [&str; 4] = ["md", "rst", "log", "pdf"];
+
+/// Extensions of descriptions: `authors.csv` is a table.
+const TEXT_ENDINGS: [&str; 10] = ["md", "txt", "rst", "html", "pdf", "cff", "bib", "markdown", "mdx", "org"];
 
 /// Whether a file of this name is about the data beside it: a description, a licence, checksums, a mark that a program
-/// was done.
+/// was done. There may be millions of names, so nothing is copied.
 pub fn is_bookkeeping(path: &str, beside_tables: bool) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
-    let stem = name.split('.').next().unwrap_or_default();
-    ABOUT.contains(&stem) && !is_table_name(&name)
-        || MARKS.contains(&name.as_str())
-        || MARK_STARTS.iter().any(|start| name.starts_with(start))
-        || MARK_ENDINGS.iter().any(|ending| name.ends_with(ending))
-        || beside_tables && ENDINGS_BESIDE_TABLES.iter().any(|ending| name.ends_with(ending))
-}
-
-/// Whether a name has an ending that a description has not: `authors.csv` is a table.
-fn is_table_name(name: &str) -> bool {
-    let ending = name.split_once('.').map_or("", |(_, ending)| ending);
-    !["", "md", "txt", "rst", "html", "pdf", "cff", "bib", "markdown", "mdx", "org"].contains(&ending)
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let is_one_of = |text: &str, known: &[&str]| known.iter().any(|one| one.eq_ignore_ascii_case(text));
+    let starts_with = |start: &&str| name.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start));
+    let last = name.rsplit_once('.').map_or("", |(_, last)| last);
+    let (stem, ending) = name.split_once('.').unwrap_or((name, ""));
+    is_one_of(stem, &ABOUT) && (ending.is_empty() || is_one_of(ending, &TEXT_ENDINGS))
+        || is_one_of(name, &MARKS)
+        || MARK_STARTS.iter().any(starts_with)
+        || is_one_of(last, &MARK_ENDINGS)
+        || beside_tables && is_one_of(last, &ENDINGS_BESIDE_TABLES)
 }
 
 /// Returns whether a component of a path is such a name.

@@ -294,7 +294,7 @@ impl SourceFile {
     /// is compared as it is read, and reading all of a remote one would cost as much as not reading it in ranges.
     ///
     /// # Errors
-    /// [`Kind::Integrity`](crate::error::Kind::Integrity) if it differs; if the store fails.
+    /// [`Kind::Input`] if it differs; if the store fails.
     pub(super) fn check_member(&self) -> Result<()> {
         if self.is_member() && !self.is_remote() && !self.is_packed_member() {
             std::io::copy(&mut self.object().read()?, &mut std::io::sink())?;

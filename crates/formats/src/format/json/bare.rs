@@ -21,9 +21,9 @@ pub(super) fn mask_words(text: &str) -> Option<String> {
     while let Some(at) = rest.find(['"', 'N', 'I']) {
         let (before, from) = rest.split_at(at);
         out.push_str(before);
-        let is_apart = !out.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))
-            && !(out.ends_with('-') && from.starts_with('N'));
-        let word = WORDS.iter().find(|(word, _)| from.starts_with(word) && is_apart);
+        let is_part = out.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+        let is_minus_nan = out.ends_with('-') && from.starts_with('N');
+        let word = WORDS.iter().find(|(word, _)| from.starts_with(word) && !is_part && !is_minus_nan);
         let taken = match word {
             Some((word, number)) => {
                 out.push_str(number);

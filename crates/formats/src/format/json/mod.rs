@@ -490,7 +490,7 @@ mod tests {
         let Payload::Rows(batch) = &found.payload else { panic!("rows") };
         let floats = batch.column_by_name("a").unwrap().as_primitive::<Float64Type>().clone();
         assert!(floats.value(0) == 1.0 && floats.value(1).is_nan() && floats.value(2) == 2.5);
-        let items = batch.column_by_name("b").unwrap().as_list::<i32>().values().clone();
+        let items = batch.column_by_name("b").unwrap().as_list::<i32>().values().to_owned();
         assert_eq!(items.as_primitive::<Float64Type>().values(), &[0.5, f64::NEG_INFINITY, f64::INFINITY]);
         assert_eq!(batch.column_by_name("c").unwrap().as_string::<i32>().value(1), "NaN");
         let document = sniff(b"[{\"a\": NaN}, {\"a\": 1.5}]", true).unwrap();
