@@ -69,6 +69,34 @@ fn a_damaged_file_among_others_does_not_turn_them_into_samples() {
 }
 
 #[test]
+fn files_in_formats_that_are_not_read_are_no_samples_unless_it_is_said() {
+    let folder = Folder::new();
+    let recording = [&[0; 128], b"DICM".as_slice(), NOISE].concat();
+    for (names, content, told) in [
+        (["a/1.sas7bdat", "a/2.sas7bdat"], NOISE, "a SAS data set, which is not supported (and 1 more like it)"),
+        (["b/1.pkl", "b/2.pt"], NOISE, "a Python pickle, which is not supported (and 1 more like it)"),
+        (["c/1.dcm", "c/2.DCM"], &recording, "a DICOM file, which is not supported"),
+        (["d/IM0001", "d/IM0002"], &recording, "a DICOM file, which is not supported"),
+        (["e/1.grib2", "e/2.grb"], NOISE, "a GRIB file, which is not supported"),
+        (["f/rows.csv", "f/model.rds"], NOISE, "`rows.csv` contains records, `model.rds` is an R object"),
+    ] {
+        let source = &names[0][..1];
+        for name in names {
+            folder.write(name, if name.ends_with("csv") { b"id,x\n1,2\n" } else { content });
+        }
+        let ran = folder.run(&format!("convert {source} --out {source}.out"));
+        assert_ne!(ran.code, 0, "{ran:?}");
+        assert!(ran.stderr.contains(told) && ran.stderr.contains("--from files"), "{names:?}: {}", ran.stderr);
+        folder.run(&format!("convert {source} --out {source}.files --from files")).ok();
+    }
+    // Parts of samples have such names, too.
+    for name in ["1.jpg", "1.pkl", "2.jpg", "2.pkl"] {
+        folder.write(&format!("samples/{name}"), NOISE);
+    }
+    assert_eq!(folder.run("convert samples --out s --json").ok().summary()["records_out"], 2);
+}
+
+#[test]
 fn a_store_with_cut_metadata_is_an_error() {
     let folder = Folder::new();
     folder.write("s.zarr/zarr.json", "{\n  \"attributes\": {},\n  \"zarr_");

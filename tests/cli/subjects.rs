@@ -11,7 +11,7 @@ const PATTERN: &str = "--subject-from-path scans/{subject}/*";
 fn scans(folder: &Folder) {
     for person in ["PAT-1", "PAT-2", "PAT-3"] {
         for scan in 1..=2 {
-            folder.write(&format!("scans/{person}/{scan}.dcm"), format!("scan {scan} of {person}"));
+            folder.write(&format!("scans/{person}/{scan}.ima"), format!("scan {scan} of {person}"));
             folder.write(&format!("scans/{person}/{scan}.json"), format!("{{\"n\":{scan}}}"));
         }
     }
@@ -33,8 +33,8 @@ fn a_persons_scans_are_found_erased_and_kept_out() {
         assert_eq!(found(&folder, "PAT-4"), 0, "{to}");
         folder.run("verify --read-data").ok();
         // The dataset knows the pattern from now on.
-        folder.write("scans/PAT-2/3.dcm", "a late scan");
-        folder.write("scans/PAT-4/1.dcm", "a new patient");
+        folder.write("scans/PAT-2/3.ima", "a late scan");
+        folder.write("scans/PAT-4/1.ima", "a new patient");
         folder.run(&format!("convert {source}")).ok();
         assert_eq!((found(&folder, "PAT-2"), found(&folder, "PAT-4")), (3, 1), "{to}");
         folder.run("compact --min-inputs 2").ok();
@@ -43,9 +43,9 @@ fn a_persons_scans_are_found_erased_and_kept_out() {
         assert_eq!(plan.summary()["records_erased"], 3, "{to}");
         folder.run("erase shards PAT-2 --all-versions").ok();
         folder.run("verify --read-data").ok();
-        folder.write("scans/PAT-2/4.dcm", "a scan after the erasure");
+        folder.write("scans/PAT-2/4.ima", "a scan after the erasure");
         folder.write("scans/PAT-2/4.json", "{}");
-        folder.write("scans/PAT-5/1.dcm", "another");
+        folder.write("scans/PAT-5/1.ima", "another");
         let again = folder.run(&format!("convert {source}")).ok();
         assert!(
             again.stderr.contains("erased") || again.stdout.contains("erased"),
@@ -72,7 +72,7 @@ fn what_has_no_subject_stops_a_run_unless_that_is_meant() {
     assert_eq!(wrong.code, 2, "{}", wrong.stderr);
     assert!(wrong.stderr.contains("{subject}"), "{}", wrong.stderr);
     // Another pattern is another meaning of subject ids.
-    folder.write("scans/PAT-9/1.dcm", "x");
+    folder.write("scans/PAT-9/1.ima", "x");
     let changed = folder.run("convert scans --subject-from-path {subject}/* --exclude notes*");
     assert_eq!(changed.code, 8, "{}", changed.stderr);
     assert!(changed.stderr.contains("created with --subject-from-path scans/{subject}/*"), "{}", changed.stderr);
@@ -89,13 +89,13 @@ fn a_table_says_whom_samples_are_about() {
     scans(&folder);
     folder.write(
         "scans/people.csv",
-        "path,subject,note\nPAT-1/1,007,a\nPAT-1/2.dcm,007,b\nPAT-2/1,08,\nPAT-2/2,08,\nscans/PAT-3/1.dcm,\
+        "path,subject,note\nPAT-1/1,007,a\nPAT-1/2.ima,007,b\nPAT-2/1,08,\nPAT-2/2,08,\nscans/PAT-3/1.ima,\
          9,\nPAT-3/2,9,\n",
     );
     let told = folder.run("convert scans --subject-table scans/people.csv").ok();
     assert!(told.stderr.contains("found subject ids for 6 samples"), "{}", told.stderr);
     assert_eq!((found(&folder, "007"), found(&folder, "7"), found(&folder, "9")), (2, 0, 2));
-    folder.write("scans/PAT-4/1.dcm", "new");
+    folder.write("scans/PAT-4/1.ima", "new");
     let refused = folder.run("convert scans");
     assert_eq!(refused.code, 8, "{}", refused.stderr);
     assert!(refused.stderr.contains("expected --subject-table"), "{}", refused.stderr);
@@ -104,7 +104,7 @@ fn a_table_says_whom_samples_are_about() {
     assert!(refused.stderr.contains("expected a subject of the sample `PAT-4/1`"), "{}", refused.stderr);
     folder.write(
         "people.jsonl",
-        "{\"who\":\"P4\",\"file_name\":\"PAT-4/1.dcm\"}\n{\"who\":\"P4\",\"file_name\":\"x.dcm\"}\n",
+        "{\"who\":\"P4\",\"file_name\":\"PAT-4/1.ima\"}\n{\"who\":\"P4\",\"file_name\":\"x.ima\"}\n",
     );
     folder.run("convert scans --subject-table people.jsonl --subject who --exclude people.csv").ok();
     assert_eq!(found(&folder, "P4"), 1);
@@ -121,7 +121,7 @@ fn a_table_that_may_mean_two_things_is_refused() {
     folder.write("twice.csv", "path,subject\nPAT-1/1,x\nPAT-1/1,y\n");
     let refused = folder.run("convert scans --subject-table twice.csv");
     assert!(refused.code == 6 && refused.stderr.contains("found `x` and `y`"), "{}", refused.stderr);
-    folder.write("parts.csv", "path,subject\nPAT-1/1.dcm,x\nPAT-1/1.json,y\n");
+    folder.write("parts.csv", "path,subject\nPAT-1/1.ima,x\nPAT-1/1.json,y\n");
     let refused = folder.run("convert scans --subject-table parts.csv --accept subjects");
     assert!(refused.code == 6 && refused.stderr.contains("expected one subject of the sample"), "{}", refused.stderr);
     folder.write("none.csv", "a,b,c\n1,2,3\n");

@@ -537,7 +537,7 @@ mod tests {
 
         // Names with dots make one sample of all files.
         let folder = tempfile::tempdir().unwrap();
-        let dotted = files(folder.path(), (0..3_000).map(|n| (format!("1.2.{n}.dcm"), 200_000)));
+        let dotted = files(folder.path(), (0..3_000).map(|n| (format!("1.2.{n}.ima"), 200_000)));
         let sample = Draws::new(&dotted).sample_up_to(FIRST);
         assert!(weight_of(&sample) < 3 * MAX_SAMPLE, "{}", sample.len());
     }

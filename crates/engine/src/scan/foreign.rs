@@ -19,7 +19,6 @@ use super::{SourceFile, archives::is_archive_name};
 use crate::{
     error::{Error, Result},
     format::{csv, json},
-    record::key::lowercase_extension,
 };
 
 /// Bytes that tell what a file is: the marks below, or whether text is JSON or delimited.
@@ -36,9 +35,20 @@ enum Kind {
     Page,
     Pointer,
     Database,
+    /// Objects that run code when they are loaded.
+    Pickle,
+    /// Recordings whose headers name people.
+    Medical,
+    /// Fields on grids.
+    Grid,
 }
 
 impl Kind {
+    /// Whether it holds records, so that it is no part of a sample unless the user says so.
+    fn holds_records(self) -> bool {
+        matches!(self, Self::Database | Self::Medical | Self::Grid)
+    }
+
     fn hint(self) -> &'static str {
         match self {
             Self::Packed => "decompress it first",
@@ -49,13 +59,21 @@ impl Kind {
                 "a download may have saved the page of an error: open it in an editor, and download the file again"
             }
             Self::Pointer => "fetch the file that it stands for: git lfs pull",
-            Self::Database => "export it as CSV or Parquet first",
+            Self::Database => {
+                "export it as CSV or Parquet first, or give it to shardify.convert in Python as an Arrow table"
+            }
+            Self::Pickle => {
+                "loading it runs the code that it names: save it as Parquet, .npy or .safetensors with the program that \
+                 made it"
+            }
+            Self::Medical => "its header may name the patient, and would be stored with it",
+            Self::Grid => "convert it to NetCDF first, for example with cdo or grib_to_netcdf",
         }
     }
 }
 
 /// Beginnings of files, names of what they are, and kinds.
-const MAGIC: [(&[u8], &str, Kind); 26] = [
+const MAGIC: [(&[u8], &str, Kind); 28] = [
     (b"\x1f\x9d", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x1f\xa0", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop, which is not supported", Kind::Packed),
@@ -78,6 +96,8 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
     (b"SQLite format 3\0", "an SQLite database", Kind::Database),
     (b"Obj\x01", "an Avro file", Kind::Database),
     (b"ORC", "an ORC file", Kind::Database),
+    (b"FEA1", "a Feather file of version 1", Kind::Database),
+    (b"GRIB", "a GRIB file", Kind::Grid),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of older Microsoft Office", Kind::Database),
     (b"version https://git-lfs.github.com/", "a pointer of Git LFS", Kind::Pointer),
     (b"<?xml", "an XML document", Kind::Page),
@@ -86,7 +106,7 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
 
 /// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
 /// no samples.
-const UNREAD: [(&str, &str, Kind); 33] = [
+const UNREAD: [(&str, &str, Kind); 47] = [
     ("xlsx", "an Excel workbook", Kind::Database),
     ("xlsm", "an Excel workbook", Kind::Database),
     ("xlsb", "an Excel workbook", Kind::Database),
@@ -113,17 +133,28 @@ const UNREAD: [(&str, &str, Kind); 33] = [
     ("dbf", "a dBASE table", Kind::Database),
     ("gpkg", "a GeoPackage", Kind::Database),
     ("msgpack", "a MessagePack file", Kind::Database),
-    ("pkl", "a Python pickle", Kind::Database),
-    ("pickle", "a Python pickle", Kind::Database),
+    ("pkl", "a Python pickle", Kind::Pickle),
+    ("pickle", "a Python pickle", Kind::Pickle),
+    ("joblib", "objects that joblib pickled", Kind::Pickle),
+    ("pt", "objects that PyTorch pickled", Kind::Pickle),
+    ("pth", "objects that PyTorch pickled", Kind::Pickle),
+    ("ckpt", "objects that PyTorch pickled", Kind::Pickle),
+    ("dcm", "a DICOM file", Kind::Medical),
+    ("dicom", "a DICOM file", Kind::Medical),
+    ("grib", "a GRIB file", Kind::Grid),
+    ("grib2", "a GRIB file", Kind::Grid),
+    ("grb", "a GRIB file", Kind::Grid),
+    ("grb2", "a GRIB file", Kind::Grid),
+    ("root", "a ROOT file", Kind::Database),
+    ("mcap", "a recording of a robot (MCAP)", Kind::Database),
+    ("bag", "a recording of a robot (rosbag)", Kind::Database),
+    ("lmdb", "an LMDB database", Kind::Database),
     ("fits", "a FITS file", Kind::Database),
     ("mat", "a MATLAB file", Kind::Database),
     ("zip", "a zip archive", Kind::Archive),
     ("7z", "a 7z archive", Kind::Archive),
     ("rar", "a rar archive", Kind::Archive),
 ];
-
-/// Endings among these that parts of samples have, too: only a single file is taken for a table.
-const ALSO_PARTS: [&str; 7] = ["pkl", "pickle", "fits", "mat", "zip", "7z", "rar"];
 
 /// A store of another tool that cannot be read: files of it, what it is, and what to do.
 struct ForeignStore {
@@ -206,17 +237,14 @@ pub(super) fn refuse_stores(files: &[SourceFile]) -> Result<()> {
 /// [`Kind::Input`](crate::error::Kind::Input), naming the first one.
 pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
     let [first, others @ ..] = files else { return Ok(()) };
-    let of_name = |file: &SourceFile| {
-        let ending = lowercase_extension(file.name()).into_owned();
-        let last = ending.rsplit('.').next().unwrap_or_default();
-        UNREAD.iter().find(|(known, ..)| *known == last && (others.is_empty() || !ALSO_PARTS.contains(known)))
-    };
-    let found = match of_name(first) {
-        Some((_, what, kind)) if others.iter().all(|file| of_name(file).is_some()) => Some((*what, *kind)),
+    let found = match named_unread(first.name()) {
+        Some(found) if others.iter().all(|file| named_unread(file.name()).is_some()) => Some(found),
         Some(_) => None,
-        // A database may have any name.
-        None if others.is_empty() => {
-            recognize_foreign(&first.read_head(HEAD_BYTES)?.bytes).filter(|(_, kind)| *kind == Kind::Database)
+        // A database, or a recording, may have any name.
+        None if others.is_empty() || extension_of(first.name()).is_empty() => {
+            let is_like = |file: &SourceFile| extension_of(file.name()) == extension_of(first.name());
+            let found = recognize_foreign(&first.read_head(HEAD_BYTES)?.bytes);
+            found.filter(|(_, kind)| kind.holds_records() && others.iter().all(is_like))
         }
         None => None,
     };
@@ -233,9 +261,24 @@ pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
 
 /// Returns whether a name is that of an archive which is not read: its members are neither records nor files.
 pub fn is_foreign_archive(name: &str) -> bool {
-    let ending = lowercase_extension(name);
-    let last = ending.rsplit('.').next().unwrap_or_default();
-    UNREAD.iter().any(|(known, _, kind)| *kind == Kind::Archive && *known == last)
+    named_unread(name).is_some_and(|(_, kind)| kind == Kind::Archive)
+}
+
+/// Returns what a file is, by its name, that cannot be read.
+fn named_unread(name: &str) -> Option<(&'static str, Kind)> {
+    let last = extension_of(name);
+    UNREAD.iter().find(|(known, ..)| known.eq_ignore_ascii_case(last)).map(|(_, what, kind)| (*what, *kind))
+}
+
+/// Returns what a file is, by its name, that cannot be read, in words.
+pub(super) fn describe_unread(name: &str) -> Option<&'static str> {
+    named_unread(name).map(|(what, _)| what)
+}
+
+/// Returns the last extension of a name; the empty text if it has none.
+fn extension_of(name: &str) -> &str {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    last.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
 /// Beginnings of HTML, in lower case.
@@ -244,10 +287,13 @@ const HTML: [&[u8]; 2] = [b"<!doctype html", b"<html"];
 /// Returns what begins so and holds no records.
 fn recognize_foreign(head: &[u8]) -> Option<(&'static str, Kind)> {
     let begins = |magic: &[u8]| match magic {
-        // Three letters may begin a text, too.
-        b"ORC" | b"ID3" => head.starts_with(magic) && head.contains(&0),
+        // A few letters may begin a text, too.
+        b"ORC" | b"ID3" | b"GRIB" => head.starts_with(magic) && head.contains(&0),
         _ => head.starts_with(magic),
     };
+    if head.get(128..132) == Some(b"DICM") && head.contains(&0) {
+        return Some(("a DICOM file", Kind::Medical));
+    }
     let of_magic = || MAGIC.iter().find(|(magic, ..)| begins(magic)).map(|(_, name, kind)| (*name, *kind));
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     let is_html = HTML.iter().any(|mark| text.get(..mark.len()).is_some_and(|start| start.eq_ignore_ascii_case(mark)));
@@ -327,6 +373,19 @@ mod tests {
         assert_eq!(name(b"ORC,ID3\n1,2\n"), None, "a header");
         assert_eq!(name(b"ID3,b\n1,2\n"), None, "a header");
         assert_eq!(name(b"id,x\n1,2\n"), None);
+        let mut recording = [0; 140];
+        recording[128..132].copy_from_slice(b"DICM");
+        assert_eq!(name(&recording), Some("a DICOM file"));
+        assert_eq!(name(&[b"a,".repeat(64), b"DICM\n".to_vec()].concat()), None, "a header");
+    }
+
+    #[test]
+    fn names_state_what_cannot_be_read() {
+        assert_eq!(describe_unread("a/b.SAS7BDAT"), Some("a SAS data set"));
+        assert_eq!(describe_unread("scan.1.dcm"), Some("a DICOM file"));
+        assert_eq!(describe_unread("mat"), None);
+        assert_eq!(describe_unread("a.mat/b"), None);
+        assert!(is_foreign_archive("a.7z") && !is_foreign_archive("a.pkl"));
     }
 
     #[test]

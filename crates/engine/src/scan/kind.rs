@@ -113,8 +113,10 @@ fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<
         Some(table) => format!("if it has the labels of the other files: --labels {}", table.uri()),
         None => "if a table has the labels of the other files: --labels FILE".to_owned(),
     };
+    let unread = foreign::describe_unread(other.name());
+    let is = unread.map_or_else(|| "does not".to_owned(), |what| format!("is {what}, which is not supported"));
     Error::usage(format!(
-        "expected either records or files, found both: `{}` contains records, `{}` does not",
+        "expected either records or files, found both: `{}` contains records, `{}` {is}",
         records.name(),
         other.name()
     ))
