@@ -580,7 +580,7 @@ fn files_that_are_not_what_their_names_say() {
     $ shardify inspect base.tsv
     error: expected records, as the name states, found an SQLite database
        at: [FOLDER]/base.tsv
-     hint: export it as CSV or Parquet first
+     hint: export it as CSV or Parquet first, or give it to shardify.convert in Python as an Arrow table
     [6]
     $ shardify inspect sheet.csv
     error: expected records, as the name states, found a zip archive

@@ -24,7 +24,7 @@ use crate::{
         shard::ShardNaming,
         source::{SourceFacts, SourceName},
     },
-    format::TypeMismatch,
+    format::{TypeMismatch, csv},
     id::Writer,
     indexes::version,
     ops::inputs::Identity,
@@ -151,7 +151,12 @@ fn widen_types(job: &ConvertJob<'_>, plan: &ConvertPlan, misfit: &Misfit, may_gu
             let TypeMismatch { column, expected, value, .. } = mismatch;
             Some(match expected == TypeMismatch::NO_COLUMN {
                 true => format!("the first records have no column `{column}`; {next}"),
-                false => format!("column `{column}` was inferred as {expected} but contains `{value}`; {next}"),
+                false => {
+                    let hint = Some(value).filter(|_| sources[*source].format.takes_settings("CSV"));
+                    let hint =
+                        hint.and_then(|value| csv::null_hint(value)).map_or_else(String::new, |is| format!("; {is}"));
+                    format!("column `{column}` was inferred as {expected} but contains `{value}`; {next}{hint}")
+                }
             })
         }
     };

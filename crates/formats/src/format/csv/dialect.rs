@@ -13,6 +13,7 @@ use std::ops::Range;
 use super::{
     super::ReaderFacts,
     head::{HeadLayout, detect_layout, skipped_note},
+    missing::note_missing,
     options::CsvOptions,
     profile::{Profile, SAMPLE},
     quotes::{Quotes, SINGLE},
@@ -122,6 +123,10 @@ fn usual_source(
     };
     let unnamed = layout.labels.then(String::new);
     let columns = distinct_names(unnamed.into_iter().chain(names.iter().map(|name| quotes.name(name))).collect());
+    if options.tidy {
+        let first = if options.has_header { layout.header + 1 } else { 0 };
+        layout.notes.extend(note_missing(&rows, first, &columns, &options.nulls));
+    }
     // Without header, blank lines before the first record are counted with the others.
     let head = if options.has_header { &text[..next] } else { &text[..0] };
     let data = &text[head.len()..];

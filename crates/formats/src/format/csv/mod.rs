@@ -32,6 +32,7 @@ mod digits;
 mod fuzz;
 mod head;
 mod index;
+mod missing;
 mod notation;
 mod numbers;
 mod options;
@@ -72,6 +73,7 @@ use self::{
 };
 pub use self::{
     dialect::sniff,
+    missing::null_hint,
     notation::{Notation, check_date_format, check_timestamp_format},
     options::CsvOptions,
     source::CsvSource,

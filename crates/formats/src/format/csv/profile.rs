@@ -4,25 +4,16 @@
 //! and those that would change the type of a column. A profile depends on the head of the source alone, never on ranges
 //! or threads.
 
-use super::{rows::HeadRows, value::ValueKind};
+use super::{missing::is_null, rows::HeadRows, value::ValueKind};
 
 /// Maximum number of records in the sample on which decisions about a source are based.
 pub(super) const SAMPLE: usize = 200;
 /// Maximum number of records that a profile is computed from.
-const PROFILED: usize = 100;
+pub(super) const PROFILED: usize = 100;
 /// Minimum number of values of a column for which a kind is determined.
 const MIN_VALUES: usize = 3;
 /// Minimum number of words of a value that reads like a sentence.
 pub(super) const SENTENCE: usize = 4;
-
-/// Texts that stand for a missing value in many files.
-pub(super) fn is_null(text: &[u8]) -> bool {
-    const MAX_NULL_BYTES: usize = 4;
-    const NULLS: [&[u8]; 15] = [
-        b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b".", b"\\N",
-    ];
-    text.len() <= MAX_NULL_BYTES && NULLS.contains(&text)
-}
 
 /// Whether a value may be the name of a column: it starts with a letter and does not represent a missing value.
 pub(super) fn is_name(text: &[u8]) -> bool {
@@ -200,7 +191,7 @@ impl Trait {
 }
 
 /// Maps whole numbers to fractions, which are one kind here.
-fn generic_kind(kind: ValueKind) -> ValueKind {
+pub(super) fn generic_kind(kind: ValueKind) -> ValueKind {
     if kind == ValueKind::Int64 { ValueKind::Float64 } else { kind }
 }
 

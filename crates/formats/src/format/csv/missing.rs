@@ -1,0 +1,116 @@
+//! Texts that stand for a missing value in many files. Only an empty field is null by itself: `NA` may be Namibia, and
+//! `-` a sign. Among numbers or times such a text makes the whole column text, so a note says how to read it as null.
+
+use super::{
+    profile::{PROFILED, generic_kind},
+    rows::HeadRows,
+    value::ValueKind,
+};
+
+/// Number of columns that a note names.
+const NAMED: usize = 3;
+
+/// Whether a text stands for a missing value in many files.
+pub(super) fn is_null(text: &[u8]) -> bool {
+    const MAX_NULL_BYTES: usize = 4;
+    const NULLS: [&[u8]; 15] = [
+        b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"null", b"NULL", b"None", b"none", b"-", b"?", b".", b"\\N",
+    ];
+    text.len() <= MAX_NULL_BYTES && NULLS.contains(&text)
+}
+
+/// Returns what makes a text null; `None` if the text stands for no missing value.
+pub fn null_hint(text: &str) -> Option<String> {
+    (!text.is_empty() && is_null(text.as_bytes())).then(|| format!("to read it as null: {}", setting_of(text)))
+}
+
+/// Returns the setting for texts, for a shell.
+fn setting_of(texts: &str) -> String {
+    match texts.contains(['\\', '?']) {
+        true => format!("--read 'null={texts}'"),
+        false => format!("--read null={texts}"),
+    }
+}
+
+/// Returns a note about columns of numbers, times or truth values that have such texts; `None` if there are none.
+/// Records begin at `first`, and `nulls` are the texts that are null already.
+pub(super) fn note_missing(rows: &HeadRows<'_>, first: usize, names: &[String], nulls: &[String]) -> Option<String> {
+    let mut texts: Vec<String> = Vec::new();
+    let mut columns: Vec<String> = Vec::new();
+    for (column, name) in names.iter().enumerate() {
+        let Some(found) = missing_in(rows, first, column, nulls).filter(|found| !found.is_empty()) else { continue };
+        columns.push(format!("`{name}`"));
+        texts.extend(found);
+    }
+    texts.sort_unstable();
+    texts.dedup();
+    let (last, before) = columns.split_last()?;
+    let named = match before.len() {
+        0 => last.clone(),
+        others if others < NAMED => format!("{} and {last}", before.join(", ")),
+        others => format!("{} and {} more columns", before[..NAMED].join(", "), others + 1 - NAMED),
+    };
+    let shown: Vec<String> = texts.iter().map(|text| format!("`{text}`")).collect();
+    let (have, are) = if before.is_empty() { ("has", "it is") } else { ("have", "they are") };
+    Some(format!(
+        "{named} {have} {} among values that are no text, so {are} text; to read that as null: {}",
+        shown.join(" and "),
+        setting_of(&texts.join(","))
+    ))
+}
+
+/// Returns such texts in the first records of a column; `None` if its other values are texts, or there are none.
+fn missing_in(rows: &HeadRows<'_>, first: usize, column: usize, nulls: &[String]) -> Option<Vec<String>> {
+    let mut kind = None;
+    let mut texts = Vec::new();
+    for row in first..rows.len().min(first + PROFILED) {
+        let value = rows.unquoted_field(row, column);
+        if value.is_empty() || nulls.iter().any(|null| null.as_bytes() == &*value) {
+            continue;
+        }
+        let found = generic_kind(ValueKind::from_text(&value));
+        match std::str::from_utf8(&value).ok().filter(|text| is_null(text.as_bytes())) {
+            Some(text) if found == ValueKind::Text => texts.push(text.to_owned()),
+            _ if found == ValueKind::Text || found != *kind.get_or_insert(found) => return None,
+            _ => {}
+        }
+    }
+    kind.map(|_| texts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note(text: &str, nulls: &[&str]) -> Option<String> {
+        let rows = HeadRows::from_text(text.as_bytes(), b',', true, 200);
+        let names: Vec<String> = text.lines().next().unwrap_or_default().split(',').map(str::to_owned).collect();
+        let nulls: Vec<String> = nulls.iter().map(|text| (*text).to_owned()).collect();
+        note_missing(&rows, 1, &names, &nulls)
+    }
+
+    #[test]
+    fn texts_among_numbers_are_told_with_the_setting() {
+        let text = "id,x,t,s\n1,2,2026-01-01,a\n2,\\N,2026-01-02,NA\n3,4,?,b\n4,5,2026-01-04,c\n";
+        assert_eq!(
+            note(text, &[]).as_deref(),
+            Some(
+                "`x` and `t` have `?` and `\\N` among values that are no text, so they are text; \
+                 to read that as null: --read 'null=?,\\N'"
+            )
+        );
+        assert_eq!(
+            note(text, &["\\N"]).as_deref(),
+            Some("`t` has `?` among values that are no text, so it is text; to read that as null: --read 'null=?'")
+        );
+        assert_eq!(note(text, &["\\N", "?"]), None);
+    }
+
+    #[test]
+    fn nothing_is_told_of_other_texts_and_of_values() {
+        assert_eq!(note("x\n1\n2\n3\nNaN\n", &[]), None, "a float");
+        assert_eq!(note("x\n1\n2\n3\nNA\nfour\n", &[]), None, "text all the same");
+        assert_eq!(note("x\nNA\nDE\nFR\nNO\n", &[]), None, "countries");
+        assert_eq!(note("x\n1\n2\n3\n\n", &[]), None);
+    }
+}
