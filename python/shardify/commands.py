@@ -792,6 +792,8 @@ def report(
 def inspect(
     source: Path = ".",
     *,
+    from_: Format | None = None,
+    read: ReadSettings | None = None,
     jobs: int | None = None,
     memory: int | str | None = None,
 ) -> InspectReport:
@@ -799,13 +801,15 @@ def inspect(
 
     Args:
         source: Dataset, file, folder, glob or URL [default: current folder]
+        from_: Format of the source [default: detected from the content]
+        read: Settings of the input format, see `ReadSettings`
         jobs: Number of threads [default: all cores]
         memory: Memory limit [default: 1GiB]
 
     Returns:
         Formats, columns and problems; `call` is the next call.
     """
-    return _calls.inspect(source, jobs=jobs, memory=memory)
+    return _calls.inspect(source, from_=from_, read=read, jobs=jobs, memory=memory)
 
 
 def head(
@@ -814,6 +818,7 @@ def head(
     *,
     at: When | None = None,
     from_: Format | None = None,
+    read: ReadSettings | None = None,
     jobs: int | None = None,
     memory: int | str | None = None,
 ) -> list[dict[str, Any]]:
@@ -824,13 +829,14 @@ def head(
         n: Number of records
         at: Version of the dataset [default: newest]
         from_: Format of the source [default: detected from the content]
+        read: Settings of the input format, see `ReadSettings`
         jobs: Number of threads [default: all cores]
         memory: Memory limit [default: 1GiB]
 
     Returns:
         A dictionary for each record: the values of a row by column, or the `key` and `parts` of a sample.
     """
-    return _calls.head(source, n, at=at, from_=from_, jobs=jobs, memory=memory)
+    return _calls.head(source, n, at=at, from_=from_, read=read, jobs=jobs, memory=memory)
 
 
 def find(

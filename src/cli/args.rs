@@ -26,7 +26,7 @@ pub(super) use block::BlockArgs;
 pub(super) use check::CheckArgs;
 pub(super) use convert::ConvertArgs;
 pub(super) use erase::EraseArgs;
-pub(super) use head::HeadArgs;
+pub(super) use head::{HeadArgs, InputArgs};
 pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use plan::{CommitArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
@@ -400,6 +400,8 @@ impl AdoptArgs {
 pub(super) struct InspectArgs {
     /// Dataset, file, folder, glob or URL [default: current folder].
     pub(super) source: Option<String>,
+    #[command(flatten)]
+    pub(super) input: InputArgs,
 }
 
 #[derive(Debug, Args)]

@@ -95,11 +95,14 @@ impl Config {
     /// # Errors
     /// When a key is not an option, or a value has no meaning as one.
     pub(super) fn merge_into(&self, cli: &Command, mut arguments: Vec<OsString>) -> Result<Vec<OsString>> {
-        let place = arguments.iter().position(|word| word == "convert").map(|place| place + 1);
-        if let Some(place) = place {
-            let settings = shorthand::expand_settings(&arguments[place..]);
+        let named = |word: &OsString| shorthand::COMMANDS.into_iter().find(|command| word == command);
+        let found = arguments.iter().enumerate().find_map(|(at, word)| Some((at + 1, named(word)?)));
+        if let Some((place, command)) = found
+            && let Some(definition) = cli.find_subcommand(command)
+        {
+            let settings = shorthand::expand_settings(definition, &arguments[place..]);
             // Which command it is takes longer to find out than whether that matters.
-            if settings != arguments[place..] && command_name(cli, &arguments).as_deref() == Some("convert") {
+            if settings != arguments[place..] && command_name(cli, &arguments).as_deref() == Some(command) {
                 arguments.splice(place.., settings);
             }
         }

@@ -51,7 +51,13 @@ impl CommandSession<'_> {
             Some(source) => source.clone(),
             None => self.dataset_location(None)?.to_string(),
         };
-        let options = HeadOptions { source, records: args.records, at: args.at.clone(), from: args.from };
+        let options = HeadOptions {
+            source,
+            records: args.records,
+            at: args.at.clone(),
+            from: args.input.from,
+            read: args.input.settings(),
+        };
         if self.global.json {
             self.print_answer(|w| {
                 let report = read_head(&self.context, &options, &mut |record| as_json(w, &record))?;

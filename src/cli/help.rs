@@ -243,10 +243,10 @@ fn with_help(command: Command, depth: usize) -> Command {
     command.mut_args(with_values).mut_subcommands(|command| with_help(command, depth + 1))
 }
 
-/// Moves the possible values of an option to its long help, with their explanations.
+/// Moves the possible values of an option to its long help, with their explanations, unless another command lists them.
 fn with_values(arg: Arg) -> Arg {
     let values = arg.get_possible_values();
-    if values.is_empty() || !arg.get_action().takes_values() {
+    if values.is_empty() || arg.is_hide_possible_values_set() || !arg.get_action().takes_values() {
         return arg;
     }
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();

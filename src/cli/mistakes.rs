@@ -67,7 +67,11 @@ const OTHER_COMMANDS: &[(&[&str], &str)] = &[
 /// Options of other tools, the commands where they are likely (all if there are none), and what is meant.
 const OTHER_OPTIONS: &[(&[&str], &[&str], &str)] = &[
     (&["--format"], &["convert"], "'--to' is the format of the shards, '--from' that of the inputs"),
-    (&["--delim", "--sep", "--separator"], &["convert"], "'--delimiter' is the delimiter of delimited text"),
+    (
+        &["--delim", "--sep", "--separator"],
+        &["convert", "head", "inspect"],
+        "'--delimiter' is the delimiter of delimited text",
+    ),
     (
         &["--seed", "--random-state"],
         &["convert", "reshard"],

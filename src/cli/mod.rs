@@ -59,6 +59,7 @@ use crate::{
         diff::{RecordChange, Wants},
         erase::{EraseId, EraseOptions},
         export::export_records,
+        inspect::InspectOptions,
         lineage::{self, LineageJob},
     },
     storage::{self, Location, SmallFile},
@@ -387,7 +388,14 @@ impl CommandSession<'_> {
     }
 
     fn run_inspect(&self, args: &InspectArgs) -> Result<CommandOutcome> {
-        let report = ops::inspect::inspect_source(&self.context, args.source.as_deref().unwrap_or("."))?;
+        let report = ops::inspect::inspect_source(
+            &self.context,
+            &InspectOptions {
+                source: args.source.as_deref().unwrap_or(".").to_owned(),
+                from: args.input.from,
+                read: args.input.settings(),
+            },
+        )?;
         self.progress.stop();
         self.print_answer(|w| {
             if !self.global.json {

@@ -3,14 +3,20 @@
 
 use std::ffi::OsString;
 
+use clap::Command;
+
 use crate::{
     ops::convert::WriteOption,
     scan::settings::Read,
     settings::{Setting, SettingValues, Table},
 };
 
-/// Writes out the settings among the words behind the name of the command.
-pub(super) fn expand_settings(words: &[OsString]) -> Vec<OsString> {
+/// Commands that take settings of formats.
+pub(super) const COMMANDS: [&str; 3] = ["convert", "inspect", "head"];
+
+/// Writes out the settings among the words behind the name of a command. Names of its own options are not settings.
+pub(super) fn expand_settings(command: &Command, words: &[OsString]) -> Vec<OsString> {
+    let has = |option: &str| command.get_arguments().any(|arg| arg.get_long() == Some(option));
     let mut out = Vec::with_capacity(words.len());
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -25,7 +31,9 @@ pub(super) fn expand_settings(words: &[OsString]) -> Vec<OsString> {
             Some((name, value)) => (name, option.filter(|option| option.contains('=')).map(|_| value.to_owned())),
         };
         let is_off = |setting: &Setting| value.is_none() && name.strip_prefix("no-") == Some(setting.key);
-        let found = of_tables().find(|(_, setting)| setting.key == name || (is_switch(setting) && is_off(setting)));
+        let found = of_tables()
+            .filter(|(option, setting)| has(option) && !has(setting.key))
+            .find(|(_, setting)| setting.key == name || (is_switch(setting) && is_off(setting)));
         let value = match &found {
             None => None,
             Some((_, setting)) if is_off(setting) => Some("no".to_owned()),
@@ -52,12 +60,18 @@ fn is_switch(setting: &Setting) -> bool {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod tests {
     use super::*;
 
-    fn expanded(words: &str) -> String {
+    fn expanded(command: &str, words: &str) -> String {
         let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-        expand_settings(&words).iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        let cli = crate::cli::clap_command();
+        expand_settings(cli.find_subcommand(command).unwrap(), &words)
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
@@ -71,7 +85,9 @@ mod tests {
             ("--id id --where x -- --raw", "--id id --where x -- --raw"),
             ("--no-delimiter a --null", "--no-delimiter a --null"),
         ] {
-            assert_eq!(expanded(words), expected);
+            assert_eq!(expanded("convert", words), expected);
         }
+        assert_eq!(expanded("head", "a --records 3 --delimiter ;"), "a --records 3 --read=delimiter=;");
+        assert_eq!(expanded("inspect", "a --records x --rows=parts"), "a --read=records=x --rows=parts");
     }
 }

@@ -25,7 +25,10 @@ use crate::{
         json::text_of,
         parts::{KEY_COLUMN, is_table_of_samples, samples_of_rows},
     },
-    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs},
+    scan::{
+        self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs,
+        settings::ReadSettings,
+    },
     schema::{force_text, schema_of, unite_lists},
     storage::Location,
     units::Size,
@@ -53,6 +56,8 @@ pub struct HeadOptions {
     pub at: Option<String>,
     /// Format of the source, if its content does not tell.
     pub from: Option<InputFormat>,
+    /// Settings of input formats.
+    pub read: ReadSettings,
 }
 
 /// A record.
@@ -184,7 +189,7 @@ pub(super) fn first_records(
     part_bytes: u64,
     emit: &mut Emit<'_>,
 ) -> Result<(u64, u64)> {
-    let options = HeadOptions { source: String::new(), records, at: None, from };
+    let options = HeadOptions { source: String::new(), records, at: None, from, read: ReadSettings::default() };
     let report = HeadReport::default();
     let mut reading = Reading { context, options: &options, report, part_bytes, first_reject: None };
     reading.records_of(files, "", hidden, emit)?;
@@ -247,8 +252,9 @@ impl Reading<'_> {
 
     /// Reads files; `name` stands for the names of files, unless it is empty.
     fn records_of(&mut self, files: Vec<SourceFile>, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
-        let options = SniffOptions { from: self.options.from, sources: files.len(), ..SniffOptions::default() };
-        match classify_inputs(files, &SniffOptions { samples: Some(0), ..options })? {
+        let stated = self.options.read.to_sniff_options(self.options.from);
+        let options = SniffOptions { sources: files.len(), samples: Some(0), ..stated };
+        match classify_inputs(files, &options)? {
             Input::Records(sources) => {
                 for source in &sources {
                     if self.is_done() {

@@ -3,6 +3,7 @@
 //! Little is read: the first bytes of each file, the footers of Parquet, and a sample of the records. Numbers of
 //! records that cannot be determined exactly this way are estimates and marked as such.
 
+mod advice;
 mod cost;
 mod table;
 mod unique;
@@ -19,7 +20,10 @@ use arrow::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use self::cost::Forecast;
+use self::{
+    advice::{convert_options, set_advice},
+    cost::Forecast,
+};
 pub use self::{cost::Cost, table::TableFacts};
 use super::{
     Context, adopt, compact, convert,
@@ -36,10 +40,10 @@ use crate::{
     format::{OutputFormat, Parsed, files, parquet},
     id::Version,
     record::{Payload, id_column, key_rule::KeyRule},
-    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SniffOptions, SourceFile, classify_inputs},
+    scan::{self, Input, InputFormat, RecordSource, ScanOptions, SourceFile, classify_inputs, settings::ReadSettings},
     schema::{self, is_id, is_subject, schema_of, unite_lists},
     storage::{Location, Object, with_io_threads},
-    units::{Size, group_digits},
+    units::Size,
 };
 
 /// Bytes that could be read in the time it takes to open a file: some 30 ms at 128 MiB/s.
@@ -53,6 +57,24 @@ const SAMPLED_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 4_096;
 /// Maximum number of stored bytes of a tar or TFRecord file that are sampled.
 const SAMPLE_BYTES: u64 = 16 << 20;
+
+/// What to inspect, and how it is read.
+#[derive(Debug, Clone, Default)]
+pub struct InspectOptions {
+    /// Dataset, file, folder, glob or URL.
+    pub source: String,
+    /// Format of the source, if its content does not tell.
+    pub from: Option<InputFormat>,
+    /// Settings of input formats.
+    pub read: ReadSettings,
+}
+
+impl InspectOptions {
+    /// Returns what inspects a source of which nothing else is known.
+    pub fn of_source(source: &str) -> Self {
+        Self { source: source.to_owned(), ..Self::default() }
+    }
+}
 
 /// Files of one format.
 #[derive(Debug, Clone, Serialize)]
@@ -222,7 +244,8 @@ pub struct InspectReport {
 ///
 /// # Errors
 /// When nothing is found, or it cannot be read.
-pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectReport> {
+pub fn inspect_source(context: &Context<'_>, options: &InspectOptions) -> Result<InspectReport> {
+    let source = options.source.as_str();
     if let Some(report) = inspect_stored(context, source)? {
         return Ok(report);
     }
@@ -242,7 +265,10 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     report.problems.extend(refused);
     // Nothing else has opened the files yet, so the time that a disk or a network takes shows.
     let forecast = found.tables.is_empty().then(|| Forecast::new(context, &found.files, listing)).flatten();
-    let (shards, others) = by_format(found.files)?;
+    let (shards, others) = match options.from {
+        Some(_) => (ByFormat::new(), found.files),
+        None => by_format(found.files)?,
+    };
     let mut sample = SampledBatches::default();
     for (format, files) in &shards {
         let (shards, problem) = shard_format(*format, files, &mut sample)?;
@@ -251,7 +277,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     }
     let (mut note, mut sources_of_records) = (None, Vec::new());
     if !others.is_empty() {
-        match classify_files(others.clone()) {
+        match classify_files(others.clone(), options) {
             Ok(Input::Records(sources)) => {
                 if let Some(source) = sources.iter().find(|source| source.reader.facts().layout.is_some())
                     && let Some(opened) = source.reader.arrays().map(|arrays| arrays.open_source()).transpose()?
@@ -276,7 +302,7 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     report.problems.extend(problems::of_names(&sources_of_records, &shards));
     // What cannot be read at all is said in the advice.
     if let (Some(files), true, None) = (small, shards.is_empty(), &note) {
-        report.problems.extend(cost::convert_refusal(context, files).map(|e| e.to_line()));
+        report.problems.extend(cost::convert_refusal(context, files, options).map(|e| e.to_line()));
     }
     sample.describe_columns(&mut report)?;
     check_id(&mut report, &|id| {
@@ -286,9 +312,9 @@ pub fn inspect_source(context: &Context<'_>, source: &str) -> Result<InspectRepo
     report.exact = report.formats.iter().all(|f| f.exact);
     let of_whole = problems::of_report(&report, HIGH_SCORE, &|column| !is_float(column) && is_id(&column.column));
     report.problems.extend(of_whole);
-    set_advice(&mut report, shards.len(), others.is_empty(), note);
+    set_advice(&mut report, options, shards.len(), others.is_empty(), note);
     if let (true, Some(forecast), Some(_)) = (shards.is_empty(), forecast, &report.command) {
-        report.cost = forecast.estimate_cost(context, &convert_options(&report));
+        report.cost = forecast.estimate_cost(context, &convert_options(&report, options));
     }
     Ok(report)
 }
@@ -349,10 +375,10 @@ fn by_format(files: Vec<SourceFile>) -> Result<(ByFormat, Vec<SourceFile>)> {
 }
 
 /// Classifies files that are no shards, without the metadata of an imagefolder.
-fn classify_files(mut files: Vec<SourceFile>) -> Result<Input> {
+fn classify_files(mut files: Vec<SourceFile>, options: &InspectOptions) -> Result<Input> {
     // Metadata that cannot be read is an error only when it is converted.
-    let _ = convert::leave_out_metadata(None, &mut files);
-    classify_inputs(files, &SniffOptions::default())
+    let _ = convert::leave_out_metadata(options.from, &mut files);
+    classify_inputs(files, &options.read.to_sniff_options(options.from))
 }
 
 /// Returns the dataset at a location, which may have no version; `None` if there cannot be one.
@@ -698,65 +724,6 @@ fn find_column(columns: &[InspectedColumn], wanted: impl Fn(&InspectedColumn) ->
 
 fn is_float(column: &InspectedColumn) -> bool {
     column.data_type.starts_with("Float")
-}
-
-/// Sets the command to run next, and states its assumptions.
-fn set_advice(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
-    set_command(report, shard_formats, only_shards, note);
-    if let (Some(id), Some(_)) = (&report.id, report.command.as_ref().filter(|command| command.contains(" --id "))) {
-        report.advice.push_str(&match report.id_unique_in {
-            Some(records) => format!("; `{id}` is unique in all {} records", group_digits(records)),
-            None => format!(
-                "; `{id}` is unique in {} sampled records, and may repeat in others: the run counts those",
-                group_digits(report.sampled_records)
-            ),
-        });
-    }
-}
-
-/// Returns the options of the `convert` that is advised.
-fn convert_options(report: &InspectReport) -> convert::ConvertOptions {
-    convert::ConvertOptions {
-        sources: vec![report.source.clone()],
-        // A sample of files that are parts of samples may look like something else.
-        from: report.formats.iter().any(|format| format.format == "files").then_some(InputFormat::FILES),
-        id: report.id.iter().cloned().collect(),
-        subject: report.subject.clone(),
-        read: report.record_dim.iter().filter_map(|dim| format!("record-dim={dim}").parse().ok()).collect(),
-        ..convert::ConvertOptions::default()
-    }
-}
-
-fn set_command(report: &mut InspectReport, shard_formats: usize, only_shards: bool, note: Option<String>) {
-    let source = shell_word(&report.source);
-    let mut options =
-        report.record_dim.iter().map(|dim| format!(" --read record-dim={}", shell_word(dim))).collect::<String>();
-    if let Some(id) = &report.id {
-        options.push_str(&format!(" --id {}", shell_word(id)));
-    }
-    if let Some(subject) = &report.subject {
-        options.push_str(&format!(" --subject {}", shell_word(subject)));
-    }
-    if let Some(note) = note {
-        report.advice = note;
-        return;
-    }
-    match (shard_formats, only_shards) {
-        (0, _) => {
-            report.command = Some(format!("shardify convert {source}{options}"));
-            report.advice = "makes shards of 128 MiB in ./shards".to_owned();
-        }
-        (1, true) if report.small_file_score > HIGH_SCORE => {
-            let merge = "shardify compact shards";
-            report.command = Some(format!("shardify adopt {source} --out shards{options} && {merge}"));
-            report.advice = "links the files into ./shards and merges them; the source stays unchanged".to_owned();
-        }
-        (1, true) => {
-            report.command = Some(format!("shardify adopt {source}{options}"));
-            report.advice = "the files are large enough; this makes their records searchable by id".to_owned();
-        }
-        _ => report.advice = "several formats side by side: inspect each with a glob, such as '*.parquet'".to_owned(),
-    }
 }
 
 #[cfg(test)]

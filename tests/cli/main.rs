@@ -18,6 +18,7 @@ mod card;
 mod check;
 mod compat;
 mod conformance_arrays;
+mod conformance_inputs;
 mod consent;
 mod convert;
 mod corpus;

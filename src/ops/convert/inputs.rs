@@ -157,34 +157,17 @@ pub(super) fn detect_formats(
 /// Returns the detection options for that many sources, with what is known beforehand.
 fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
     let (pinned, bound, taken) = (given.given_names(), given.bound_names(), given.selection.names_to_read());
+    let stated = job.options.read.to_sniff_options(job.options.from);
     SniffOptions {
-        from: job.options.from,
-        encoding: job.options.read.encoding(),
         csv: CsvOptions {
-            delimiter: job.options.read.delimiter(),
-            has_header: job.options.read.has_header(),
-            stated: job.options.read.stated_dialect(),
-            skip: job.options.read.skipped_lines(),
-            nulls: job.options.read.null_texts(),
-            tidy: job.options.read.is_tidy(),
-            repair: job.options.read.is_tidy() && job.options.on_error != OnError::Fail,
+            repair: stated.csv.tidy && job.options.on_error != OnError::Fail,
             pinned: pinned.iter().cloned().collect(),
             bound: bound.iter().cloned().collect(),
             taken: taken.as_ref().map(|taken| taken.iter().cloned().collect()),
-            ..CsvOptions::default()
+            ..stated.csv
         },
-        json: JsonOptions {
-            pinned,
-            bound,
-            taken: taken.clone(),
-            records: job.options.read.record_path(),
-            ..JsonOptions::default()
-        },
-        arrays: ArrayOptions {
-            coded: format == OutputFormat::Parquet,
-            floats: given.float_widths(),
-            ..job.options.read.array_options()
-        },
+        json: JsonOptions { pinned, bound, taken: taken.clone(), ..stated.json },
+        arrays: ArrayOptions { coded: format == OutputFormat::Parquet, floats: given.float_widths(), ..stated.arrays },
         binary: given.binary_names(),
         taken,
         hashed: job.options.identity == Identity::Content,
@@ -193,6 +176,7 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
         keep_going: job.options.on_error != OnError::Fail,
         sources,
         samples: Some(SAMPLES_KEPT),
+        ..stated
     }
 }
 

@@ -19,6 +19,7 @@ use std::{
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::InspectOptions;
 use crate::{
     error::{Error, Result},
     events::{Cancel, Silent},
@@ -405,7 +406,11 @@ fn run_within<T>(limit: Duration, whole: &Cancel, work: impl FnOnce(&Cancel) -> 
 }
 
 /// Returns why `convert` refuses files of few bytes; `None` if it does not.
-pub(super) fn convert_refusal(context: &Context<'_>, mut files: Vec<SourceFile>) -> Option<Error> {
+pub(super) fn convert_refusal(
+    context: &Context<'_>,
+    mut files: Vec<SourceFile>,
+    options: &InspectOptions,
+) -> Option<Error> {
     let context = Context {
         folder: context.folder.clone(),
         settings: context.settings.clone(),
@@ -414,8 +419,9 @@ pub(super) fn convert_refusal(context: &Context<'_>, mut files: Vec<SourceFile>)
         cancel: context.cancel.clone(),
         ..*context
     };
-    leave_out_metadata(None, &mut files).ok()?;
-    refusal_of(&context, &files, &ConvertOptions::default())
+    leave_out_metadata(options.from, &mut files).ok()?;
+    let read = options.read.clone();
+    refusal_of(&context, &files, &ConvertOptions { from: options.from, read, ..ConvertOptions::default() })
 }
 
 #[cfg(test)]

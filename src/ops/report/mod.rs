@@ -326,7 +326,7 @@ fn of_source(context: &Context<'_>, source: &str) -> Result<Report> {
         scan::scan_sources(&[source.to_owned()], &context.folder, &context.settings, &ScanOptions::default())?;
     scan::refuse_foreign(&found.tables, &found.files)?;
     scan::ignore_companions(&mut found.files);
-    let inspected = inspect::inspect_source(context, source)?;
+    let inspected = inspect::inspect_source(context, &inspect::InspectOptions::of_source(source))?;
     let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
     inspected.formats.iter().for_each(|format| *formats.entry(&format.format).or_default() += format.files);
     let mut report = Report {

@@ -1,11 +1,15 @@
 //! Settings of input formats, which `--read` takes.
 
+use super::formats::{InputFormat, SniffOptions};
 use crate::{
     array::records::ArrayOptions,
     codec::encoding::Encoding,
     delta::AsOf,
     error::{Error, Result},
-    format::csv::{self, Notation, StatedDialect},
+    format::{
+        csv::{self, CsvOptions, Notation, StatedDialect},
+        json::JsonOptions,
+    },
     settings::{Given, Setting, SettingValues, Settings, Table},
 };
 
@@ -144,6 +148,26 @@ impl Table for Read {
 }
 
 impl ReadSettings {
+    /// Returns how sources are read of which nothing else is known, in a format if one is named.
+    pub fn to_sniff_options(&self, from: Option<InputFormat>) -> SniffOptions {
+        SniffOptions {
+            from,
+            encoding: self.encoding(),
+            csv: CsvOptions {
+                delimiter: self.delimiter(),
+                has_header: self.has_header(),
+                stated: self.stated_dialect(),
+                skip: self.skipped_lines(),
+                nulls: self.null_texts(),
+                tidy: self.is_tidy(),
+                ..CsvOptions::default()
+            },
+            json: JsonOptions { records: self.record_path(), ..JsonOptions::default() },
+            arrays: self.array_options(),
+            ..SniffOptions::default()
+        }
+    }
+
     /// Whether delimited text may be read otherwise than by the standard where that is impossible.
     pub fn is_tidy(&self) -> bool {
         self.is_set_to("tidy", "yes")
