@@ -1,7 +1,9 @@
 //! `docs/reference/commands.md` is rendered from the definitions of the command line, and the examples in it run.
 //! `commands.json` beside it states the same for programs: the functions of the Python package are written from it.
 //!
-//! `SHARDIFY_BLESS=1 cargo test --test cli reference` writes both.
+//! The table of input formats in `docs/reference/formats.md` is that of the registry.
+//!
+//! `SHARDIFY_BLESS=1 cargo test --test cli reference` writes all three.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and write their own inputs")]
 
 use crate::support;
@@ -10,6 +12,10 @@ use std::{fmt::Write as _, path::Path, process::Command};
 
 use clap::{Arg, ArgAction, Command as Definition, builder::PossibleValue};
 use serde_json::{Value, json};
+use shardify::{
+    scan::{InputFormat, settings::Read},
+    settings::Table,
+};
 
 const HEAD: &str = "\
 # Commands
@@ -174,10 +180,32 @@ fn stated() -> String {
     text
 }
 
+/// Where the table of input formats begins, and the heading after it.
+const INPUTS: &str = "<!-- The registry of formats: SHARDIFY_BLESS=1 cargo test --test cli reference -->\n\n";
+const AFTER_INPUTS: &str = "\n## Tables and samples";
+
+/// The page of formats, with the table of the registry.
+fn formats(page: &str) -> String {
+    let mut table = "| `--from` | Content | Endings | Settings of `--read` |\n|---|---|---|---|\n".to_owned();
+    for format in InputFormat::ALL {
+        let endings: Vec<String> = format.endings().iter().map(|ending| format!("`.{ending}`")).collect();
+        let applies =
+            |scope: &str| !["Tables", "Delta", "Standard input"].contains(&scope) && format.takes_settings(scope);
+        let settings = Read::SETTINGS.iter().filter(|setting| applies(setting.scope()));
+        let settings: Vec<String> = settings.map(|setting| format!("`{}`", setting.key)).collect();
+        let (endings, settings) = (endings.join(" "), settings.join(" "));
+        writeln!(table, "| `{}` | {} | {endings} | {settings} |", format.name(), format.help()).unwrap();
+    }
+    let (before, rest) = page.split_once(INPUTS).unwrap();
+    let after = &rest[rest.find(AFTER_INPUTS).unwrap()..];
+    format!("{before}{INPUTS}{table}{after}")
+}
+
 #[test]
 fn the_pages_are_what_the_definitions_say() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference");
-    for (name, page) in [("commands.md", page()), ("commands.json", stated())] {
+    let formats = formats(&std::fs::read_to_string(folder.join("formats.md")).unwrap());
+    for (name, page) in [("commands.md", page()), ("commands.json", stated()), ("formats.md", formats)] {
         let path = folder.join(name);
         if std::env::var_os("SHARDIFY_BLESS").is_some() {
             std::fs::create_dir_all(&folder).unwrap();

@@ -60,6 +60,11 @@ impl InputFormat {
         self.0.help
     }
 
+    /// Returns the last extensions of its files, in lower case.
+    pub fn endings(self) -> &'static [&'static str] {
+        self.0.endings
+    }
+
     /// Returns whether columns have their own types, which may conflict with those of another source.
     pub fn is_typed(self) -> bool {
         matches!(self.0.class, Class::Table | Class::Arrays)

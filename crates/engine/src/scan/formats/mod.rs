@@ -96,9 +96,11 @@ impl InputFormat {
     pub fn takes_settings(self, scope: &str) -> bool {
         match scope {
             "CSV" => self.is_delimited(),
-            "Text" => self.is_delimited() || [Self::JSONL, Self::JSON].contains(&self),
+            "Text" => self.is_text(),
             "Arrays" => self.is_array(),
-            _ => true,
+            // What these are for is no format.
+            "Tables" | "Delta" | "Standard input" => true,
+            own => own.eq_ignore_ascii_case(self.name()),
         }
     }
 
