@@ -65,6 +65,7 @@ ALL = [
     Check("rewrite_check", "each value and type after every command that rewrites, as pyarrow, DuckDB and Polars see them", "--tables 5", "--tables 200", cost=40),
     Check("zip_check", "members of zip archives are what zipfile reads; bombs, cuts and flipped bits end in errors", "--flips 120 --cuts 30", "--flips 20000 --cuts 2000", cost=20),
     Check("dirty_csv", "damaged delimited text is read right, refused, or told", "--alone", "", cost=40),
+    Check("situations_check", "files as people have them become the records that they mean, or a message says what to do", "", "", cost=5),
     Check("dialect_check", "CSV in stated dialects, value by value as it was written and as DuckDB reads it", "--rounds 40", "--rounds 2000", cost=15),
     Check("types_check", "types and values are what pyarrow and DuckDB saw before, through every output and compact", cost=5),
     Check("where_check", "conditions keep the rows that DuckDB keeps, and one column of 17 reads few bytes", "--tables 20", "--tables 400", cost=60),

@@ -72,6 +72,15 @@ pub(super) fn tell_of_plan(job: &ConvertJob<'_>, plan: &ConvertPlan) {
     match &plan.inputs {
         Inputs::Samples { files, .. } if job.options.from.is_none() => {
             layouts::layout_notes(files, &job.options.sources).into_iter().for_each(note);
+            if let [file] = &files[..]
+                && scan::is_text(file)
+            {
+                note(format!(
+                    "`{}` is stored as it is, as a sample of one part; if it holds records, name its format: --from csv, \
+                     --from jsonl or another",
+                    file.name()
+                ));
+            }
             let archives: Vec<&str> =
                 files.par_iter().map(SourceFile::name).filter(|name| scan::is_foreign_archive(name)).collect();
             if let [first, others @ ..] = &archives[..] {
@@ -100,8 +109,8 @@ pub(super) fn tell_of_plan(job: &ConvertJob<'_>, plan: &ConvertPlan) {
     }
 }
 
-/// Returns a note that tables have few columns in common, so that most values of the one table that they become are
-/// null.
+/// Returns a note that tables have other columns than others, so that values of the one table that they become are null:
+/// most of them, if the tables have few columns in common.
 fn unlike_note(sources: &[RecordSource]) -> Option<String> {
     let tables: Vec<&RecordSource> =
         sources.iter().filter(|s| !s.yields_samples() && !s.format.is_array() && !s.fields.is_empty()).collect();
@@ -120,7 +129,7 @@ fn unlike_note(sources: &[RecordSource]) -> Option<String> {
     let shared = having.values().filter(|tables_with| **tables_with == tables.len()).count();
     let values: usize = having.values().sum();
     if shared * 2 >= all || values * 2 > all * tables.len() {
-        return None;
+        return lacking_note(&tables, &having);
     }
     let own: HashSet<&str> = column_names(first).collect();
     let other = tables.iter().min_by_key(|table| column_names(table).filter(|name| own.contains(*name)).count())?;
@@ -131,6 +140,22 @@ fn unlike_note(sources: &[RecordSource]) -> Option<String> {
         first.file.name(),
         other.file.name(),
         first.file.name()
+    ))
+}
+
+/// Returns a note on tables that lack columns which others have; `having` tells how many tables have a column. Where each
+/// record has its own columns, a sample of them says nothing.
+fn lacking_note(tables: &[&RecordSource], having: &HashMap<&str, usize>) -> Option<String> {
+    let lacks = |table: &&&RecordSource| table.fields.len() < having.len() && table.reader.facts().columns.is_some();
+    let lacking: Vec<&&RecordSource> = tables.iter().filter(lacks).collect();
+    let first = lacking.first()?;
+    let own: HashSet<&str> = first.fields.iter().map(|field| field.name().as_str()).collect();
+    let missing = having.keys().filter(|name| !own.contains(*name)).min()?;
+    let (count, lack) = (lacking.len(), if lacking.len() == 1 { "lacks" } else { "lack" });
+    Some(format!(
+        "{count} of {} tables {lack} columns that others have, which are null in their records: `{}` has no `{missing}`",
+        tables.len(),
+        first.file.name(),
     ))
 }
 

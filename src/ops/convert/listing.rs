@@ -168,7 +168,7 @@ fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u
     if let [(_, tool), ..] = &metadata[..] {
         let names: Vec<String> = metadata.iter().take(IGNORED_NAMES).map(|(name, _)| name.clone()).collect();
         let names = list_names(&names, (metadata.len() - names.len()) as u64);
-        let note = format!("ignored metadata of {tool}, which describe the records next to them: {names}");
+        let note = format!("ignored files of {tool} that describe or copy the records next to them: {names}");
         context.observer.event(Event::Note(note));
     }
     count

@@ -13,7 +13,7 @@ use arrow::datatypes::Fields;
 use super::{
     encode::SourceBatch,
     gates::{BlockPlace, Effects, GatedBlock, Gates, SplitRecords},
-    rejects::{RejectLine, RejectsFile},
+    rejects::{RejectLine, RejectsFile, WITHHELD},
     separated::Separated,
     source::SourceFacts,
 };
@@ -200,6 +200,8 @@ pub struct Gather<'a, I> {
     position: Position,
     /// Names of archive entries that hold data and were ignored.
     ignored: Vec<String>,
+    /// The first reject of a run that keeps none.
+    first_reject: Option<Error>,
     /// Of the table so far, where records have columns of their own.
     sparsity: Sparsity,
 }
@@ -245,6 +247,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             starts: Vec::new(),
             position: Position::default(),
             ignored: Vec::new(),
+            first_reject: None,
             sparsity: Sparsity::default(),
         }
     }
@@ -362,11 +365,15 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.setup.gates.list.iter().try_for_each(|gate| gate.pass_in_order(&mut gated, &place))?;
         let GatedBlock { block, splits, effects, .. } = gated;
         for reject in &block.rejects {
-            self.report_reject(source, reject, self.setup.on_error)?;
+            match self.setup.on_error {
+                OnError::Fail => return Err(self.reject_error(source, reject)),
+                OnError::Quarantine => self.write_reject(source, reject)?,
+                OnError::Skip if self.first_reject.is_some() => {}
+                OnError::Skip => self.first_reject = Some(self.first_reject_error(source, reject)),
+            }
         }
-        let quiet = if self.setup.on_error == OnError::Quarantine { OnError::Quarantine } else { OnError::Skip };
-        for reject in &effects.rejected {
-            self.report_reject(source, reject, quiet)?;
+        if self.setup.on_error == OnError::Quarantine {
+            effects.rejected.iter().try_for_each(|reject| self.write_reject(source, reject))?;
         }
         for remark in &block.remarks {
             self.add_remark(source, *remark);
@@ -521,45 +528,70 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         }
     }
 
-    fn report_reject(&mut self, source: usize, reject: &Reject, on_error: OnError) -> Result<()> {
-        if on_error == OnError::Skip {
-            return Ok(());
+    /// Names the first of the records that were rejected and are kept nowhere.
+    fn report_first_reject(&mut self) {
+        if let Some(error) = self.first_reject.take() {
+            let note =
+                format!("the first rejected record: {error}; --on-error quarantine keeps such records in a file");
+            self.setup.observer.event(Event::Note(note));
         }
+    }
+
+    /// Returns the line and byte of a reject; `None` for samples, and for tables whose rows have no lines.
+    fn place_of_reject(&mut self, source: usize, reject: &Reject) -> Option<(u64, u64)> {
         let facts = &self.setup.sources[source];
-        let places = !facts.is_samples() && !facts.by_row;
-        let line = if places { self.source_line(source, reject.line) } else { 0 };
-        let row = self.position.records + u64::from(reject.row) + 1;
-        match on_error {
-            OnError::Quarantine => {
-                let line = RejectLine {
-                    source: (!facts.is_samples()).then(|| facts.file.uri()),
-                    row,
-                    records: None,
-                    line: places.then_some(line),
-                    byte: places.then_some(reject.byte),
-                    column: reject.column.as_deref(),
-                    reason: &reject.reason,
-                    raw: None,
-                    raw_base64: None,
-                };
-                self.rejects_file()?.write(line.with_raw(&reject.raw), self.setup.suppress)
-            }
-            _ => {
-                let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
-                let hint = value_hint(&reject.reason).unwrap_or_else(|| facts.error_hint(&reject.raw));
-                let mut error = Error::input(reason).with_hint(hint);
-                if !facts.is_samples() {
-                    error = error.at_location(facts.file.uri());
-                }
-                if places {
-                    error = error.at_line(line).at_byte(reject.byte);
-                }
-                if let Some(column) = &reject.column {
-                    error = error.in_column(column.clone());
-                }
-                Err(error)
-            }
+        let has_lines = !facts.is_samples() && !facts.by_row;
+        has_lines.then(|| (self.source_line(source, reject.line), reject.byte))
+    }
+
+    fn write_reject(&mut self, source: usize, reject: &Reject) -> Result<()> {
+        let line = self.reject_line(source, reject);
+        self.rejects_file()?.write(line, self.setup.suppress)
+    }
+
+    /// Returns the error for a reject, without what it says of an erased record.
+    fn first_reject_error(&mut self, source: usize, reject: &Reject) -> Error {
+        let line = self.reject_line(source, reject);
+        match self.setup.suppress.is_some_and(|erased| line.names_erased(erased)) {
+            true => Error::input(WITHHELD),
+            false => self.reject_error(source, reject),
         }
+    }
+
+    fn reject_line<'r>(&mut self, source: usize, reject: &'r Reject) -> RejectLine<'r> {
+        let place = self.place_of_reject(source, reject);
+        let facts = &self.setup.sources[source];
+        let line = RejectLine {
+            source: (!facts.is_samples()).then(|| facts.file.uri()),
+            row: self.position.records + u64::from(reject.row) + 1,
+            records: None,
+            line: place.map(|(line, _)| line),
+            byte: place.map(|(_, byte)| byte),
+            column: reject.column.as_deref(),
+            reason: &reject.reason,
+            raw: None,
+            raw_base64: None,
+        };
+        line.with_raw(&reject.raw)
+    }
+
+    fn reject_error(&mut self, source: usize, reject: &Reject) -> Error {
+        let place = self.place_of_reject(source, reject);
+        let facts = &self.setup.sources[source];
+        let row = self.position.records + u64::from(reject.row) + 1;
+        let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
+        let hint = value_hint(&reject.reason).unwrap_or_else(|| facts.error_hint(&reject.raw));
+        let mut error = Error::input(reason).with_hint(hint);
+        if !facts.is_samples() {
+            error = error.at_location(facts.file.uri());
+        }
+        if let Some((line, byte)) = place {
+            error = error.at_line(line).at_byte(byte);
+        }
+        if let Some(column) = &reject.column {
+            error = error.in_column(column.clone());
+        }
+        error
     }
 
     /// Returns the number of a line of the current range within its source, from 1.
@@ -582,6 +614,7 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
             let Some(read) = self.input.next() else {
                 self.report_remarks();
                 self.report_ignored();
+                self.report_first_reject();
                 return None;
             };
             if let Err(error) = read.and_then(|read| self.process_outcome(read)) {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Replaces a reason that names an erased record or subject.
-const WITHHELD: &str = "withheld: it names an erased record or subject";
+pub(super) const WITHHELD: &str = "withheld: it names an erased record or subject";
 
 /// Destination of rejected records.
 pub struct RejectsFile {
@@ -129,7 +129,7 @@ impl<'a> RejectLine<'a> {
         Self { raw: text, raw_base64: text.is_none().then(|| to_base64(raw)), ..self }
     }
 
-    fn names_erased(&self, list: &SuppressList) -> bool {
+    pub(super) fn names_erased(&self, list: &SuppressList) -> bool {
         let packed = self.raw_base64.as_deref().and_then(crate::codec::base64::from_base64).unwrap_or_default();
         let decodings = if packed.is_empty() { Vec::new() } else { possible_decodings(&packed) };
         let texts = [self.raw, Some(self.reason), self.column].into_iter().flatten();

@@ -91,7 +91,9 @@ const RECORDS: &[&str] = &[".parquet", ".jsonl", ".csv", ".tsv", ".arrow", ".tfr
 /// Removes files in which tools describe the records next to them; returns their names, each with its tool.
 fn ignore_metadata(found: &mut Vec<SourceFile>) -> Vec<(String, &'static str)> {
     let may_be = |name: &str| name.ends_with(".json") || name.ends_with(".txt");
-    let is_any = |file: &SourceFile| may_be(file.name()) && METADATA.iter().any(|k| names_metadata(k, file.name()));
+    let is_any = |file: &SourceFile| {
+        is_cached_copy(file.name()) || may_be(file.name()) && METADATA.iter().any(|k| names_metadata(k, file.name()))
+    };
     if !found.par_iter().any(is_any) {
         return Vec::new();
     }
@@ -105,11 +107,24 @@ fn ignore_metadata(found: &mut Vec<SourceFile>) -> Vec<(String, &'static str)> {
         let has = |known: &&MetadataFile| {
             below().any(|other| known.of.iter().any(|part| last_component(other).contains(part) && other != name))
         };
+        // A copy is one only beside what it is a copy of.
+        if is_cached_copy(name) && below().any(|other| other.ends_with(".arrow") && !is_cached_copy(other)) {
+            names.push((name.to_owned(), HUGGING_FACE));
+            return false;
+        }
         let Some(known) = METADATA.iter().filter(|known| names_metadata(known, name)).find(has) else { return true };
         names.push((name.to_owned(), known.tool));
         false
     });
     names
+}
+
+/// Whether a file has what Hugging Face datasets computed from the records next to it: `cache-0f1e2d3c4b5a6978.arrow`,
+/// or a part of it with `_00000_of_00004` behind the number.
+fn is_cached_copy(name: &str) -> bool {
+    let stem = last_component(name).strip_prefix("cache-").and_then(|rest| rest.strip_suffix(".arrow"));
+    let number = stem.and_then(|stem| stem.split('_').next());
+    number.is_some_and(|number| number.len() == 16 && number.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 fn names_metadata(known: &MetadataFile, name: &str) -> bool {
@@ -128,6 +143,9 @@ mod tests {
     #[test]
     fn metadata_are_told_by_their_names() {
         let tool = |name: &str| METADATA.iter().find(|known| names_metadata(known, name)).map(|known| known.tool);
+        assert!(is_cached_copy("a/cache-0123456789abcdef.arrow"));
+        assert!(is_cached_copy("cache-0123456789abcdef_00001_of_00004.arrow"));
+        assert!(!is_cached_copy("cache-0123.arrow") && !is_cached_copy("json-train.arrow"));
         assert_eq!(tool("a/state.json"), Some(HUGGING_FACE));
         assert_eq!(tool("mnist/3.0.1/label.labels.txt"), Some(TFDS));
         assert_eq!(tool("a.csv-metadata.json"), Some("CSV on the Web"));

@@ -164,7 +164,7 @@ struct ForeignStore {
 }
 
 /// Stores whose files must not become samples. The functions get a file and all files, sorted by name.
-const STORES: [ForeignStore; 4] = [
+const STORES: [ForeignStore; 5] = [
     ForeignStore {
         has: |file, _| is_below(file, ".zarr"),
         what: "part of a Zarr store without readable metadata (zarr.json, or .zgroup and .zarray)",
@@ -179,6 +179,11 @@ const STORES: [ForeignStore; 4] = [
         has: |file, _| file.name().ends_with(".mds") || file.name().ends_with(".mds.zstd"),
         what: "a shard of MosaicML's MDS, which is not supported",
         hint: "export it as Parquet with the package streaming",
+    },
+    ForeignStore {
+        has: |file, files| file.name().ends_with("meta/info.json") && is_lerobot(file, files),
+        what: "the description of a LeRobot dataset, whose episodes are not read",
+        hint: "to convert its frames without videos, as rows: --include '**/data/**/*.parquet'",
     },
     ForeignStore {
         has: |file, files| {
@@ -197,7 +202,21 @@ const AS_FILES: &str = "to store the files as they are, as samples: --from files
 /// Whether a name may be that of a file of a store: most names have no dot in a folder and another ending.
 fn may_be_of_store(name: &str) -> bool {
     let (folder, last) = name.rsplit_once('/').unwrap_or(("", name));
-    folder.contains('.') || last.starts_with("chunk-") || last.contains(".mds") || last.ends_with(".lance")
+    folder.contains('.')
+        || last.starts_with("chunk-")
+        || last.contains(".mds")
+        || last.ends_with(".lance")
+        || last == "info.json"
+}
+
+/// Whether files of episodes lie beside `meta/info.json`, as in LeRobot datasets of all versions.
+fn is_lerobot(info: &SourceFile, files: &[SourceFile]) -> bool {
+    let meta = info.name().strip_suffix("info.json").unwrap_or_default();
+    let below = files.partition_point(|file| file.name() < meta);
+    let names = || files[below..].iter().map(SourceFile::name).take_while(|name| name.starts_with(meta));
+    names()
+        .filter_map(|name| name.strip_prefix(meta))
+        .any(|name| name.starts_with("episodes") || name.starts_with("tasks"))
 }
 
 /// Whether a file is in a folder whose name ends so.
@@ -351,6 +370,13 @@ fn describe_unknown(head: &[u8]) -> String {
     }
     let shown: Vec<String> = head.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
     format!("bytes of no known format, beginning with {}", shown.join(" "))
+}
+
+/// Whether a file begins with several lines of text.
+pub fn is_text(file: &SourceFile) -> bool {
+    let Ok(head) = file.read_head(HEAD_BYTES) else { return false };
+    let whole = head.bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    whole.len() + 4 > head.bytes.len() && whole.lines().nth(1).is_some() && memchr::memchr(0, &head.bytes).is_none()
 }
 
 /// Returns whether text named JSON Lines is a table instead: no line is an object, and each has the same fields.

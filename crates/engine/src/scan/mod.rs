@@ -37,7 +37,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub use archives::{Archives, check_archives};
 pub use companions::{Companions, ignore_companions};
 pub use file::{Head, SourceFile};
-pub use foreign::is_foreign_archive;
+pub use foreign::{is_foreign_archive, is_text};
 pub use formats::{InputFormat, SniffOptions};
 pub use ignored::CONFIG_FILE;
 pub use kind::{BIDS, BIDS_OPTIONS, Input, classify_inputs, names_records};

@@ -23,6 +23,7 @@ use super::{
     stated::{DELIMITERS, evident_dialect},
     stated_source::sniff_stated,
     tokenize::{CR, Ended, LF, QUOTE, Sink, count_lines, scan_records, unquote_field},
+    unstated::note_notations,
 };
 use crate::schema::distinct_names;
 
@@ -56,6 +57,13 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         return complete.then(|| CsvSource::without_records(head.len() as u64, count_lines(text), options));
     };
     let (mark, text) = (mark + skipped, &text[skipped..]);
+    if let Some((delimiter, skip)) = stated_separator(text, options) {
+        let stated = CsvOptions { delimiter: Some(delimiter), skip, certain: true, ..options.clone() };
+        let mut source = sniff(head, complete, &stated)?;
+        let shown = char::from(delimiter).escape_default();
+        source.facts.notes.push(format!("the first line, `sep={shown}`, names the delimiter, as Excel understands it"));
+        return Some(source);
+    }
     if !options.stated.is_usual() {
         return sniff_stated(head, mark, options.skip, complete, options);
     }
@@ -79,6 +87,17 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         return Some(source);
     }
     usual_source(&TableStart { mark, above, comments, blank }, text, complete, options, dialect)
+}
+
+/// Returns the delimiter that a first line `sep=;` states, which is no record, and the number of lines with it; `None` if
+/// there is no such line, or the user stated something else.
+fn stated_separator(text: &[u8], options: &CsvOptions) -> Option<(u8, u64)> {
+    let is_free = options.tidy && options.delimiter.is_none() && options.skip == 0 && options.stated.is_usual();
+    let rest = text.strip_prefix(b"sep=").filter(|_| is_free)?;
+    match rest {
+        [delimiter, LF, ..] | [delimiter, CR, LF, ..] if is_possible(*delimiter) => Some((*delimiter, 1)),
+        _ => None,
+    }
 }
 
 /// What is before a table.
@@ -125,7 +144,9 @@ fn usual_source(
     let columns = distinct_names(unnamed.into_iter().chain(names.iter().map(|name| quotes.name(name))).collect());
     if options.tidy {
         let first = if options.has_header { layout.header + 1 } else { 0 };
-        layout.notes.extend(note_missing(&rows, first, &columns, &options.nulls));
+        let is_given = |name: &str| options.pinned.contains(name) || options.text.contains(name);
+        layout.notes.extend(note_missing(&rows, first, &columns, &options.nulls, is_given));
+        layout.notes.extend(note_notations(&rows, first, &columns, is_given));
     }
     // Without header, blank lines before the first record are counted with the others.
     let head = if options.has_header { &text[..next] } else { &text[..0] };

@@ -327,7 +327,7 @@ mod tests {
             "name, town\nx, a\ny, b\nz, c\n",
             "a,b\n'tis,1\nx,2\ny,3\n",
             "title\nA long title of a book\nAnother one\n",
-            "a;b\n1,5;x\n2,5;y\n",
+            "a;b\none,5;x\ntwo,5;y\n",
         ] {
             let source = sniffed(text);
             assert!(

@@ -33,30 +33,45 @@ fn setting_of(texts: &str) -> String {
 }
 
 /// Returns a note about columns of numbers, times or truth values that have such texts; `None` if there are none.
-/// Records begin at `first`, and `nulls` are the texts that are null already.
-pub(super) fn note_missing(rows: &HeadRows<'_>, first: usize, names: &[String], nulls: &[String]) -> Option<String> {
+/// Records begin at `first`, `nulls` are the texts that are null already, and `is_given` names columns whose types the
+/// user set.
+pub(super) fn note_missing(
+    rows: &HeadRows<'_>,
+    first: usize,
+    names: &[String],
+    nulls: &[String],
+    is_given: impl Fn(&str) -> bool,
+) -> Option<String> {
     let mut texts: Vec<String> = Vec::new();
-    let mut columns: Vec<String> = Vec::new();
-    for (column, name) in names.iter().enumerate() {
+    let mut columns: Vec<&str> = Vec::new();
+    for (column, name) in names.iter().enumerate().filter(|(_, name)| !is_given(name)) {
         let Some(found) = missing_in(rows, first, column, nulls).filter(|found| !found.is_empty()) else { continue };
-        columns.push(format!("`{name}`"));
+        columns.push(name);
         texts.extend(found);
     }
     texts.sort_unstable();
     texts.dedup();
-    let (last, before) = columns.split_last()?;
-    let named = match before.len() {
-        0 => last.clone(),
-        others if others < NAMED => format!("{} and {last}", before.join(", ")),
-        others => format!("{} and {} more columns", before[..NAMED].join(", "), others + 1 - NAMED),
-    };
+    if columns.is_empty() {
+        return None;
+    }
+    let named = join_names(&columns);
     let shown: Vec<String> = texts.iter().map(|text| format!("`{text}`")).collect();
-    let (have, are) = if before.is_empty() { ("has", "it is") } else { ("have", "they are") };
+    let (have, are) = if columns.len() == 1 { ("has", "it is") } else { ("have", "they are") };
     Some(format!(
         "{named} {have} {} among values that are no text, so {are} text; to read that as null: {}",
         shown.join(" and "),
         setting_of(&texts.join(","))
     ))
+}
+
+/// Returns names of columns for a note: the first few, and how many more there are.
+pub(super) fn join_names(columns: &[&str]) -> String {
+    let named = |columns: &[&str]| columns.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    match columns {
+        [last] => named(&[last]),
+        [before @ .., last] if before.len() < NAMED => format!("{} and `{last}`", named(before)),
+        all => format!("{} and {} more columns", named(&all[..NAMED]), all.len() - NAMED),
+    }
 }
 
 /// Returns such texts in the first records of a column; `None` if its other values are texts, or there are none.
@@ -86,7 +101,7 @@ mod tests {
         let rows = HeadRows::from_text(text.as_bytes(), b',', true, 200);
         let names: Vec<String> = text.lines().next().unwrap_or_default().split(',').map(str::to_owned).collect();
         let nulls: Vec<String> = nulls.iter().map(|text| (*text).to_owned()).collect();
-        note_missing(&rows, 1, &names, &nulls)
+        note_missing(&rows, 1, &names, &nulls, |_| false)
     }
 
     #[test]

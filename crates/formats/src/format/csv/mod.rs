@@ -49,6 +49,7 @@ mod source;
 mod stated;
 mod stated_source;
 mod tokenize;
+mod unstated;
 mod value;
 
 use std::{borrow::Cow, sync::Arc};

@@ -274,29 +274,49 @@ impl<'de> Visitor<'de> for Member<'_> {
     }
 }
 
-/// Returns the name of the first member of an object that is an array of objects, as far as the start of a text shows.
+/// Returns the path to the first array of objects in an object, as far as the start of a text shows: a member of the
+/// object, or an array below members that takes up most of the text, as in `{"data": {"items": [...]}}`.
 pub(super) fn first_array(text: &str) -> Option<String> {
-    let mut rest = text.trim_ascii_start().strip_prefix('{')?;
-    let mut depth = 0;
-    while let Some(at) = rest.find(['"', '{', '[', '}', ']']) {
-        let from = &rest[at..];
+    let mut at = text.find('{').filter(|at| text[..*at].trim_ascii().is_empty())? + 1;
+    // Names of the members that lead to what is open; an item of an array has none.
+    let mut path: Vec<Option<String>> = Vec::new();
+    let mut name = None;
+    let mut nested: Option<(usize, String)> = None;
+    let is_most = |from: usize, to: usize| 2 * (to - from) >= text.len();
+    while let Some(next) = text[at..].find(['"', '{', '[', '}', ']']) {
+        at += next;
+        let from = &text[at..];
         match from.as_bytes()[0] {
             b'"' => {
-                let (name, after) = from.split_at(bare::string_length(from));
-                let value = after.trim_ascii_start().strip_prefix(':').map(str::trim_ascii_start);
-                let items = value.and_then(|value| value.strip_prefix('[')).map(str::trim_ascii_start);
-                if depth == 0 && items.is_some_and(|items| items.starts_with('{')) {
-                    return serde_json::from_str(name).ok();
-                }
-                rest = after;
+                let (text, after) = from.split_at(bare::string_length(from));
+                at += text.len();
+                name = after.trim_ascii_start().starts_with(':').then(|| serde_json::from_str(text).ok()).flatten();
                 continue;
             }
-            b'{' | b'[' => depth += 1,
-            _ => depth -= 1,
+            b'[' if from[1..].trim_ascii_start().starts_with('{') => {
+                path.push(name.take());
+                match (path_of(&path), path.len()) {
+                    (Some(found), 1) => return Some(found),
+                    (Some(found), _) if nested.is_none() => nested = Some((at, found)),
+                    _ => {}
+                }
+            }
+            b'{' | b'[' => path.push(name.take()),
+            _ => {
+                path.pop();
+                let is_open = |found: &str| found.matches('.').count() != path.len();
+                nested = nested.filter(|(start, found)| is_open(found) || is_most(*start, at));
+            }
         }
-        rest = &from[1..];
+        at += 1;
     }
-    None
+    nested.filter(|(start, _)| is_most(*start, text.len())).map(|(_, found)| found)
+}
+
+/// Returns members as a path; `None` if one has no name, or one that a path cannot have.
+fn path_of(members: &[Option<String>]) -> Option<String> {
+    let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty() && !name.contains('.'));
+    members.iter().map(named).collect::<Option<Vec<_>>>().map(|names| names.join("."))
 }
 
 /// Fails if the start of a document that is not an object shows that it is not an array of objects either.
@@ -413,6 +433,23 @@ mod tests {
             found(Mode::Lines, b"{\xFF}\n{}"),
             ["0 0 0+1 expected UTF-8 text, found byte 0xFF: {\u{fffd}}", "1 1 4 {}"]
         );
+    }
+
+    #[test]
+    fn the_array_that_has_the_records_is_found() {
+        for (text, path) in [
+            (r#"{"a": 1, "b": [{"x": 1}]}"#, Some("b")),
+            (r#"{"meta": {"n": [{"k": 1}]}, "rows": [{"x": 1}, {"x": 2}]}"#, Some("rows")),
+            (r#"{"meta": {"n": 2}, "data": {"items": [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}]}}"#, Some("data.items")),
+            (r#"{"data": {"pages": {"items": [{"a": "[{"}, {"a": 2}, {"a""#, Some("data.pages.items")),
+            (r#"{"code": {"coding": [{"c": 1}]}, "subject": {"reference": "someone"}, "value": 1234567}"#, None),
+            (r#"{"a.b": [{"x": 1}]}"#, None),
+            (r#"{"a": [[{"x": 1}]], "b": [1, 2]}"#, None),
+            (r#"{"a": {}}"#, None),
+            ("[{\"a\": [{}]}]", None),
+        ] {
+            assert_eq!(first_array(text).as_deref(), path, "{text}");
+        }
     }
 
     #[test]
