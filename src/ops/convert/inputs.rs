@@ -185,6 +185,7 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
             floats: given.float_widths(),
             ..job.options.read.array_options()
         },
+        warc: job.options.read.warc_options(),
         binary: given.binary_names(),
         taken,
         hashed: job.options.identity == Identity::Content,

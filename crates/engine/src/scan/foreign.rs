@@ -36,6 +36,8 @@ enum Kind {
     Page,
     Pointer,
     Database,
+    /// A web archive of the format before WARC.
+    Arc,
 }
 
 impl Kind {
@@ -50,12 +52,13 @@ impl Kind {
             }
             Self::Pointer => "fetch the file that it stands for: git lfs pull",
             Self::Database => "export it as CSV or Parquet first",
+            Self::Arc => "convert it first, with the package warcio: warcio recompress FILE.arc.gz FILE.warc.gz",
         }
     }
 }
 
 /// Beginnings of files, names of what they are, and kinds.
-const MAGIC: [(&[u8], &str, Kind); 26] = [
+const MAGIC: [(&[u8], &str, Kind); 27] = [
     (b"\x1f\x9d", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x1f\xa0", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop, which is not supported", Kind::Packed),
@@ -80,13 +83,14 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
     (b"ORC", "an ORC file", Kind::Database),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of older Microsoft Office", Kind::Database),
     (b"version https://git-lfs.github.com/", "a pointer of Git LFS", Kind::Pointer),
+    (b"filedesc://", "an ARC file, the format before WARC", Kind::Arc),
     (b"<?xml", "an XML document", Kind::Page),
     (b"\xef\xbb\xbf<?xml", "an XML document", Kind::Page),
 ];
 
 /// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
 /// no samples.
-const UNREAD: [(&str, &str, Kind); 33] = [
+const UNREAD: [(&str, &str, Kind); 34] = [
     ("xlsx", "an Excel workbook", Kind::Database),
     ("xlsm", "an Excel workbook", Kind::Database),
     ("xlsb", "an Excel workbook", Kind::Database),
@@ -117,6 +121,7 @@ const UNREAD: [(&str, &str, Kind); 33] = [
     ("pickle", "a Python pickle", Kind::Database),
     ("fits", "a FITS file", Kind::Database),
     ("mat", "a MATLAB file", Kind::Database),
+    ("arc", "an ARC file, the format before WARC", Kind::Arc),
     ("zip", "a zip archive", Kind::Archive),
     ("7z", "a 7z archive", Kind::Archive),
     ("rar", "a rar archive", Kind::Archive),
@@ -215,9 +220,8 @@ pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
         Some((_, what, kind)) if others.iter().all(|file| of_name(file).is_some()) => Some((*what, *kind)),
         Some(_) => None,
         // A database may have any name.
-        None if others.is_empty() => {
-            recognize_foreign(&first.read_head(HEAD_BYTES)?.bytes).filter(|(_, kind)| *kind == Kind::Database)
-        }
+        None if others.is_empty() => recognize_foreign(&first.read_head(HEAD_BYTES)?.bytes)
+            .filter(|(_, kind)| [Kind::Database, Kind::Arc].contains(kind)),
         None => None,
     };
     let Some((what, kind)) = found else { return Ok(()) };
