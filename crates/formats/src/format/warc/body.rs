@@ -15,7 +15,7 @@ use crate::format::guard::catch_quietly;
 /// Times that a body may become larger.
 const MAX_GROWTH: usize = 256;
 /// Bytes that any body may become.
-const FREE_BYTES: usize = 16 << 10;
+const FREE_BYTES: usize = 64 << 10;
 /// Times that a packed body usually becomes larger, at most.
 const USUAL_GROWTH: usize = 16;
 /// Maximum zstd window, as a power of two: that of RFC 9659.

@@ -17,7 +17,7 @@ use super::fields::{Fields, MAX_HEAD, first_line};
 /// Bytes behind a record that are looked at to tell whether it ends there.
 pub(super) const LOOK: usize = 1 << 10;
 /// Maximum bytes of line ends behind a block.
-const MAX_TAIL: usize = 64;
+pub(super) const MAX_TAIL: usize = 64;
 /// Bytes of the shortest version line, without its end.
 const VERSION: usize = b"WARC/1.0".len();
 
@@ -39,8 +39,15 @@ pub(super) enum Entry<'a> {
     Damage(usize, String),
     /// So many bytes are needed to tell.
     Incomplete(usize),
-    /// The record states a block of so many bytes, which is more than is read.
-    TooLarge(u64),
+    /// A header that states a block which is larger than is read.
+    TooLarge {
+        /// Bytes of the header.
+        head: usize,
+        /// Bytes of the block.
+        length: u64,
+    },
+    /// Damage, behind which no record begins within the bytes that are read.
+    Lost(String),
 }
 
 /// What is known of the bytes at hand.
@@ -62,6 +69,19 @@ enum Fault {
     },
 }
 
+impl Fault {
+    /// Says what is wrong; the next record begins at `end`.
+    fn reason(&self, end: usize) -> String {
+        match self {
+            Self::Head(reason) => reason.clone(),
+            Self::Block { length, start } => {
+                let found = end.saturating_sub(*start);
+                format!("expected a block of {length} bytes and then the next record, found {found} bytes before it")
+            }
+        }
+    }
+}
+
 /// Reads the entry at the start of some bytes, of which there is at least one.
 pub(super) fn read_entry(bytes: &[u8], extent: Extent) -> Entry<'_> {
     let fields = match read_head(bytes, extent.ends) {
@@ -70,19 +90,21 @@ pub(super) fn read_entry(bytes: &[u8], extent: Extent) -> Entry<'_> {
         Err(reason) => return skip_damage(bytes, extent, &Fault::Head(reason)),
     };
     let length = match content_length(&fields) {
-        Ok(length) if length > extent.max_block => return Entry::TooLarge(length),
         Ok(length) => length,
         Err(reason) => return skip_damage(bytes, extent, &Fault::Head(reason)),
     };
     let start = fields.bytes;
-    let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length));
-    let Some(end) = end.filter(|end| *end <= bytes.len()) else {
-        return match end.filter(|_| !extent.ends) {
-            Some(end) => Entry::Incomplete(end.saturating_add(LOOK)),
-            None => skip_damage(bytes, extent, &Fault::Block { length, start }),
-        };
-    };
-    match tail_length(&bytes[start..end], &bytes[end..], extent.ends) {
+    let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(start);
+    if extent.ends && end > bytes.len() {
+        return skip_damage(bytes, extent, &Fault::Block { length, start });
+    }
+    if length > extent.max_block {
+        return Entry::TooLarge { head: start, length };
+    }
+    if end > bytes.len() {
+        return Entry::Incomplete(end.saturating_add(LOOK));
+    }
+    match tail_length(bytes[start..end].last().copied(), &bytes[end..], extent.ends) {
         Tail::Bytes(tail) => {
             Entry::Record(Record { fields, block: &bytes[start..end], content: &bytes[..end] }, end + tail)
         }
@@ -136,7 +158,7 @@ fn content_length(fields: &Fields<'_>) -> Result<u64, String> {
 }
 
 /// What follows a block.
-enum Tail {
+pub(super) enum Tail {
     /// So many line ends, and then a record or the end.
     Bytes(usize),
     /// Something else.
@@ -144,11 +166,12 @@ enum Tail {
     Unknown,
 }
 
-fn tail_length(block: &[u8], rest: &[u8], ends: bool) -> Tail {
+/// Returns what follows a block that ends with a byte.
+pub(super) fn tail_length(last: Option<u8>, rest: &[u8], ends: bool) -> Tail {
     let tail = rest.iter().take(MAX_TAIL).take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     let (line_ends, after) = rest.split_at(tail);
     // A length that leads into the middle of a line end is wrong.
-    let splits_line_end = block.ends_with(b"\r") && line_ends.starts_with(b"\n");
+    let splits_line_end = last == Some(b'\r') && line_ends.starts_with(b"\n");
     if splits_line_end || !is_line_ends(line_ends) {
         return if ends || rest.len() > MAX_TAIL { Tail::None } else { Tail::Unknown };
     }
@@ -183,17 +206,10 @@ fn skip_damage<'a>(bytes: &'a [u8], extent: Extent, fault: &Fault) -> Entry<'a> 
     let end = match found {
         Some(at) if begins_record(&bytes[at..]) => at,
         None if extent.ends => bytes.len(),
-        None if bytes.len() as u64 > extent.max_block => return Entry::TooLarge(bytes.len() as u64),
+        None if bytes.len() as u64 > extent.max_block => return Entry::Lost(fault.reason(bytes.len())),
         _ => return Entry::Incomplete(2 * bytes.len() + LOOK),
     };
-    let reason = match fault {
-        Fault::Head(reason) => reason.clone(),
-        Fault::Block { length, start } => {
-            let found = end.saturating_sub(*start);
-            format!("expected a block of {length} bytes and then the next record, found {found} bytes before it")
-        }
-    };
-    Entry::Damage(end, reason)
+    Entry::Damage(end, fault.reason(end))
 }
 
 #[cfg(test)]
@@ -284,8 +300,9 @@ mod tests {
             }
         }
         let large = b"WARC/1.0\r\nContent-Length: 1048577\r\n\r\n";
-        assert!(matches!(read_entry(large, START), Entry::TooLarge(1_048_577)));
+        assert!(matches!(read_entry(large, START), Entry::TooLarge { head: 37, length: 1_048_577 }));
+        assert!(matches!(read_entry(large, WHOLE), Entry::Damage(37, _)));
         let lost = vec![b'x'; (1 << 20) + 1];
-        assert!(matches!(read_entry(&lost, START), Entry::TooLarge(_)));
+        assert!(matches!(read_entry(&lost, START), Entry::Lost(_)));
     }
 }

@@ -30,14 +30,15 @@ use self::{
     columns::{Columns, Row, column_fields},
     entry::{Entry, Extent, Record, begins_record, read_entry},
     fields::MediaType,
-    ranges::WarcRanges,
+    ranges::{Cut, WarcRanges},
 };
 use crate::{
     codec::checksum::xxh3_64,
-    error::Result,
-    format::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch, cut_parts, facts},
+    error::{Kind, Result},
+    format::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch, facts},
     record::{
         PartSizes, Payload, RecordBlock, Reject, SourcePart, SourceRange,
+        source_part::PartCuts,
         widen::{ValueMismatch, try_cast_to},
     },
 };
@@ -119,8 +120,17 @@ impl RecordReader for WarcReader {
     }
 
     fn parts(&self, input: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
-        let ranges = self.start_cut(WarcRanges::new(input, 0, sizes.range_bytes, sizes.max_record_bytes));
-        cut_parts(ranges, sizes, |range| (entries(range).count() as u64, 0))
+        let mut ranges = self.start_cut(WarcRanges::new(input, 0, sizes.range_bytes, sizes.max_record_bytes));
+        let mut cuts = PartCuts::new(sizes, 0);
+        while let Some(cut) = ranges.next_cut() {
+            match cut {
+                // A record that is passed over is longer than its range.
+                Ok(Cut { range, end }) => cuts.add_piece(end, entries(&range).count() as u64, 0),
+                Err(error) if error.kind() == Kind::Storage => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(cuts.of_bytes())
     }
 
     fn ranges_of<'a>(
@@ -179,13 +189,14 @@ struct Found<'a> {
 /// Iterates over the entries of a range, which are complete.
 fn entries(range: &SourceRange) -> impl Iterator<Item = Found<'_>> {
     let (bytes, mut next) = (range.content_bytes(), 0);
+    let too_large = range.linked.first().and_then(|link| link.clone().err());
     std::iter::from_fn(move || {
         let (at, rest) = (next, bytes.get(next..).filter(|rest| !rest.is_empty())?);
         let (length, record) = match read_entry(rest, WHOLE) {
             Entry::Record(record, length) => (length, Ok(record)),
-            Entry::Damage(length, reason) => (length, Err(reason)),
+            Entry::Damage(length, reason) => (length, Err(too_large.clone().unwrap_or(reason))),
             // A range has no such entries.
-            Entry::Incomplete(_) | Entry::TooLarge(_) => return None,
+            Entry::Incomplete(_) | Entry::TooLarge { .. } | Entry::Lost(_) => return None,
         };
         next += length;
         Some(Found { at, content: &rest[..length], record })

@@ -1,14 +1,19 @@
 //! Cuts a WARC file into ranges of whole entries: records, and what is damaged between them.
 //!
 //! A range ends before the entry with which it would weigh more than `range_bytes`. An entry weighs as many bytes as it
-//! has, and a body that will be decoded as many as it usually becomes, so that a range of packed bodies does not become
-//! many times larger than others.
+//! has, and a body that will be decoded as many more as it usually becomes, so that a range of packed bodies does not
+//! become many times larger than others.
+//!
+//! A record that is larger than is read is passed over by its length. Its header is a range of its own, whose only link
+//! says why it leads nowhere.
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use super::{
     body,
-    entry::{Entry, Extent, LOOK, Record, read_entry},
+    entry::{Entry, Extent, LOOK, MAX_TAIL, Record, Tail, read_entry, tail_length},
     http,
 };
 use crate::{
@@ -21,6 +26,15 @@ use crate::{
 const MAX_RANGE: usize = 64 << 20;
 /// Maximum bytes of a record, for the same reason.
 const MAX_RECORD: usize = 512 << 20;
+/// Bytes of one read of what is passed over.
+const SKIPPED: usize = 256 << 10;
+
+/// A range, and the offset in the source of what follows it.
+#[derive(Debug)]
+pub(super) struct Cut {
+    pub(super) range: SourceRange,
+    pub(super) end: u64,
+}
 
 /// Iterator over ranges.
 pub(super) struct WarcRanges<'a> {
@@ -32,7 +46,7 @@ pub(super) struct WarcRanges<'a> {
     max_record_bytes: usize,
     /// Whether bodies will be decoded.
     decodes: bool,
-    ready: VecDeque<SourceRange>,
+    ready: VecDeque<Cut>,
     /// Error to be returned after the ranges that are ready.
     failure: Option<Error>,
     done: bool,
@@ -42,6 +56,8 @@ pub(super) struct WarcRanges<'a> {
 struct Judged {
     /// Ends of ranges.
     ends: Vec<usize>,
+    /// End of the entries, of which the last may belong to a range that is not complete.
+    at: usize,
     stop: Stop,
 }
 
@@ -51,8 +67,10 @@ enum Stop {
     AtEnd,
     /// So many bytes are needed.
     Needs(usize),
+    /// A record with a header and a block of so many bytes is too large.
+    TooLarge { head: usize, length: u64 },
     /// The entry here cannot be read.
-    At(usize, Error),
+    Lost(String),
 }
 
 impl<'a> WarcRanges<'a> {
@@ -81,7 +99,15 @@ impl<'a> WarcRanges<'a> {
         self.max_record_bytes
     }
 
-    /// Reads until there is a range.
+    /// Returns the next range.
+    pub(super) fn next_cut(&mut self) -> Option<Result<Cut>> {
+        while self.ready.is_empty() && !self.done {
+            self.fill_ready();
+        }
+        self.ready.pop_front().map(Ok).or_else(|| self.failure.take().map(Err))
+    }
+
+    /// Reads until there is a range, or nothing is left.
     fn fill_ready(&mut self) {
         let mut target = self.range_bytes + LOOK;
         loop {
@@ -91,46 +117,59 @@ impl<'a> WarcRanges<'a> {
                 Ok(filled) => (!filled, None),
                 Err(error) => (false, Some(Error::from(error))),
             };
-            let mut judged = self.judge_entries(ends);
-            match (judged.stop, fault) {
-                (Stop::Needs(_), Some(fault)) => {
-                    // What lies before a fault is valid.
-                    self.close_last(&mut judged.ends);
-                    (self.failure, self.done) = (Some(fault), true);
-                }
-                (Stop::Needs(more), None) if judged.ends.is_empty() => {
+            let Judged { mut ends, at, stop } = self.judge_entries(ends);
+            if !matches!(stop, Stop::Needs(_)) || fault.is_some() {
+                // What lies before a fault is valid.
+                ends.extend((at > ends.last().copied().unwrap_or_default()).then_some(at));
+            }
+            match stop {
+                Stop::Needs(more) if fault.is_none() && ends.is_empty() => {
                     target = more;
                     continue;
                 }
-                (Stop::Needs(_), None) => {}
-                (Stop::At(at, error), _) => {
-                    if judged.ends.last().is_none_or(|end| *end < at) && at > 0 {
-                        judged.ends.push(at);
-                    }
-                    (self.failure, self.done) = (Some(error), true);
+                Stop::Needs(_) if fault.is_none() => {}
+                Stop::Needs(_) => self.fail(fault),
+                Stop::AtEnd => self.done = true,
+                Stop::Lost(reason) => self.fail(Some(self.lost(at, &reason))),
+                Stop::TooLarge { head, length } => {
+                    self.take_ranges(&ends);
+                    return self.pass_over(head, length);
                 }
-                (Stop::AtEnd, _) => self.done = true,
             }
-            return self.take_ranges(&judged.ends);
+            return self.take_ranges(&ends);
         }
+    }
+
+    fn fail(&mut self, failure: Option<Error>) {
+        (self.failure, self.done) = (failure, true);
     }
 
     /// Judges the entries that are complete.
     fn judge_entries(&self, ends: bool) -> Judged {
         let bytes = self.carried.as_slice();
         let extent = Extent { ends, max_block: self.max_record_bytes as u64 };
-        let mut judged = Judged { ends: Vec::new(), stop: Stop::AtEnd };
-        let (mut at, mut start, mut weight) = (0, 0, 0_usize);
-        while at < bytes.len() {
+        let mut judged = Judged { ends: Vec::new(), at: 0, stop: Stop::AtEnd };
+        let (mut start, mut weight) = (0, 0_usize);
+        while judged.at < bytes.len() {
+            let at = judged.at;
             let (length, more) = match read_entry(&bytes[at..], extent) {
                 Entry::Record(record, length) => (length, self.weigh_record(&record, length)),
                 Entry::Damage(length, _) => (length, length),
                 Entry::Incomplete(needed) => {
-                    judged.stop = Stop::Needs(at + needed);
+                    judged.stop = Stop::Needs(at.saturating_add(needed));
                     return judged;
                 }
-                Entry::TooLarge(found) => {
-                    judged.stop = Stop::At(at, self.too_large(at, found));
+                // A source that ends within the block is damaged, which can still be told if it ends soon.
+                Entry::TooLarge { .. } if !ends && bytes.len() - at <= self.max_record_bytes => {
+                    judged.stop = Stop::Needs(at + self.max_record_bytes + LOOK);
+                    return judged;
+                }
+                Entry::TooLarge { head, length } => {
+                    judged.stop = Stop::TooLarge { head, length };
+                    return judged;
+                }
+                Entry::Lost(reason) => {
+                    judged.stop = Stop::Lost(reason);
                     return judged;
                 }
             };
@@ -139,31 +178,12 @@ impl<'a> WarcRanges<'a> {
                 (start, weight) = (at, 0);
             }
             weight = weight.saturating_add(more);
-            at += length;
+            judged.at += length;
         }
         if !ends {
-            judged.stop = Stop::Needs(at + LOOK);
-        } else if at > start {
-            judged.ends.push(at);
+            judged.stop = Stop::Needs(judged.at + LOOK);
         }
         judged
-    }
-
-    /// Ends a range behind the last entry that is complete.
-    fn close_last(&self, ends: &mut Vec<usize>) {
-        let bytes = self.carried.as_slice();
-        let extent = Extent { ends: false, max_block: self.max_record_bytes as u64 };
-        let start = ends.last().copied().unwrap_or_default();
-        let mut at = start;
-        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            match read_entry(rest, extent) {
-                Entry::Record(_, length) | Entry::Damage(length, _) => at += length,
-                Entry::Incomplete(_) | Entry::TooLarge(_) => break,
-            }
-        }
-        if at > start {
-            ends.push(at);
-        }
     }
 
     fn weigh_record(&self, record: &Record<'_>, length: usize) -> usize {
@@ -179,17 +199,66 @@ impl<'a> WarcRanges<'a> {
         let bytes = self.carried.take_front(*last, !self.done);
         let mut start = 0;
         for end in ends {
-            self.ready.push_back(SourceRange::of_bytes(self.offset + start as u64, bytes.slice(start..*end)));
+            let range = SourceRange::of_bytes(self.offset + start as u64, bytes.slice(start..*end));
+            self.ready.push_back(Cut { range, end: self.offset + *end as u64 });
             start = *end;
         }
         self.offset += *last as u64;
     }
 
-    fn too_large(&self, at: usize, found: u64) -> Error {
-        let limit = self.max_record_bytes;
-        Error::input(format!("expected a record of at most {limit} bytes, found one of {found}"))
+    /// Passes over the record at the start of the carried bytes, which is too large to be read.
+    fn pass_over(&mut self, head: usize, length: u64) {
+        let (at, limit) = (self.offset, self.max_record_bytes);
+        let kept = Bytes::copy_from_slice(&self.carried.as_slice()[..head]);
+        match self.skip_record(head as u64 + length) {
+            Ok(true) => {
+                let reason = format!(
+                    "expected a record of at most {limit} bytes, found one of {length}, of which only the header is kept; \
+                     raise --memory"
+                );
+                let range = SourceRange { linked: vec![Err(reason)], ..SourceRange::of_bytes(at, kept) };
+                self.ready.push_back(Cut { range, end: self.offset });
+            }
+            Ok(false) => {
+                let error = Error::input(format!(
+                    "expected a block of {length} bytes and then the next record, found something else, or the end"
+                ));
+                self.fail(Some(
+                    error.at_byte(at).with_hint("the file is damaged behind this byte; get it again from its source"),
+                ));
+            }
+            Err(fault) => self.fail(Some(fault)),
+        }
+    }
+
+    /// Skips the bytes of a record and the line ends behind it; returns whether a record, or the end, follows.
+    fn skip_record(&mut self, bytes: u64) -> Result<bool> {
+        let carried = usize::try_from(bytes).unwrap_or(usize::MAX).min(self.carried.len());
+        drop(self.carried.take_front(carried, true));
+        let mut left = bytes - carried as u64;
+        self.offset += carried as u64;
+        while left > 0 {
+            let piece = usize::try_from(left).unwrap_or(SKIPPED).min(SKIPPED);
+            let more = self.carried.fill_from(self.input.as_mut(), piece, SKIPPED)?;
+            let found = self.carried.len();
+            self.carried.clear();
+            left -= found as u64;
+            self.offset += found as u64;
+            if !more && left > 0 {
+                return Ok(false);
+            }
+        }
+        let ends = !self.carried.fill_from(self.input.as_mut(), MAX_TAIL + LOOK, SKIPPED)?;
+        let Tail::Bytes(tail) = tail_length(None, self.carried.as_slice(), ends) else { return Ok(false) };
+        drop(self.carried.take_front(tail, true));
+        self.offset += tail as u64;
+        Ok(true)
+    }
+
+    fn lost(&self, at: usize, reason: &str) -> Error {
+        Error::input(format!("{reason}, and none in the {} bytes behind it", self.max_record_bytes))
             .at_byte(self.offset + at as u64)
-            .with_hint("if the input is as it should be, raise --memory")
+            .with_hint("the file is damaged behind this byte; get it again from its source")
     }
 }
 
@@ -197,9 +266,6 @@ impl Iterator for WarcRanges<'_> {
     type Item = Result<SourceRange>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ready.is_empty() && !self.done {
-            self.fill_ready();
-        }
-        self.ready.pop_front().map(Ok).or_else(|| self.failure.take().map(Err))
+        self.next_cut().map(|cut| cut.map(|cut| cut.range))
     }
 }

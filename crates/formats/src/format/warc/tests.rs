@@ -261,18 +261,46 @@ fn a_damaged_record_is_a_bad_record_with_its_place() {
 }
 
 #[test]
-fn a_record_beyond_the_limit_is_an_error_with_its_place() {
-    let first = http("", "", "one");
-    for (length, more) in [(RANGE as u64 + 1, RANGE + 1), (4 << 30, 100), (1 << 63, 100)] {
+fn a_record_beyond_the_limit_is_passed_over() {
+    let (first, last) = (http("", "", "one"), http("", "", "two"));
+    for length in [RANGE + 1, RANGE + 1000, 3 * RANGE] {
         let large = format!("WARC/1.0\r\nContent-Length: {length}\r\n\r\n");
-        let bytes = [&first[..], large.as_bytes(), &vec![b'x'; more]].concat();
+        let body = vec![b'x'; length];
+        let bytes = [&first[..], large.as_bytes(), &body, b"\r\n\r\n", &last].concat();
         let reader = WarcReader::new(&bytes, WarcOptions::default(), None);
-        let (blocks, fault) = read_all(&reader, &bytes, 1 << 16);
+        for range_bytes in [1, 1 << 16, RANGE] {
+            let (blocks, fault) = read_all(&reader, &bytes, range_bytes);
+            assert!(fault.is_none(), "{fault:?}");
+            let rejects: Vec<&Reject> = blocks.iter().flat_map(|block| &block.rejects).collect();
+            let [reject] = rejects.as_slice() else { panic!("{rejects:?}") };
+            assert!(reject.reason.contains(&format!("found one of {length}, ")), "{}", reject.reason);
+            assert_eq!((reject.byte, &reject.raw[..]), (first.len() as u64, large.as_bytes()));
+            assert_eq!(blocks.iter().map(|block| block.payload.len()).sum::<usize>(), 2);
+            check_parts(&reader, &bytes, range_bytes, RANGE, 500);
+            // Without the record behind it, the end follows.
+            let whole = &bytes[..bytes.len() - last.len()];
+            assert_eq!(found(&reader, whole, range_bytes).len(), 2);
+        }
+        let wrong = [&bytes[..bytes.len() - last.len() - 4], b"x", &last].concat();
+        let (blocks, fault) = read_all(&reader, &wrong, RANGE);
         let fault = fault.unwrap();
         assert_eq!((fault.kind(), fault.place().byte), (Kind::Input, Some(first.len() as u64)));
-        assert!(fault.message().contains(&format!("found one of {length}")), "{fault}");
         assert_eq!(blocks.iter().map(|block| block.payload.len()).sum::<usize>(), 1);
     }
+}
+
+#[test]
+fn lengths_that_the_rest_cannot_have_are_damage() {
+    for length in [RANGE as u64 + 1, 4 << 30, 1 << 63, u64::MAX] {
+        let large = format!("WARC/1.0\r\nContent-Length: {length}\r\n\r\nx\r\n\r\n");
+        let bytes = [&http("", "", "one")[..], large.as_bytes(), &http("", "", "two")].concat();
+        let (rows, rejects) = rows_with(&bytes, WarcOptions::default());
+        assert_eq!((rows.num_rows(), rejects.len()), (2, 1), "{length}");
+    }
+    let lost = [&http("", "", "one")[..], b"WARC/1.0\r\n\r\n", &vec![b'x'; 2 * RANGE], &http("", "", "two")].concat();
+    let (blocks, fault) = read_all(&WarcReader::new(&lost, WarcOptions::default(), None), &lost, RANGE);
+    assert!(fault.unwrap().message().contains("none in the 1048576 bytes behind it"));
+    assert_eq!(blocks.len(), 1);
 }
 
 #[test]
