@@ -289,11 +289,14 @@ def hostile():
     """Archives that claim, or become, far more than they have; with the number of rows, or None for an error."""
     good = plain_record("resource", "", b"good")
     for length in (1 << 32, 1 << 63, (1 << 64) - 1):
-        yield f"length-{length}.warc", good + b"WARC/1.0\r\nContent-Length: %d\r\n\r\nx" % length + good, None
+        yield f"length-{length}.warc", good + b"WARC/1.0\r\nContent-Length: %d\r\n\r\nx\r\n\r\n" % length + good, 2
     yield "length-below.warc", good + b"WARC/1.0\r\nContent-Length: -1\r\n\r\nx\r\n\r\n" + good, 2
     yield "length-large.warc", good + b"WARC/1.0\r\nContent-Length: %d\r\n\r\nx\r\n\r\n" % (100 << 20) + good, 2
+    large = b"WARC/1.0\r\nContent-Length: %d\r\n\r\n" % (100 << 20) + bytes(100 << 20)
+    yield "large.warc", good + large + b"\r\n\r\n" + good, 2
+    yield "large-wrong.warc", good + large + b"wrong\r\n\r\n" + good, None
     yield "lengths.warc", (b"WARC/1.0\r\nContent-Length: 50000000\r\n\r\nx\r\n\r\n") * 20000, 0
-    yield "head.warc", good + b"WARC/1.0\r\n" + b"a: b\r\n" * 2000000 + b"\r\n" + good, 1
+    yield "head.warc", good + b"WARC/1.0\r\n" + b"a: b\r\n" * 2000000 + b"\r\n" + good, 2
     yield "heads.warc", good + (b"WARC/1.0\r\n" + b"a\n" * 400000 + b"Content-Length: 0\r\n\r\n\r\n\r\n") * 5, 6
     fields = "Content-Type: application/http\r\n"
     bomb = gzip.compress(bytes(200 << 20), 9)

@@ -86,7 +86,8 @@ impl Fault {
 pub(super) fn read_entry(bytes: &[u8], extent: Extent) -> Entry<'_> {
     let fields = match read_head(bytes, extent.ends) {
         Ok(Some(fields)) => fields,
-        Ok(None) => return Entry::Incomplete(bytes.len() + LOOK),
+        // Twice as many, so that a long header is not read over and over.
+        Ok(None) => return Entry::Incomplete(2 * bytes.len() + LOOK),
         Err(reason) => return skip_damage(bytes, extent, &Fault::Head(reason)),
     };
     let length = match content_length(&fields) {
