@@ -105,6 +105,11 @@ fn text_is_a_column_of_wet_and_of_archives_that_are_to_have_it() {
     assert!(head.contains("\"text\":\"two\"") && head.contains("\"payload\":null"), "{head}");
     folder.run("convert in/a.warc.wet --out f --read text=no").ok();
     assert!(!folder.run("head f --json").ok().stdout.contains("\"text\":"));
+    let block = "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\n\r\npacked";
+    folder.write("br.warc", record("response", "4", "Content-Type: application/http\r\n", block).repeat(2));
+    let told = folder.run("convert br.warc --out h").ok().stderr;
+    assert!(told.contains("br.warc: a body in brotli") && told.contains("(and 1 more)"), "{told}");
+    assert!(!folder.run("convert br.warc --out i --read body=raw").ok().stderr.contains("brotli"));
     let wrong = folder.run("convert in --out g --read body=packed");
     assert!(wrong.code == 2 && wrong.stderr.contains("body=decoded or raw"), "{wrong:?}");
 }

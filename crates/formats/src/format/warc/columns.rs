@@ -109,9 +109,9 @@ impl<'a> Row<'a> {
         row
     }
 
-    /// Returns the content if it is text.
-    fn text(&self) -> Option<&str> {
-        simdutf8::basic::from_utf8(&self.body.bytes).ok()
+    /// Whether its body is stored by codings that were not undone.
+    pub(super) fn keeps_coding(&self) -> bool {
+        !self.body.left.is_empty()
     }
 }
 
@@ -126,25 +126,33 @@ fn lacks_bytes(record: &Record<'_>, message: &Message<'_>) -> bool {
     has_body && message.stated_length().is_some_and(|stated| stated > message.body.len() as u64)
 }
 
+/// Whether a column of one of these names shows what becomes of bodies.
+pub(super) fn shows_bodies<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
+    names.any(|name| ["encoding", "truncated", "text", "payload"].contains(&name))
+}
+
 /// Builds the columns of these names.
 pub(super) struct Columns {
     columns: Vec<(String, Column)>,
+    /// Whether content that is text has a column of its own.
     text: bool,
     rows: usize,
 }
 
 impl Columns {
-    /// Starts columns of these names; `text` says whether content that is text has a column of its own.
-    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, text: bool) -> Self {
-        let columns = names.filter(|name| COLUMNS.contains(name) && (text || *name != "text"));
-        Self { columns: columns.map(|name| (name.to_owned(), Column::new(name))).collect(), text, rows: 0 }
+    /// Starts columns of these names; `text` says whether content that is text has one of its own. All content together
+    /// has about so many bytes.
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, text: bool, bytes: usize) -> Self {
+        let columns = names.map(|name| (name.to_owned(), Column::new(name).with_capacity(text, bytes)));
+        Self { columns: columns.collect(), text, rows: 0 }
     }
 
     /// Appends a row.
     pub(super) fn push_row(&mut self, row: &Row<'_>) {
         self.rows += 1;
+        let text = if self.text { simdutf8::basic::from_utf8(&row.body.bytes).ok() } else { None };
         for (_, column) in &mut self.columns {
-            column.push_row(row, self.text);
+            column.push_row(row, text);
         }
     }
 
@@ -167,6 +175,8 @@ enum Column {
     Date(TimestampMicrosecondBuilder),
     Status(Int32Builder),
     Pairs(PairsOf, PairsBuilder),
+    /// Content that is text.
+    Content(StringBuilder),
     Payload(BinaryBuilder),
 }
 
@@ -182,7 +192,6 @@ enum TextOf {
     Encoding,
     Truncated,
     StartLine,
-    Content,
 }
 
 /// Whose fields a column has.
@@ -199,6 +208,7 @@ impl Column {
             "status" => return Self::Status(Int32Builder::new()),
             "headers" => return Self::Pairs(PairsOf::Message, PairsBuilder::default()),
             "warc_headers" => return Self::Pairs(PairsOf::Record, PairsBuilder::default()),
+            "text" => return Self::Content(StringBuilder::new()),
             "payload" => return Self::Payload(BinaryBuilder::new()),
             "id" => TextOf::Id,
             "type" => TextOf::Field("WARC-Type"),
@@ -208,15 +218,23 @@ impl Column {
             "charset" => TextOf::Charset,
             "encoding" => TextOf::Encoding,
             "truncated" => TextOf::Truncated,
-            "start_line" => TextOf::StartLine,
-            _ => TextOf::Content,
+            _ => TextOf::StartLine,
         };
         Self::Text(of, StringBuilder::new())
     }
 
+    /// Makes room for so many bytes in the column that has most content.
+    fn with_capacity(self, text: bool, bytes: usize) -> Self {
+        match self {
+            Self::Content(_) => Self::Content(StringBuilder::with_capacity(0, bytes)),
+            Self::Payload(_) if !text => Self::Payload(BinaryBuilder::with_capacity(0, bytes)),
+            other => other,
+        }
+    }
+
     fn data_type(&self) -> DataType {
         match self {
-            Self::Text(..) => DataType::Utf8,
+            Self::Text(..) | Self::Content(_) => DataType::Utf8,
             Self::Date(_) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             Self::Status(_) => DataType::Int32,
             Self::Pairs(..) => DataType::new_list(DataType::Struct(pair_fields()), true),
@@ -224,7 +242,8 @@ impl Column {
         }
     }
 
-    fn push_row(&mut self, row: &Row<'_>, text: bool) {
+    /// Appends the value of a row; `text` is its content if that is text, and has a column of its own.
+    fn push_row(&mut self, row: &Row<'_>, text: Option<&str>) {
         match self {
             Self::Text(of, builder) => builder.append_option(of.text_in(row)),
             Self::Date(builder) => builder.append_option(row.record.fields.value("WARC-Date").and_then(parse_time)),
@@ -233,14 +252,15 @@ impl Column {
             Self::Pairs(PairsOf::Message, builder) => {
                 builder.push_fields(row.message.as_ref().map(|message| &message.fields));
             }
-            Self::Payload(builder) if text && row.text().is_some() => builder.append_null(),
+            Self::Content(builder) => builder.append_option(text),
+            Self::Payload(builder) if text.is_some() => builder.append_null(),
             Self::Payload(builder) => builder.append_value(&row.body.bytes),
         }
     }
 
     fn finish(self) -> Result<ArrayRef> {
         Ok(match self {
-            Self::Text(_, mut builder) => Arc::new(builder.finish()),
+            Self::Text(_, mut builder) | Self::Content(mut builder) => Arc::new(builder.finish()),
             Self::Date(mut builder) => Arc::new(builder.finish()),
             Self::Status(mut builder) => Arc::new(builder.finish()),
             Self::Pairs(_, builder) => builder.finish()?,
@@ -264,7 +284,6 @@ impl TextOf {
             Self::Encoding => (!row.body.left.is_empty()).then(|| row.body.left.join(", ").into()),
             Self::Truncated => row.truncated.as_deref().map(Cow::Borrowed),
             Self::StartLine => row.message.as_ref().map(|message| text_of(message.start_line)),
-            Self::Content => row.text().map(Cow::Borrowed),
         }
     }
 }

@@ -27,7 +27,7 @@ use bytes::Bytes;
 
 pub use self::columns::WarcOptions;
 use self::{
-    columns::{Columns, Row, column_fields},
+    columns::{Columns, Row, column_fields, shows_bodies},
     entry::{Entry, Extent, Record, begins_record, read_entry},
     fields::MediaType,
     ranges::{Cut, WarcRanges},
@@ -37,7 +37,7 @@ use crate::{
     error::{Kind, Result},
     format::{Parsed, RangeStream, ReaderFacts, RecordReader, SourceBytes, TypeMismatch, facts},
     record::{
-        PartSizes, Payload, RecordBlock, Reject, SourcePart, SourceRange,
+        Oddity, PartSizes, Payload, RecordBlock, Reject, Remark, SourcePart, SourceRange,
         source_part::PartCuts,
         widen::{ValueMismatch, try_cast_to},
     },
@@ -45,6 +45,9 @@ use crate::{
 
 /// All bytes of a range, of which nothing that it needs follows.
 const WHOLE: Extent = Extent { ends: true, max_block: u64::MAX };
+
+/// What notes say of bodies that stay as they are stored.
+const LEFT: &str = "a body in brotli, or one that its codings do not decode, stays as it is; `encoding` names them";
 
 /// Detects a WARC file by its head.
 pub fn sniff(head: &[u8]) -> bool {
@@ -70,6 +73,9 @@ impl WarcReader {
         let text = options.text.unwrap_or_else(|| holds_text(head));
         let mut fields = column_fields(text);
         fields.retain(|field| taken.is_none_or(|taken| taken.contains(field.name())));
+        // Bodies that no column shows are not decoded.
+        let raw = options.raw || !shows_bodies(fields.iter().map(|field| field.name().as_str()));
+        let options = WarcOptions { raw, ..options };
         let columns = fields.iter().map(|field| field.name().clone()).collect();
         let facts = ReaderFacts { columns: Some(columns), ..facts::ROWS.clone() };
         Self { options, facts, fields: fields.into(), text, max_record_bytes: AtomicUsize::new(usize::MAX) }
@@ -150,13 +156,16 @@ impl RecordReader for WarcReader {
     fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
         let limit = self.max_record_bytes.load(Ordering::Relaxed);
         let names = self.fields.iter().map(|field| field.name().as_str());
-        let mut columns = Columns::new(names, self.text);
+        let mut columns = Columns::new(names, self.text, range.content_bytes().len());
+        let mut left = Remark { line: 0, count: 0, oddity: Oddity::Doubtful, why: LEFT };
         let mut block = RecordBlock { bytes_in: range.bytes_in(), ..RecordBlock::empty() };
         for (row, Found { at, content, record }) in (0..).zip(entries(range)) {
             let byte = range.offset + at as u64;
             match record {
                 Ok(record) => {
-                    columns.push_row(&Row::new(&record, self.options, limit));
+                    let row_of_record = Row::new(&record, self.options, limit);
+                    left.count += u64::from(row_of_record.keeps_coding());
+                    columns.push_row(&row_of_record);
                     block.rows.push(row);
                     block.hashes.push(if range.hashed { xxh3_64(record.content) } else { 0 });
                 }
@@ -166,6 +175,9 @@ impl RecordReader for WarcReader {
                     block.rejects.push(Reject { row, line: 0, byte, column: None, reason, raw });
                 }
             }
+        }
+        if left.count > 0 && !self.options.raw {
+            block.remarks.push(left);
         }
         block.payload = match try_cast_to(&columns.finish()?, schema)? {
             Ok(rows) => Payload::Rows(rows),

@@ -183,6 +183,12 @@ fn bodies_are_decoded_unless_they_are_to_stay() {
     assert_eq!((value(&rows, "payload"), value(&rows, "encoding")), (Some(stored), some("gzip, chunked")));
     let rows = rows_of(&http("", "Content-Encoding: br\r\n", "x"));
     assert_eq!((value(&rows, "payload"), value(&rows, "encoding")), (some("x"), some("br")));
+    let brotli = http("", "Content-Encoding: br\r\n", "x").repeat(3);
+    for (raw, told) in [(false, vec![3]), (true, Vec::new())] {
+        let reader = WarcReader::new(&brotli, WarcOptions { raw, text: None }, None);
+        let (blocks, _) = read_all(&reader, &brotli, RANGE);
+        assert_eq!(blocks[0].remarks.iter().map(|remark| remark.count).collect::<Vec<_>>(), told);
+    }
 }
 
 #[test]
