@@ -84,6 +84,25 @@ fn arrow_files() -> Vec<Vec<u8>> {
     vec![file.into_inner().unwrap(), stream.into_inner().unwrap()]
 }
 
+/// Web archives, without the compression that hides their bytes from mutations.
+fn warc_files() -> Vec<Vec<u8>> {
+    let mut files = Vec::new();
+    files_below(&testdata().join("warc"), &mut files);
+    let unpacked = |path: &PathBuf| {
+        let bytes = std::fs::read(path).unwrap();
+        let mut out = Vec::new();
+        match bytes.starts_with(b"\x1f\x8b") {
+            true => {
+                // One of them is cut short; its start will do.
+                drop(std::io::copy(&mut flate2::bufread::MultiGzDecoder::new(&bytes[..]), &mut out));
+                out
+            }
+            false => bytes,
+        }
+    };
+    files.iter().map(unpacked).collect()
+}
+
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     match name {
         "csv" => with_extension(&["csv"]),
@@ -93,6 +112,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "arrow" => arrow_files(),
         "tar" => with_extension(&["tar"]),
         "tfrecord" => with_extension(&["tfrecord"]),
+        "warc" => warc_files(),
         "foreign_shards" => with_extension(&["tar", "tfrecord"]),
         "netcdf" => with_extension(&["nc"]),
         "hdf5" => with_extension(&["h5", "hdf5", "nc"]),
@@ -187,6 +207,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset proof
+    csv json jsonl parquet arrow tar tfrecord warc netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset proof
     schema arguments
 );

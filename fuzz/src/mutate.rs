@@ -121,7 +121,7 @@ pub fn mutant(name: &str, data: &[u8], random: &mut Random) -> Vec<u8> {
             ("arrow", _) => words(out, random, usize::MAX, false),
             ("packed", _) => packed(out, random),
             ("zarr" | "delta" | "dataset", _) => several(name, out, random),
-            ("csv" | "json" | "jsonl" | "proof" | "schema" | "arguments" | "npy", _) => tokens(out, random),
+            ("csv" | "json" | "jsonl" | "proof" | "schema" | "arguments" | "npy" | "warc", _) => tokens(out, random),
             _ => plain(out, random),
         };
         if out.is_empty() {

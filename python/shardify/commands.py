@@ -34,7 +34,7 @@ from .reports import (
     VersionReport,
 )
 
-Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "arrow", "files", "tar", "tfrecord", "netcdf", "hdf5", "zarr", "npy"]
+Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "arrow", "files", "tar", "tfrecord", "warc", "netcdf", "hdf5", "zarr", "npy"]
 Index = Literal["auto", "none", "dali", "wids", "energon", "tfindex", "delta", "hf"]
 Accept = Literal["kind", "columns", "settings", "subjects", "labels", "constants", "units"]
 
@@ -61,6 +61,9 @@ class ReadSettings(TypedDict, total=False):
         hive_columns: Tables. False: folders KEY=VALUE in paths mean nothing. True: a column for each folder KEY=VALUE in their paths (Hive
             partitions).
         as_of: Delta. Version v12, or the newest at 2026-11-25T09:00:00Z.
+        body: WARC. "decoded": undo chunks, gzip, deflate and zstd of HTTP bodies. "raw": keep bodies as stored.
+        text: WARC. "auto": a column of text for WET and WAT. True: a column of text for content in UTF-8; other content stays in `payload`.
+            False: all content in `payload`.
         record_dim: Arrays. Dimension along which they are split into records.
         var: Arrays. Variables to read; all by default.
         patch: Arrays. Cut each record into patches of this size.
@@ -87,6 +90,8 @@ class ReadSettings(TypedDict, total=False):
     records: str
     hive_columns: bool
     as_of: When
+    body: Literal["decoded", "raw"]
+    text: Literal["auto", "yes", "no"]
     record_dim: str
     var: str | Iterable[str]
     patch: Mapping[str, int]

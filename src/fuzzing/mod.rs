@@ -36,7 +36,7 @@ use crate::{
 pub type Target = fn(&[u8]) -> Result<()>;
 
 /// All entry points, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("csv", csv),
     ("json", json),
     ("jsonl", jsonl),
@@ -44,6 +44,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("arrow", arrow),
     ("tar", tar),
     ("tfrecord", tfrecord),
+    ("warc", warc),
     ("netcdf", netcdf),
     ("hdf5", hdf5),
     ("zarr", zarr),
@@ -128,6 +129,14 @@ pub fn tar(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn tfrecord(bytes: &[u8]) -> Result<()> {
     read_file("x.tfrecord", bytes, Some(InputFormat::TFRECORD))
+}
+
+/// Reads a web archive.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn warc(bytes: &[u8]) -> Result<()> {
+    read_file("x.warc", bytes, Some(InputFormat::WARC))
 }
 
 /// Reads NetCDF.

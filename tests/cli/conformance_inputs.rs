@@ -36,6 +36,7 @@ impl Seed {
             "files" => ("samples", "files/images", ""),
             "tar" => ("samples.tar", "inputs/samples.tar", ""),
             "tfrecord" => ("rows.tfrecord", "inputs/people.tfrecord", ""),
+            "warc" => ("web.warc", "warc/example-iana.org-chunked.warc", ""),
             "netcdf" => ("grid.nc", "arrays/grid.nc", ""),
             "hdf5" => ("grid.h5", "arrays/varied.h5", "--read var=own,rows"),
             "zarr" => ("grid.zarr", "arrays/grid.zarr", ""),

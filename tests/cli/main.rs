@@ -86,5 +86,6 @@ mod taken;
 mod types;
 mod undo;
 mod verify;
+mod warc;
 mod wide_types;
 mod zip;

@@ -19,6 +19,14 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 /// Maximum memory for the xz dictionary, in KiB: `xz -9` uses half of it.
 const MEMORY_KIB: u32 = 132 << 10;
 
+/// First bytes of the skippable frame that has the dictionary of a web archive: 0x184D2A5D.
+const DICTIONARY_FRAME: [u8; 4] = [0x5d, 0x2a, 0x4d, 0x18];
+/// First bytes of a dictionary, and of a frame: dictionaries may be compressed.
+const DICTIONARY_MAGIC: [u8; 4] = [0x37, 0xa4, 0x30, 0xec];
+const FRAME_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// Maximum bytes of a dictionary.
+const MAX_DICTIONARY: u32 = 16 << 20;
+
 /// Bytes of compressed input per read.
 const INPUT_BUFFER: usize = 128 << 10;
 
@@ -80,9 +88,7 @@ pub fn open_decoder(compression: Compression, input: Box<dyn Read + Send>) -> Re
     let name = compression.name();
     let tagged = Tagged(input);
     if compression == Compression::Zstd {
-        let mut inner = zstd::stream::read::Decoder::new(tagged).map_err(|e| set_up_failed(compression, e))?;
-        inner.window_log_max(ZSTD_WINDOW_LOG).map_err(|e| set_up_failed(compression, e))?;
-        return Ok(Box::new(Decoded { inner, name, produced: 0 }));
+        return Ok(Box::new(Decoded { inner: open_zstd(tagged)?, name, produced: 0 }));
     }
     let input = BufReader::with_capacity(INPUT_BUFFER, tagged);
     let inner: Box<dyn Read + Send> = match compression {
@@ -96,6 +102,59 @@ pub fn open_decoder(compression: Compression, input: Box<dyn Read + Send>) -> Re
         Compression::Xz => Box::new(XzReader::new_mem_limit(input, true, MEMORY_KIB)),
     };
     Ok(Box::new(Decoded { inner, name, produced: 0 }))
+}
+
+type ZstdInput = io::Chain<io::Cursor<Vec<u8>>, Tagged>;
+
+/// Opens a decoder of zstd frames, with the dictionary that a web archive has before them.
+fn open_zstd(mut input: Tagged) -> Result<zstd::stream::read::Decoder<'static, BufReader<ZstdInput>>> {
+    let mut start = Vec::new();
+    input.by_ref().take(8).read_to_end(&mut start)?;
+    let length = match start.split_first_chunk() {
+        Some((&DICTIONARY_FRAME, length)) => length.first_chunk().map(|length| u32::from_le_bytes(*length)),
+        _ => None,
+    };
+    let mut dictionary = Vec::new();
+    if let Some(length) = length.filter(|length| *length <= MAX_DICTIONARY) {
+        input.by_ref().take(u64::from(length)).read_to_end(&mut start)?;
+        dictionary = dictionary_in(&start[8..])?;
+    }
+    let input = BufReader::with_capacity(INPUT_BUFFER, io::Cursor::new(start).chain(input));
+    let failed = |e| match dictionary.is_empty() {
+        true => set_up_failed(Compression::Zstd, e),
+        false => dictionary_error().with_cause(e),
+    };
+    let mut decoder = zstd::stream::read::Decoder::with_dictionary(input, &dictionary).map_err(failed)?;
+    decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(failed)?;
+    Ok(decoder)
+}
+
+/// Returns the dictionary that a skippable frame has, decompressed; empty if it has something else.
+fn dictionary_in(frame: &[u8]) -> Result<Vec<u8>> {
+    let mut dictionary = Vec::new();
+    if frame.starts_with(&FRAME_MAGIC) {
+        let failed = |e| set_up_failed(Compression::Zstd, e);
+        let mut inner = zstd::stream::read::Decoder::with_buffer(frame).map_err(failed)?;
+        inner.window_log_max(ZSTD_WINDOW_LOG).map_err(failed)?;
+        let read = inner.take(u64::from(MAX_DICTIONARY) + 1).read_to_end(&mut dictionary);
+        if !matches!(read, Ok(read) if read <= MAX_DICTIONARY as usize) {
+            return Err(dictionary_error());
+        }
+    } else {
+        dictionary.extend_from_slice(frame);
+    }
+    if !dictionary.starts_with(&DICTIONARY_MAGIC) {
+        dictionary.clear();
+    }
+    Ok(dictionary)
+}
+
+fn dictionary_error() -> Error {
+    let most = MAX_DICTIONARY >> 20;
+    Error::input(format!(
+        "expected a zstd dictionary of at most {most} MiB before the data, found damage or a larger one"
+    ))
+    .with_hint("compare the file with its original; it may have been cut short while it was copied")
 }
 
 fn set_up_failed(compression: Compression, error: io::Error) -> Error {
@@ -252,6 +311,40 @@ mod tests {
             let garbage = [&whole[..], b"garbage"].concat();
             assert_eq!(decode(compression, &garbage).unwrap_err().kind(), Kind::Input, "{compression:?}");
         }
+    }
+
+    #[test]
+    fn zstd_frames_may_follow_their_dictionary() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/warc");
+        let packed = std::fs::read(folder.join("dictionary.warc.zst")).unwrap();
+        let records = decode(Compression::Gzip, &std::fs::read(folder.join("example.warc.gz")).unwrap()).unwrap();
+        let length = u32::from_le_bytes(*packed[4..].first_chunk().unwrap()) as usize;
+        let (dictionary, frames) = packed[8..].split_at(length);
+        let file = |stored: &[u8]| {
+            let length = u32::try_from(stored.len()).unwrap().to_le_bytes();
+            [&DICTIONARY_FRAME[..], &length, stored, frames].concat()
+        };
+        let bare = zstd::bulk::decompress(dictionary, 4096).unwrap();
+        assert!(frames.starts_with(&FRAME_MAGIC) && bare.starts_with(&DICTIONARY_MAGIC));
+        for stored in [dictionary, &bare] {
+            assert!(decode(Compression::Zstd, &file(stored)).unwrap() == records);
+            for at in 8..stored.len() + 8 {
+                let mut damaged = file(stored);
+                damaged[at] ^= 0x10;
+                assert!(decode(Compression::Zstd, &damaged).map_or_else(|e| e.kind() == Kind::Input, |_| true), "{at}");
+                let cut = decode(Compression::Zstd, &file(stored)[..at]);
+                assert!(cut.map_or_else(|e| e.kind() == Kind::Input, |out| out.is_empty()), "{at}");
+            }
+        }
+        // Other skippable frames are skipped, whatever they hold.
+        let plain = zstd::bulk::compress(TEXT, 3).unwrap();
+        for content in [&b""[..], b"x", b"seek table"] {
+            let length = u32::try_from(content.len()).unwrap().to_le_bytes();
+            let file = [&DICTIONARY_FRAME[..], &length, content, &plain].concat();
+            assert_eq!(decode(Compression::Zstd, &file).unwrap(), TEXT);
+        }
+        let bomb = file(&zstd::bulk::compress(&vec![0; 20 << 20], 3).unwrap());
+        assert!(decode(Compression::Zstd, &bomb).unwrap_err().message().contains("at most 16 MiB"));
     }
 
     #[test]

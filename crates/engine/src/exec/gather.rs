@@ -496,8 +496,9 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         let Some(source) = self.position.source else { return };
         for Remark { line, count, why, .. } in std::mem::take(&mut self.position.remarks) {
             let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
-            let name = &self.setup.sources[source].name.name;
-            self.setup.observer.event(Event::Note(format!("{name}, line {line}: {why}{more}")));
+            let facts = &self.setup.sources[source];
+            let place = if facts.by_row { String::new() } else { format!(", line {line}") };
+            self.setup.observer.event(Event::Note(format!("{}{place}: {why}{more}", facts.name.name)));
         }
         if let Some(note) =
             std::mem::take(&mut self.position.separated).repeated_keys_note(&self.setup.sources[source].name.name)

@@ -41,12 +41,14 @@ enum Kind {
     Medical,
     /// Fields on grids.
     Grid,
+    /// A web archive of the format before WARC.
+    Arc,
 }
 
 impl Kind {
     /// Whether it holds records, so that it is no part of a sample unless the user says so.
     fn holds_records(self) -> bool {
-        matches!(self, Self::Database | Self::Medical | Self::Grid)
+        matches!(self, Self::Database | Self::Medical | Self::Grid | Self::Arc)
     }
 
     fn hint(self) -> &'static str {
@@ -68,12 +70,13 @@ impl Kind {
             }
             Self::Medical => "its header may name the patient, and would be stored with it",
             Self::Grid => "convert it to NetCDF first, for example with cdo or grib_to_netcdf",
+            Self::Arc => "convert it first, with the package warcio: warcio recompress FILE.arc.gz FILE.warc.gz",
         }
     }
 }
 
 /// Beginnings of files, names of what they are, and kinds.
-const MAGIC: [(&[u8], &str, Kind); 28] = [
+const MAGIC: [(&[u8], &str, Kind); 29] = [
     (b"\x1f\x9d", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x1f\xa0", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop, which is not supported", Kind::Packed),
@@ -100,13 +103,14 @@ const MAGIC: [(&[u8], &str, Kind); 28] = [
     (b"GRIB", "a GRIB file", Kind::Grid),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of older Microsoft Office", Kind::Database),
     (b"version https://git-lfs.github.com/", "a pointer of Git LFS", Kind::Pointer),
+    (b"filedesc://", "an ARC file, the format before WARC", Kind::Arc),
     (b"<?xml", "an XML document", Kind::Page),
     (b"\xef\xbb\xbf<?xml", "an XML document", Kind::Page),
 ];
 
 /// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
 /// no samples.
-const UNREAD: [(&str, &str, Kind); 47] = [
+const UNREAD: [(&str, &str, Kind); 48] = [
     ("xlsx", "an Excel workbook", Kind::Database),
     ("xlsm", "an Excel workbook", Kind::Database),
     ("xlsb", "an Excel workbook", Kind::Database),
@@ -151,6 +155,7 @@ const UNREAD: [(&str, &str, Kind); 47] = [
     ("lmdb", "an LMDB database", Kind::Database),
     ("fits", "a FITS file", Kind::Database),
     ("mat", "a MATLAB file", Kind::Database),
+    ("arc", "an ARC file, the format before WARC", Kind::Arc),
     ("zip", "a zip archive", Kind::Archive),
     ("7z", "a 7z archive", Kind::Archive),
     ("rar", "a rar archive", Kind::Archive),

@@ -9,6 +9,7 @@ use crate::{
     format::{
         csv::{self, CsvOptions, Notation, StatedDialect},
         json::JsonOptions,
+        warc::WarcOptions,
     },
     settings::{Given, Setting, SettingValues, Settings, Table},
 };
@@ -115,6 +116,21 @@ impl Table for Read {
         text_setting("as-of", "VERSION|INSTANT", "Delta: version v12, or the newest at 2026-11-25T09:00:00Z", |text| {
             text.parse::<AsOf>().map(drop)
         }),
+        Setting {
+            key: "body",
+            values: SettingValues::Words(&[
+                ("decoded", "WARC: undo chunks, gzip, deflate and zstd of HTTP bodies"),
+                ("raw", "WARC: keep bodies as stored"),
+            ]),
+        },
+        Setting {
+            key: "text",
+            values: SettingValues::Words(&[
+                ("auto", "WARC: a column of text for WET and WAT"),
+                ("yes", "WARC: a column of text for content in UTF-8; other content stays in `payload`"),
+                ("no", "WARC: all content in `payload`"),
+            ]),
+        },
         text_setting("record-dim", "DIM", "Arrays: dimension along which they are split into records", name),
         text_setting("var", "NAME[,NAME]", "Arrays: variables to read; all by default", name),
         text_setting("patch", "DIM=N[,DIM=N]", "Arrays: cut each record into patches of this size", |text| {
@@ -163,6 +179,7 @@ impl ReadSettings {
                 ..CsvOptions::default()
             },
             json: JsonOptions { records: self.record_path(), ..JsonOptions::default() },
+            warc: self.warc_options(),
             arrays: self.array_options(),
             ..SniffOptions::default()
         }
@@ -231,6 +248,12 @@ impl ReadSettings {
     /// Returns the version of the Delta tables among the sources; `None` is the newest.
     pub fn as_of(&self) -> Option<AsOf> {
         self.parse_value("as-of", str::parse)
+    }
+
+    /// Returns how the content of WARC records is read.
+    pub fn warc_options(&self) -> WarcOptions {
+        let text = self.text("text").filter(|word| *word != "auto").map(|word| word == "yes");
+        WarcOptions { raw: self.is_set_to("body", "raw"), text }
     }
 
     /// Whether array values stay as they are stored.

@@ -25,6 +25,7 @@ pub mod ranged;
 mod rows;
 pub mod tar;
 pub mod tfrecord;
+pub mod warc;
 pub mod zarr;
 
 use std::io::Read;

@@ -18,6 +18,7 @@ mod start;
 mod tar;
 mod text;
 mod tfrecord;
+mod warc;
 
 use std::sync::LazyLock;
 
@@ -42,6 +43,7 @@ const INPUTS: &[&Format] = &[
     &files::FILES,
     &tar::TAR,
     &tfrecord::TFRECORD,
+    &warc::WARC,
     &arrays::NETCDF,
     &arrays::HDF5,
     &arrays::ZARR,
@@ -67,6 +69,8 @@ impl InputFormat {
     pub const TAR: Self = Self(&tar::TAR);
     /// TFRecord of `tf.train.Example`.
     pub const TFRECORD: Self = Self(&tfrecord::TFRECORD);
+    /// WARC, WET or WAT.
+    pub const WARC: Self = Self(&warc::WARC);
     /// NetCDF: classic, 64-bit offset, CDF-5, or netCDF-4.
     pub const NETCDF: Self = Self(&arrays::NETCDF);
     /// HDF5.

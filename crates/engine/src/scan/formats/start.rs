@@ -15,7 +15,7 @@ use crate::{
     array::records::ArrayOptions,
     codec::encoding::Encoding,
     error::{Error, Result},
-    format::{RecordReader, arrays::OpenSources, csv, json, ranged::RangedInput},
+    format::{RecordReader, arrays::OpenSources, csv, json, ranged::RangedInput, warc::WarcOptions},
     record::SourceRange,
     schema,
 };
@@ -41,6 +41,8 @@ pub struct SniffOptions {
     pub open: Arc<OpenSources>,
     /// Settings of JSON.
     pub json: json::JsonOptions,
+    /// How the content of WARC records is read.
+    pub warc: WarcOptions,
     /// Columns of text that are to be read as bytes.
     pub binary: Vec<String>,
     /// Columns of rows that are read; `None` for all.
