@@ -123,7 +123,8 @@ fn damaged_records_are_told_kept_and_skipped() {
     folder.write("in/a.warc", [&response("1", "one"), &wrong, &response("3", "three")].map(String::as_str).concat());
     let ran = folder.run("convert in --out d");
     let told = format!(
-        "row 2: expected a block of 61 bytes and then the next record, found 66 bytes before it (the record begins at byte {at})"
+        "row 2: expected a block of 61 bytes and then the next record, found 66 bytes before it (the record begins at \
+         byte {at})"
     );
     assert!(ran.code == 6 && ran.stderr.contains(&told) && ran.stderr.contains("hint: "), "{ran:?}");
     let kept = folder.run("convert in --out d --on-error quarantine --json");

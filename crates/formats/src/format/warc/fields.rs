@@ -52,13 +52,13 @@ impl<'a> Fields<'a> {
     }
 
     fn add_line(&mut self, line: &'a [u8]) {
-        if line.starts_with(b" ") || line.starts_with(b"\t") {
-            if let Some(Field { value: Some(value), .. }) = self.list.last_mut() {
-                let joined = value.to_mut();
-                joined.push(b' ');
-                joined.extend_from_slice(line.trim_ascii());
-                return;
-            }
+        if matches!(line, [b' ' | b'\t', ..])
+            && let Some(Field { value: Some(value), .. }) = self.list.last_mut()
+        {
+            let joined = value.to_mut();
+            joined.push(b' ');
+            joined.extend_from_slice(line.trim_ascii());
+            return;
         }
         let (name, value) = match memchr(b':', line) {
             Some(colon) => (line[..colon].trim_ascii(), Some(Cow::Borrowed(line[colon + 1..].trim_ascii()))),

@@ -213,8 +213,8 @@ impl<'a> WarcRanges<'a> {
         match self.skip_record(head as u64 + length) {
             Ok(true) => {
                 let reason = format!(
-                    "expected a record of at most {limit} bytes, found one of {length}, of which only the header is kept; \
-                     raise --memory"
+                    "expected a record of at most {limit} bytes, found one of {length}; only its header is kept; raise \
+                     --memory"
                 );
                 let range = SourceRange { linked: vec![Err(reason)], ..SourceRange::of_bytes(at, kept) };
                 self.ready.push_back(Cut { range, end: self.offset });
