@@ -91,6 +91,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "jsonl" => with_extension(&["jsonl"]),
         "parquet" => with_extension(&["parquet"]),
         "arrow" => arrow_files(),
+        "avro" => with_extension(&["avro"]),
         "tar" => with_extension(&["tar"]),
         "tfrecord" => with_extension(&["tfrecord"]),
         "foreign_shards" => with_extension(&["tar", "tfrecord"]),
@@ -187,6 +188,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset proof
-    schema arguments
+    csv json jsonl parquet arrow avro tar tfrecord netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset
+    proof schema arguments
 );

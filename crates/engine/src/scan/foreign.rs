@@ -55,7 +55,7 @@ impl Kind {
 }
 
 /// Beginnings of files, names of what they are, and kinds.
-const MAGIC: [(&[u8], &str, Kind); 26] = [
+const MAGIC: [(&[u8], &str, Kind); 25] = [
     (b"\x1f\x9d", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x1f\xa0", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop, which is not supported", Kind::Packed),
@@ -76,7 +76,6 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
     (b"ID3", "an MP3 recording", Kind::Sample),
     (b"\x7fELF", "a program", Kind::Sample),
     (b"SQLite format 3\0", "an SQLite database", Kind::Database),
-    (b"Obj\x01", "an Avro file", Kind::Database),
     (b"ORC", "an ORC file", Kind::Database),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of older Microsoft Office", Kind::Database),
     (b"version https://git-lfs.github.com/", "a pointer of Git LFS", Kind::Pointer),
@@ -86,7 +85,7 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
 
 /// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
 /// no samples.
-const UNREAD: [(&str, &str, Kind); 33] = [
+const UNREAD: [(&str, &str, Kind); 32] = [
     ("xlsx", "an Excel workbook", Kind::Database),
     ("xlsm", "an Excel workbook", Kind::Database),
     ("xlsb", "an Excel workbook", Kind::Database),
@@ -102,7 +101,6 @@ const UNREAD: [(&str, &str, Kind); 33] = [
     ("rds", "an R object", Kind::Database),
     ("rda", "objects of R", Kind::Database),
     ("rdata", "objects of R", Kind::Database),
-    ("avro", "an Avro file", Kind::Database),
     ("orc", "an ORC file", Kind::Database),
     ("sqlite", "an SQLite database", Kind::Database),
     ("sqlite3", "an SQLite database", Kind::Database),

@@ -1,4 +1,4 @@
-//! Omits columns of sources whose readers read all of them. Readers of Parquet, delimited text and JSON do that
+//! Omits columns of sources whose readers read all of them. Readers of Parquet, Avro, delimited text and JSON do that
 //! themselves.
 
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use crate::{
 
 /// Makes a source of rows give only the columns of these names.
 pub(super) fn select_columns(source: &mut RecordSource, taken: &[String]) {
-    let selects_itself =
-        (source.format.is_text() || source.format == InputFormat::PARQUET) && source.file.table_file().is_none();
+    let selects = source.format.is_text() || [InputFormat::PARQUET, InputFormat::AVRO].contains(&source.format);
+    let selects_itself = selects && source.file.table_file().is_none();
     if !selects_itself && !source.yields_samples() {
         let mut facts = source.reader.facts().clone();
         facts.units.retain(|(column, _)| taken.contains(column));
