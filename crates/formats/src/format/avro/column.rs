@@ -39,7 +39,7 @@ pub(super) struct Decoding {
 
 impl Decoding {
     /// Takes room for values.
-    pub(super) fn spend(&mut self, count: u64, of: Weight, input: &Input<'_>) -> Result<(), Damage> {
+    pub(super) fn spend(&mut self, count: u64, of: Weight, input: &Input<'_>) -> Result<(), Box<Damage>> {
         let bytes = if of.least == 0 { of.bytes.max(EMPTY_BYTES) } else { of.bytes };
         match self.room.checked_sub(count.saturating_mul(bytes)) {
             Some(left) => self.room = left,
@@ -149,7 +149,7 @@ impl Column {
     }
 
     /// Reads a value.
-    pub(super) fn read_value(&mut self, input: &mut Input<'_>, decoding: &mut Decoding) -> Result<(), Damage> {
+    pub(super) fn read_value(&mut self, input: &mut Input<'_>, decoding: &mut Decoding) -> Result<(), Box<Damage>> {
         if let Some(null) = self.union {
             let branch = input.take_long()?;
             if Some(branch) == null {
@@ -158,7 +158,7 @@ impl Column {
             }
             if !(0..=i64::from(null.is_some())).contains(&branch) {
                 let branches = 1 + usize::from(null.is_some());
-                return Err(input.damage(&format!("expected a branch of {branches}, found {branch}")));
+                return Err(input.damage(&format!("expected a branch of a union below {branches}, found {branch}")));
             }
         }
         match self.values.read_value(input, decoding)? {
@@ -234,7 +234,7 @@ impl Values {
     }
 
     #[inline]
-    fn read_value(&mut self, input: &mut Input<'_>, decoding: &mut Decoding) -> Result<Read, Damage> {
+    fn read_value(&mut self, input: &mut Input<'_>, decoding: &mut Decoding) -> Result<Read, Box<Damage>> {
         match self {
             Self::Long(values) => values.push(input.take_long()?),
             Self::Text(texts) => {
@@ -278,7 +278,7 @@ impl Values {
     }
 
     /// Reads a value that takes more than a step.
-    fn read_composed(&mut self, input: &mut Input<'_>, decoding: &mut Decoding) -> Result<Read, Damage> {
+    fn read_composed(&mut self, input: &mut Input<'_>, decoding: &mut Decoding) -> Result<Read, Box<Damage>> {
         match self {
             Self::Enum(symbols, texts) => {
                 let number = input.take_long()?;
@@ -407,8 +407,8 @@ fn read_items<'a>(
     input: &mut Input<'a>,
     decoding: &mut Decoding,
     weight: Weight,
-    mut read: impl FnMut(&mut Input<'a>, &mut Decoding) -> Result<(), Damage>,
-) -> Result<usize, Damage> {
+    mut read: impl FnMut(&mut Input<'a>, &mut Decoding) -> Result<(), Box<Damage>>,
+) -> Result<usize, Box<Damage>> {
     let mut all = 0;
     loop {
         let (count, bytes) = input.take_count(weight.least, MAX_EMPTY)?;
@@ -434,7 +434,7 @@ fn push_end(offsets: &mut Vec<i32>, count: usize) {
 }
 
 impl Digits {
-    fn take_bytes<'a>(self, input: &mut Input<'a>) -> Result<&'a [u8], Damage> {
+    fn take_bytes<'a>(self, input: &mut Input<'a>) -> Result<&'a [u8], Box<Damage>> {
         match self.fixed {
             Some(bytes) => input.take_bytes(bytes),
             None => input.take_counted(),

@@ -28,7 +28,7 @@ pub(super) const VALUE: &str = "value";
 const MAX_TYPES: usize = 100_000;
 
 /// What to do about a column that cannot be read.
-const LEAVE_OUT: &str = "name the columns to read with --columns, without this one";
+const LEAVE_OUT: &str = "name the columns to convert with --columns, without this one";
 
 /// A column of a file.
 #[derive(Debug)]

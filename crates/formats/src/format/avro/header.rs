@@ -33,7 +33,7 @@ const MAX_EMPTY: u64 = 1 << 16;
 pub(super) type Marker = [u8; SYNC];
 
 /// What to do about a file that is not as it should be.
-pub(super) const DAMAGED: &str = "the file is damaged; get it again from its source";
+pub(super) const DAMAGED: &str = "the file is damaged or was cut short; get it again from its source";
 
 /// What a file states before its blocks.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 
 use super::header::{Number, read_number};
 
-/// What makes a block unreadable.
+/// What makes a block unreadable. It is boxed, so that numbers are returned in registers.
 #[derive(Debug)]
 pub(super) struct Damage {
     /// What was expected, and what was found.
@@ -44,7 +44,7 @@ impl<'a> Input<'a> {
     }
 
     #[inline]
-    pub(super) fn take_long(&mut self) -> Result<i64, Damage> {
+    pub(super) fn take_long(&mut self) -> Result<i64, Box<Damage>> {
         if let Some(byte @ 0..0x80) = self.bytes.get(self.at).copied() {
             self.at += 1;
             let bits = i64::from(byte);
@@ -53,7 +53,7 @@ impl<'a> Input<'a> {
         self.take_long_number()
     }
 
-    fn take_long_number(&mut self) -> Result<i64, Damage> {
+    fn take_long_number(&mut self) -> Result<i64, Box<Damage>> {
         match read_number(&self.bytes[self.at..]) {
             Number::Whole { value, bytes } => {
                 self.at += bytes;
@@ -65,7 +65,7 @@ impl<'a> Input<'a> {
     }
 
     #[inline]
-    pub(super) fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], Damage> {
+    pub(super) fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], Box<Damage>> {
         match self.bytes[self.at..].split_at_checked(length) {
             Some((found, _)) => {
                 self.at += length;
@@ -77,7 +77,7 @@ impl<'a> Input<'a> {
 
     /// Takes as many bytes as an array has.
     #[inline]
-    pub(super) fn take_array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
+    pub(super) fn take_array<const N: usize>(&mut self) -> Result<[u8; N], Box<Damage>> {
         match self.bytes[self.at..].first_chunk::<N>() {
             Some(found) => {
                 self.at += N;
@@ -89,7 +89,7 @@ impl<'a> Input<'a> {
 
     /// Takes a length and as many bytes.
     #[inline]
-    pub(super) fn take_counted(&mut self) -> Result<&'a [u8], Damage> {
+    pub(super) fn take_counted(&mut self) -> Result<&'a [u8], Box<Damage>> {
         let length = self.take_long()?;
         match usize::try_from(length) {
             Ok(length) => self.take_bytes(length),
@@ -99,7 +99,7 @@ impl<'a> Input<'a> {
 
     /// Takes the number of the next items of an array or a map, of which each has at least `least` bytes; 0 is the end.
     /// Also returns the bytes of the items, if they are stated. More than `empty` items without bytes are damage.
-    pub(super) fn take_count(&mut self, least: u64, empty: u64) -> Result<(u64, Option<usize>), Damage> {
+    pub(super) fn take_count(&mut self, least: u64, empty: u64) -> Result<(u64, Option<usize>), Box<Damage>> {
         let count = self.take_long()?;
         let bytes = match count {
             0.. => None,
@@ -117,15 +117,15 @@ impl<'a> Input<'a> {
         Ok((count, bytes))
     }
 
-    pub(super) fn damage(&self, reason: &str) -> Damage {
-        Damage { reason: reason.to_owned(), at: self.at, column: None }
+    pub(super) fn damage(&self, reason: &str) -> Box<Damage> {
+        Box::new(Damage { reason: reason.to_owned(), at: self.at, column: None })
     }
 
-    fn beyond(&self, length: u64) -> Damage {
+    fn beyond(&self, length: u64) -> Box<Damage> {
         self.damage(&format!("expected {length} bytes, found {} before the end of the block", self.left()))
     }
 
-    fn beyond_signed(&self, length: i64) -> Damage {
+    fn beyond_signed(&self, length: i64) -> Box<Damage> {
         self.damage(&format!("expected items within the block, found some of {length} bytes"))
     }
 }

@@ -99,7 +99,8 @@ impl<'a> AvroRanges<'a> {
             }
         }
         if self.reader.columns.is_empty() && taken.records > 0 {
-            return Err(Error::input("expected columns, found records without any fields"));
+            return Err(Error::input("expected columns, found records without any fields")
+                .with_hint("leave the file out with --exclude"));
         }
         let weight = taken.unpacked.max(taken.records.saturating_mul(self.reader.weight.bytes));
         let range = ahead::take_range(&mut self.buffer, &mut self.offset, taken.bytes);
@@ -130,7 +131,7 @@ impl<'a> AvroRanges<'a> {
         }
         let first = *taken.first.get_or_insert_with(|| {
             let mut unpacked = Vec::new();
-            let limit = self.range_bytes as u64;
+            let limit = self.range_bytes as u64 * USUAL_RATIO;
             // What is damaged, or larger, is found out when it is parsed.
             let result = codec.unpack_to(&Bytes::copy_from_slice(data), limit, &mut unpacked);
             (packed.max(1), if result.is_err() { limit } else { unpacked.len() as u64 })

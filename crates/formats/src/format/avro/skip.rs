@@ -11,11 +11,16 @@ use super::{
 const MAX_DEPTH: usize = 256;
 
 /// Skips a value. `named` has the recursive types.
-pub(super) fn skip_value(of: &Type, input: &mut Input<'_>, named: &HashMap<String, Type>) -> Result<(), Damage> {
+pub(super) fn skip_value(of: &Type, input: &mut Input<'_>, named: &HashMap<String, Type>) -> Result<(), Box<Damage>> {
     skip_within(of, input, named, MAX_DEPTH)
 }
 
-fn skip_within(of: &Type, input: &mut Input<'_>, named: &HashMap<String, Type>, depth: usize) -> Result<(), Damage> {
+fn skip_within(
+    of: &Type,
+    input: &mut Input<'_>,
+    named: &HashMap<String, Type>,
+    depth: usize,
+) -> Result<(), Box<Damage>> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(input.damage(&format!("expected values of at most {MAX_DEPTH} levels, found a deeper one")));
     };
@@ -37,7 +42,9 @@ fn skip_within(of: &Type, input: &mut Input<'_>, named: &HashMap<String, Type>, 
             let branch = input.take_long()?;
             match usize::try_from(branch).ok().and_then(|branch| branches.get(branch)) {
                 Some(of) => skip_within(of, input, named, depth),
-                None => Err(input.damage(&format!("expected a branch of {}, found {branch}", branches.len()))),
+                None => {
+                    Err(input.damage(&format!("expected a branch of a union below {}, found {branch}", branches.len())))
+                }
             }
         }
         Stored::Again(name) => match named.get(&**name) {
@@ -51,8 +58,8 @@ fn skip_within(of: &Type, input: &mut Input<'_>, named: &HashMap<String, Type>, 
 fn skip_items<'a>(
     least: u64,
     input: &mut Input<'a>,
-    mut skip: impl FnMut(&mut Input<'a>) -> Result<(), Damage>,
-) -> Result<(), Damage> {
+    mut skip: impl FnMut(&mut Input<'a>) -> Result<(), Box<Damage>>,
+) -> Result<(), Box<Damage>> {
     loop {
         let (count, bytes) = input.take_count(least, u64::MAX)?;
         match bytes {

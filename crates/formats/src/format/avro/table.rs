@@ -132,7 +132,7 @@ impl<'a> Table<'a> {
                 Codec::Null => self.read_block(&packed, head.records),
                 codec => match codec.unpack_to(&packed, limits.bytes, &mut data) {
                     Ok(()) => self.read_block(&data, head.records),
-                    Err(reason) => Err(Damage { reason, at: 0, column: None }),
+                    Err(reason) => Err(Box::new(Damage { reason, at: 0, column: None })),
                 },
             };
             if let Err(damage) = result {
@@ -144,7 +144,7 @@ impl<'a> Table<'a> {
     }
 
     /// Decodes the records of a block; after damage, there are those before the block.
-    fn read_block(&mut self, data: &[u8], records: u64) -> Result<(), Damage> {
+    fn read_block(&mut self, data: &[u8], records: u64) -> Result<(), Box<Damage>> {
         let (kept, room) = (self.found.rows.len(), self.decoding.room);
         let result = self.read_records(data, records);
         if result.is_err() {
@@ -159,7 +159,7 @@ impl<'a> Table<'a> {
         result
     }
 
-    fn read_records(&mut self, data: &[u8], records: u64) -> Result<(), Damage> {
+    fn read_records(&mut self, data: &[u8], records: u64) -> Result<(), Box<Damage>> {
         let Self { reader, steps, decoding, hashed, found } = self;
         let mut input = Input::new(data);
         decoding.spend(records, reader.weight, &input)?;
@@ -171,8 +171,9 @@ impl<'a> Table<'a> {
                     Step::Column(column) => column.read_value(&mut input, decoding),
                     Step::Skipped(of) => skip_value(of, &mut input, &reader.header.schema.named),
                 };
-                if let Err(damage) = read {
-                    return Err(Damage { column: Some(reader.columns[at].name.clone()), ..damage });
+                if let Err(mut damage) = read {
+                    damage.column = Some(reader.columns[at].name.clone());
+                    return Err(damage);
                 }
                 if fault.is_none() {
                     fault = decoding.fault.take().map(|reason| (at, reason));

@@ -345,7 +345,7 @@ fn damage_rejects_all_records_of_its_block() {
     // The file ends with a line feed, which is no block.
     let branch = testdata("bad/bad_branch.avro");
     let branch = read(&branch[..branch.len() - 1]).unwrap();
-    assert_eq!(branch.rejects[0], (0, "value: expected a branch of 2, found 2, at byte 87".to_owned()));
+    assert_eq!(branch.rejects[0], (0, "value: expected a branch of a union below 2, found 2, at byte 87".to_owned()));
 }
 
 #[test]
