@@ -195,7 +195,7 @@ def comparable(value):
         case datetime.time():
             return ((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond
         case uuid.UUID():
-            return value.bytes
+            return str(value)
         case float():
             return repr(value)
         case decimal.Decimal():
@@ -208,7 +208,7 @@ def of_arrow(scalar):
     """The same for a value of Arrow."""
     kind = scalar.type
     if isinstance(kind, pa.BaseExtensionType):
-        return scalar.value.as_py() if scalar.is_valid else None
+        return str(uuid.UUID(bytes=scalar.value.as_py())) if scalar.is_valid else None
     if not scalar.is_valid:
         return None
     if pa.types.is_struct(kind):

@@ -76,7 +76,7 @@ fn every_output_has_the_same_rows() {
     let again = folder.run("convert people.avro --to tar --out tar --id id").ok();
     assert!(again.stdout.contains("nothing to do: 1 source already converted"), "{}", again.stdout);
     let head = folder.run("head people.avro --json").ok();
-    assert_eq!(head.stdout.lines().count(), 3, "{}", head.stdout);
+    assert_eq!(head.stdout.lines().count(), 4, "three records and a summary: {}", head.stdout);
     let dry = folder.run("convert people.avro --dry-run --json --out dry").ok().summary();
     assert_eq!(dry["records_in"].as_u64(), Some(3), "{dry}");
 }
@@ -138,7 +138,8 @@ fn damage_is_an_error_or_rejects() {
     let ran = folder.run("convert gap.avro --out d --to tar --on-error quarantine --json");
     assert_eq!((ran.code, counts(&ran.summary())), (3, [5, 4, 1]), "{ran:?}");
     assert_eq!(rows(&folder, "d")[2], r#"{"id":5,"name":"e"}"#);
-    let rejects = std::fs::read_to_string(ran.summary()["rejects"].as_str().unwrap()).unwrap();
+    let rejects =
+        std::fs::read_to_string(folder.path().join("d").join(ran.summary()["rejects"].as_str().unwrap())).unwrap();
     let reject: Value = serde_json::from_str(&rejects).unwrap();
     assert_eq!(reject["row"].as_u64(), Some(3), "{rejects}");
     // A text that is none concerns its row alone.

@@ -54,7 +54,6 @@ pub(super) fn finish_column(column: Column, field: &Field) -> Result<ArrayRef, A
         // Arrow does not know how many values of no bytes there are.
         Values::Fixed(0, _) => Arc::new(BinaryArray::try_new(offsets_of(vec![0; count])?, Buffer::default(), nulls)?),
         Values::Fixed(width, values) => of_bytes(width, values, nulls)?,
-        Values::Uuid(values) => of_bytes(16, values, nulls)?,
         Values::Decimal(_, values) => {
             Arc::new(Decimal128Array::try_new(values.into(), nulls)?.with_data_type(field.data_type().clone()))
         }

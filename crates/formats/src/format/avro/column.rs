@@ -114,8 +114,6 @@ pub(super) enum Values {
     Text(Variable),
     Enum(Arc<[String]>, Variable),
     Fixed(usize, Vec<u8>),
-    /// Texts that are 16 bytes each.
-    Uuid(Vec<u8>),
     /// Numbers of at most so many digits, of a fixed number of bytes or with a length.
     Decimal(Digits, Vec<i128>),
     LargeDecimal(Digits, Vec<i256>),
@@ -207,7 +205,6 @@ impl Values {
             Stored::Float => Self::Float(Vec::new()),
             Stored::Double => Self::Double(Vec::new()),
             Stored::Bytes => Self::Bytes(Variable::default()),
-            Stored::Text if of.meaning == Some(Meaning::Uuid) => Self::Uuid(Vec::new()),
             Stored::Text => Self::Text(Variable::default()),
             Stored::Fixed(bytes) => Self::Fixed(*bytes, Vec::new()),
             Stored::Enum(symbols) => Self::Enum(Arc::clone(symbols), Variable::default()),
@@ -227,7 +224,7 @@ impl Values {
             Self::List(..) | Self::Map(..) => 4,
             Self::Long(_) | Self::Double(_) => 8,
             Self::Fixed(bytes, _) => *bytes as u64,
-            Self::Uuid(_) | Self::Decimal(..) => 16,
+            Self::Decimal(..) => 16,
             Self::LargeDecimal(..) => 32,
             Self::Struct(_, parts) => parts.iter().map(|part| part.weight.bytes).fold(1, u64::saturating_add),
         }
@@ -296,15 +293,6 @@ impl Values {
                     }
                 }
             }
-            Self::Uuid(values) => {
-                let text = input.take_counted()?;
-                let Some(uuid) = parse_uuid(text) else {
-                    decoding.note_fault(|| format!("expected a uuid, found `{}`", shown(text)));
-                    values.extend_from_slice(&[0; 16]);
-                    return Ok(Read::Fault);
-                };
-                values.extend_from_slice(&uuid);
-            }
             Self::Decimal(stored, values) => {
                 let value = stored.take_bytes(input)?;
                 let fits = |value: &i128| value.unsigned_abs() < 10_u128.pow(stored.digits);
@@ -361,7 +349,6 @@ impl Values {
             Self::Double(values) => values.push(0.0),
             Self::Bytes(values) | Self::Text(values) | Self::Enum(_, values) => values.end_value(),
             Self::Fixed(bytes, values) => values.resize(values.len() + *bytes, 0),
-            Self::Uuid(values) => values.resize(values.len() + 16, 0),
             Self::Decimal(_, values) => values.push(0),
             Self::LargeDecimal(_, values) => values.push(i256::ZERO),
             Self::List(offsets, _) | Self::Map(offsets, ..) => push_end(offsets, 0),
@@ -382,7 +369,6 @@ impl Values {
             Self::Double(values) => values.truncate(length),
             Self::Bytes(values) | Self::Text(values) | Self::Enum(_, values) => values.truncate(length),
             Self::Fixed(bytes, values) => values.truncate(length * *bytes),
-            Self::Uuid(values) => values.truncate(length * 16),
             Self::Decimal(_, values) => values.truncate(length),
             Self::LargeDecimal(_, values) => values.truncate(length),
             Self::List(offsets, items) => {
@@ -462,19 +448,6 @@ fn signed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
         }
     }
     Some(all)
-}
-
-/// Parses the text of a UUID, in any case.
-fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
-    if text.len() != 36 || [8, 13, 18, 23].iter().any(|at| text[*at] != b'-') {
-        return None;
-    }
-    let mut digits = text.iter().filter(|byte| **byte != b'-').map(|byte| char::from(*byte).to_digit(16));
-    let mut uuid = [0; 16];
-    for byte in &mut uuid {
-        *byte = u8::try_from(digits.next()?? << 4 | digits.next()??).ok()?;
-    }
-    digits.next().is_none().then_some(uuid)
 }
 
 fn is_text(bytes: &[u8]) -> bool {

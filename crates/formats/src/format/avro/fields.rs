@@ -8,7 +8,7 @@
 //! | `[null, T]`, `[T, null]`, `[T]` | T |
 //! | array, map, record | list, map, struct |
 //! | decimal | of 128 bits up to 38 digits, else of 256 |
-//! | uuid, duration | 16 bytes marked as such, Parquet's interval |
+//! | uuid of 16 bytes, duration | 16 bytes marked as such, Parquet's interval |
 //! | date, time, timestamp | in the unit that is stated; instants are in UTC |
 
 use std::sync::Arc;

@@ -271,7 +271,8 @@ impl Parser {
                 let scale = if object.contains_key("scale") { number("scale") } else { Some(0) };
                 decimal(&of.stored, number("precision"), scale)
             }
-            ("uuid", Stored::Text | Stored::Fixed(16)) => Some(Meaning::Uuid),
+            // A text that is one stays as it is, so that it can be found as it is written.
+            ("uuid", Stored::Fixed(16)) => Some(Meaning::Uuid),
             ("date", Stored::Int) => Some(Meaning::Date),
             ("time-millis", Stored::Int) => Some(Meaning::Time(TimeUnit::Millisecond)),
             ("time-micros", Stored::Long) => Some(Meaning::Time(TimeUnit::Microsecond)),

@@ -199,9 +199,8 @@ fn logical_types_have_their_meaning() {
     assert_eq!(value(decimal, &long), r#"{"a":"-99.99"}"#, "bytes that repeat the sign");
     assert!(fault(decimal, &[4, 0x27, 0x10]).contains("at most 4 digits"));
     let uuid = r#"{"type":"string","logicalType":"uuid"}"#;
-    let shown = r#"{"a":"Ej5FZ+ibEtOkVkJmFBdAAA=="}"#;
-    assert_eq!(value(uuid, &text("123E4567-e89b-12d3-a456-426614174000")), shown);
-    assert_eq!(fault(uuid, &text("123e4567")), "a: expected a uuid, found `123e4567`");
+    let shown = "123E4567-e89b-12d3-a456-426614174000";
+    assert_eq!(value(uuid, &text(shown)), format!(r#"{{"a":"{shown}"}}"#), "as it is written");
     let big = open(&header(&of(r#"{"type":"bytes","logicalType":"big-decimal"}"#), "null")).unwrap();
     assert!(big.facts.remarks[0].contains("`a` has the logical type big-decimal"));
 }
