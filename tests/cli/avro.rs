@@ -78,7 +78,7 @@ fn every_output_has_the_same_rows() {
     let head = folder.run("head people.avro --json").ok();
     assert_eq!(head.stdout.lines().count(), 4, "three records and a summary: {}", head.stdout);
     let dry = folder.run("convert people.avro --dry-run --json --out dry").ok().summary();
-    assert_eq!(dry["records_in"].as_u64(), Some(3), "{dry}");
+    assert_eq!(dry["estimate"]["records"].as_u64(), Some(3), "{dry}");
 }
 
 #[test]
