@@ -110,6 +110,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "jsonl" => with_extension(&["jsonl"]),
         "parquet" => with_extension(&["parquet"]),
         "arrow" => arrow_files(),
+        "avro" => with_extension(&["avro"]),
         "tar" => with_extension(&["tar"]),
         "tfrecord" => with_extension(&["tfrecord"]),
         "warc" => warc_files(),
@@ -207,6 +208,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord warc netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset proof
-    schema arguments
+    csv json jsonl parquet arrow avro tar tfrecord warc netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset
+    proof schema arguments
 );

@@ -193,7 +193,7 @@ const OTHER_VALUES: &[(&[&str], &[&str], &str)] = &[
     (&["--from"], &["zip", "7z", "rar"], "unpack the archive, and convert the folder"),
     (
         &["--from"],
-        &["avro", "orc", "sqlite", "sql", "pickle", "pkl", "mds", "litdata", "lance"],
+        &["orc", "sqlite", "sql", "pickle", "pkl", "mds", "litdata", "lance"],
         "write it as Parquet with the library that reads it, and convert that",
     ),
     (

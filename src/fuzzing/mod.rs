@@ -36,12 +36,13 @@ use crate::{
 pub type Target = fn(&[u8]) -> Result<()>;
 
 /// All entry points, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 21] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("csv", csv),
     ("json", json),
     ("jsonl", jsonl),
     ("parquet", parquet),
     ("arrow", arrow),
+    ("avro", avro),
     ("tar", tar),
     ("tfrecord", tfrecord),
     ("warc", warc),
@@ -113,6 +114,14 @@ pub fn parquet(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn arrow(bytes: &[u8]) -> Result<()> {
     read_file("x.arrow", bytes, Some(InputFormat::ARROW))
+}
+
+/// Reads an Avro file.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn avro(bytes: &[u8]) -> Result<()> {
+    read_file("x.avro", bytes, Some(InputFormat::AVRO))
 }
 
 /// Reads an archive of samples.

@@ -33,6 +33,7 @@ impl Seed {
             "json" => ("rows.json", "fhir/Observation-decimal.json", ""),
             "parquet" => ("rows.parquet", "inputs/people.parquet", ""),
             "arrow" => ("rows.arrow", "inputs/people.arrow", ""),
+            "avro" => ("rows.avro", "avro/alltypes_plain.zstandard.avro", ""),
             "files" => ("samples", "files/images", ""),
             "tar" => ("samples.tar", "inputs/samples.tar", ""),
             "tfrecord" => ("rows.tfrecord", "inputs/people.tfrecord", ""),

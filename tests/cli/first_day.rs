@@ -24,7 +24,7 @@ const CONVERT: &[&str] = &[
     "convert people.csv --from parquet",
     "convert people.csv --from excel",
     "convert people.csv --from dicom",
-    "convert people.csv --from avro",
+    "convert people.csv --from orc",
     "convert people.csv --to csv",
     "convert people.csv --to litdata",
     "convert people.csv --sep ;",

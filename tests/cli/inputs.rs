@@ -34,6 +34,7 @@ fn every_format_and_compression_gives_the_same_rows() {
         "people.parquet",
         "people.arrow",
         "people.arrows",
+        "people.avro",
     ] {
         folder.copy(&format!("inputs/{name}"), name);
         folder.run(&format!("convert {name} --out {name}.out --to tar")).ok();

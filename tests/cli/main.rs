@@ -13,6 +13,7 @@ mod adopt;
 mod agree;
 mod array_datasets;
 mod arrays;
+mod avro;
 mod bench;
 mod card;
 mod check;

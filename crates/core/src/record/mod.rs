@@ -65,6 +65,17 @@ pub struct SourceRange {
     /// For each link among its entries, the content to which it leads, which is elsewhere in the source, or why there
     /// is none.
     pub linked: Vec<Result<Bytes, String>>,
+    /// What its blocks state, if its records lie in blocks that are compressed one by one.
+    pub blocks: Option<StatedBlocks>,
+}
+
+/// What blocks of records state before they are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatedBlocks {
+    /// Number of their records.
+    pub records: u64,
+    /// About how many bytes of memory their records take.
+    pub unpacked_bytes: u64,
 }
 
 /// Content of a range.
@@ -91,7 +102,7 @@ pub enum Content {
 impl SourceRange {
     /// Creates a range whose records are hashed.
     pub fn new(offset: u64, content: Content) -> Self {
-        Self { offset, content, hashed: true, linked: Vec::new() }
+        Self { offset, content, hashed: true, linked: Vec::new(), blocks: None }
     }
 
     /// Creates a range of bytes.
@@ -120,7 +131,7 @@ impl SourceRange {
     /// Returns the number of records if it is known before they are read.
     pub fn row_count(&self) -> Option<u64> {
         match &self.content {
-            Content::Bytes(_) => None,
+            Content::Bytes(_) => self.blocks.map(|blocks| blocks.records),
             Content::Rows { rows, .. } => Some(*rows),
             Content::Batch { batch, .. } => Some(batch.num_rows() as u64),
         }

@@ -76,7 +76,7 @@ impl Kind {
 }
 
 /// Beginnings of files, names of what they are, and kinds.
-const MAGIC: [(&[u8], &str, Kind); 29] = [
+const MAGIC: [(&[u8], &str, Kind); 28] = [
     (b"\x1f\x9d", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x1f\xa0", "data compressed by compress (.Z), which is not supported", Kind::Packed),
     (b"\x89LZO\x00\r\n\x1a\n", "data compressed by lzop, which is not supported", Kind::Packed),
@@ -97,7 +97,6 @@ const MAGIC: [(&[u8], &str, Kind); 29] = [
     (b"ID3", "an MP3 recording", Kind::Sample),
     (b"\x7fELF", "a program", Kind::Sample),
     (b"SQLite format 3\0", "an SQLite database", Kind::Database),
-    (b"Obj\x01", "an Avro file", Kind::Database),
     (b"ORC", "an ORC file", Kind::Database),
     (b"FEA1", "a Feather file of version 1", Kind::Database),
     (b"GRIB", "a GRIB file", Kind::Grid),
@@ -110,7 +109,7 @@ const MAGIC: [(&[u8], &str, Kind); 29] = [
 
 /// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
 /// no samples.
-const UNREAD: [(&str, &str, Kind); 48] = [
+const UNREAD: [(&str, &str, Kind); 47] = [
     ("xlsx", "an Excel workbook", Kind::Database),
     ("xlsm", "an Excel workbook", Kind::Database),
     ("xlsb", "an Excel workbook", Kind::Database),
@@ -126,7 +125,6 @@ const UNREAD: [(&str, &str, Kind); 48] = [
     ("rds", "an R object", Kind::Database),
     ("rda", "objects of R", Kind::Database),
     ("rdata", "objects of R", Kind::Database),
-    ("avro", "an Avro file", Kind::Database),
     ("orc", "an ORC file", Kind::Database),
     ("sqlite", "an SQLite database", Kind::Database),
     ("sqlite3", "an SQLite database", Kind::Database),

@@ -1,4 +1,4 @@
-//! Omits columns of sources whose readers read all of them. Readers of Parquet, WARC, delimited text and
+//! Omits columns of sources whose readers read all of them. Readers of Parquet, Avro, WARC, delimited text and
 //! JSON do that themselves.
 
 use std::sync::Arc;
@@ -22,8 +22,9 @@ use crate::{
 
 /// Makes a source of rows give only the columns of these names.
 pub(super) fn select_columns(source: &mut RecordSource, taken: &[String]) {
-    let selects_itself = source.format.is_text() || [InputFormat::PARQUET, InputFormat::WARC].contains(&source.format);
-    let selects_itself = selects_itself && source.file.table_file().is_none();
+    let formats = [InputFormat::PARQUET, InputFormat::AVRO, InputFormat::WARC];
+    let selects = source.format.is_text() || formats.contains(&source.format);
+    let selects_itself = selects && source.file.table_file().is_none();
     if !selects_itself && !source.yields_samples() {
         let mut facts = source.reader.facts().clone();
         facts.units.retain(|(column, _)| taken.contains(column));

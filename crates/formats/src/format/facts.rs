@@ -12,6 +12,8 @@ pub struct ReaderFacts {
     pub reads_own_source: bool,
     /// Whether bytes of the source other than gaps are never read, as those of columns that are not taken.
     pub skips_bytes: bool,
+    /// Whether records may take far more memory than their bytes, because they lie in compressed blocks.
+    pub packs_records: bool,
     /// Whether records are samples rather than rows.
     pub yields_samples: bool,
     /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
@@ -46,6 +48,7 @@ const fn base_facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts
         reads_own_source,
         yields_samples,
         skips_bytes: false,
+        packs_records: false,
         columns: None,
         rows: None,
         blank_lines_before: 0,

@@ -7,6 +7,7 @@
 pub mod adapted;
 mod ahead;
 pub mod arrays;
+pub mod avro;
 mod carry;
 #[cfg(test)]
 mod corpus;

@@ -67,7 +67,9 @@ pub(crate) fn check_parts(
     assert_eq!(end, source_bytes);
     let head = whole.first().and_then(|range| range.as_ref().ok()).map_or(0, |range| range.offset);
     let head = &bytes[..usize::try_from(head).unwrap()];
-    let (mut rows, mut lines) = (0, memchr::memchr_iter(b'\n', head).count() as u64);
+    // What precedes the first record has lines if records have.
+    let has_lines = whole.iter().flatten().any(|range| counted(reader, range).1 > 0);
+    let (mut rows, mut lines) = (0, if has_lines { memchr::memchr_iter(b'\n', head).count() as u64 } else { 0 });
     for range in whole.iter().flatten() {
         if let Some(part) = parts[1..].iter().find(|part| part.byte_range().unwrap().start == range.offset) {
             assert_eq!((part.first_row, part.first_line), (rows, lines), "byte {}", range.offset);

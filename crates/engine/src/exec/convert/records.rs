@@ -169,7 +169,8 @@ fn until_first_error<'a>(
 const SMALL_SOURCE: u64 = 256 << 10;
 
 fn is_small(source: &RecordSource) -> bool {
-    !source.packed && !source.reader.facts().reads_own_source && source.file.bytes() <= SMALL_SOURCE
+    let facts = source.reader.facts();
+    !source.packed && !facts.reads_own_source && !facts.packs_records && source.file.bytes() <= SMALL_SOURCE
 }
 
 /// Requests that may be in flight per full range, because small sources make small requests.
@@ -182,7 +183,8 @@ impl ReadRequest {
             Self::Range(source, range @ SourceRange { content: Content::Bytes(bytes), .. }) => {
                 let of_own_columns = reading.sources[*source].reader.facts().columns.is_none();
                 let times = if of_own_columns { sparse::growth_factor(reading.columns, bytes) } else { 1 };
-                times * bytes.len() as u64 + range.linked_bytes()
+                let unpacked = range.blocks.map_or(0, |blocks| blocks.unpacked_bytes);
+                unpacked.max(times * bytes.len() as u64) + range.linked_bytes()
             }
             // Parsed content may be many times larger than its range.
             Self::Range(source, _) => reading.range_bytes(&reading.sources[*source]),

@@ -11,6 +11,7 @@
 
 mod arrays;
 mod arrow;
+mod avro;
 mod files;
 mod format;
 mod parquet;
@@ -40,6 +41,7 @@ const INPUTS: &[&Format] = &[
     &text::JSON,
     &parquet::PARQUET,
     &arrow::ARROW,
+    &avro::AVRO,
     &files::FILES,
     &tar::TAR,
     &tfrecord::TFRECORD,
@@ -63,6 +65,8 @@ impl InputFormat {
     pub const PARQUET: Self = Self(&parquet::PARQUET);
     /// Arrow IPC, as a file or a stream.
     pub const ARROW: Self = Self(&arrow::ARROW);
+    /// Avro object container files.
+    pub const AVRO: Self = Self(&avro::AVRO);
     /// Any files, grouped into samples by name.
     pub const FILES: Self = Self(&files::FILES);
     /// An archive of samples.
