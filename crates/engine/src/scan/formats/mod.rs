@@ -24,7 +24,7 @@ use std::sync::LazyLock;
 use self::format::Format;
 pub(super) use self::{
     arrays::zarr_source,
-    start::{HEAD_BYTES, PACKED, Start, first_range, locate_result},
+    start::{HEAD_BYTES, PACKED, Start, first_range, locate_result, open_ranged},
     text::is_csv_name,
 };
 pub use self::{format::InputFormat, start::SniffOptions};
@@ -98,6 +98,7 @@ impl InputFormat {
             "CSV" => self.is_delimited(),
             "Text" => self.is_delimited() || [Self::JSONL, Self::JSON].contains(&self),
             "Arrays" => self.is_array(),
+            "Arrow" => self == Self::ARROW,
             _ => true,
         }
     }
