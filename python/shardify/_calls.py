@@ -69,7 +69,7 @@ def _some_are_left(report: W) -> W:
 
 
 def convert(sources: Sequence[Source], progress: Wanted, *, name: str | None, etag: str | None, **options: Any) -> ConvertReport:
-    paths, tables = sort_sources(sources)
+    paths, tables = sort_sources(sources, name)
     if tables is None:
         if name is not None or etag is not None:
             raise UsageError(

@@ -90,7 +90,7 @@ def run(
     exception of its exit code, what `progress` or the producer of a table raised, or `KeyboardInterrupt` after Ctrl-C is raised.
     """
     stream = None if given is None or isinstance(given, str) else given
-    process, pipe = _start([find(), "--json", "--progress", "always" if progress else "never", *arguments], given)
+    process = _start([find(), "--json", "--progress", "always" if progress else "never", *arguments], given)
     objects: list[dict[str, Any]] = []
     with process:
         assert process.stdout is not None and process.stderr is not None
@@ -100,8 +100,8 @@ def run(
         if isinstance(given, str):
             threading.Thread(target=_give, args=(process, given), daemon=True).start()
         try:
-            if stream is not None and pipe is not None:
-                stream.start(pipe)
+            if stream is not None:
+                stream.start()
             for one in _objects(process.stdout):
                 if on_object is None:
                     objects.append(one)
@@ -115,7 +115,7 @@ def run(
             reader.join()
             if stream is not None:
                 stream.stop()
-    for note in errors.notes:
+    for note in (*errors.notes, *(stream.notes if stream is not None else ())):
         # Shown at the line of the caller, which is outside of the package.
         warnings.warn(in_python(note), ShardifyWarning, stacklevel=_caller())
     if errors.raised is not None:
@@ -128,15 +128,15 @@ def run(
     return objects
 
 
-def _start(command: list[str], given: Given) -> tuple[subprocess.Popen[str], int | None]:
-    """Starts the program. A stream gets the end of a pipe, which it alone closes."""
-    is_stream = given is not None and not isinstance(given, str)
-    read, write = os.pipe() if is_stream else (None, None)
-    stdin = read if is_stream else subprocess.DEVNULL if given is None else subprocess.PIPE
+def _start(command: list[str], given: Given) -> subprocess.Popen[str]:
+    """Starts the program. The pipe to it is that of the stream, if there is one."""
+    stream = None if given is None or isinstance(given, str) else given
+    read = None if stream is None else stream.open()
+    stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
     try:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
-            stdin=stdin,
+            stdin=stdin if read is None else read,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -146,13 +146,12 @@ def _start(command: list[str], given: Given) -> tuple[subprocess.Popen[str], int
             preexec_fn=_dies_with_parent(),
         )
     except BaseException:
-        if write is not None:
-            os.close(write)
+        if stream is not None:
+            stream.stop()
         raise
     finally:
         if read is not None:
             os.close(read)
-    return process, write
 
 
 def _caller() -> int:

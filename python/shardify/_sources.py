@@ -21,13 +21,17 @@ class ArrowStream(Protocol):
 Source = Path | ArrowStream | Iterable[Path] | Iterable[ArrowStream]
 
 
-def sort_sources(sources: Sequence[Source]) -> tuple[list[Path], Iterable[ArrowStream] | None]:
-    """The sources as paths, or as one series of objects."""
+def sort_sources(sources: Sequence[Source], name: str | None) -> tuple[list[Path], Iterable[ArrowStream] | None]:
+    """The sources as paths, or as one series of objects. A generator of objects, which have a name, is not asked for any yet."""
     if len(sources) == 1 and isinstance(sources[0], Iterator) and not is_table(sources[0]):
-        return [], cast("Iterable[ArrowStream]", sources[0])
+        if name is not None:
+            return [], cast("Iterable[ArrowStream]", sources[0])
+        sources = [cast("list[Path]", list(sources[0]))]
     flat: list[object] = []
     for source in sources:
         flat += source if isinstance(source, (list, tuple)) else [source]
+    if sources and not flat:
+        raise UsageError("expected paths or objects, found an empty list")
     tables = [one for one in flat if is_table(one)]
     paths = [one for one in flat if isinstance(one, (str, os.PathLike))]
     if tables and paths:

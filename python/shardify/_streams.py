@@ -19,18 +19,13 @@ import struct
 import termios
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._extras import needs
+from ._plain import plain_pieces, plain_schema
 from ._sources import ArrowStream, is_table, no_table
 from .errors import UsageError
 
-if TYPE_CHECKING:
-    import pyarrow
-
-
-# Bytes of a batch that is written as it is; larger ones are written in pieces, since the program holds whole batches.
-BATCH_BYTES = 8 << 20
 # The first bytes of every Arrow stream. The program has read them when it reads its standard input.
 START = b"\xff\xff\xff\xff"
 # Bytes that a pipe may hold, where that can be set.
@@ -44,11 +39,15 @@ PATIENCE = 30
 _open_pipes: set[int] = set()
 
 
+def _close_pipe(pipe: int) -> None:
+    _open_pipes.discard(pipe)
+    with contextlib.suppress(OSError):
+        os.close(pipe)
+
+
 def _close_pipes() -> None:
     for pipe in list(_open_pipes):
-        with contextlib.suppress(OSError):
-            os.close(pipe)
-    _open_pipes.clear()
+        _close_pipe(pipe)
 
 
 os.register_at_fork(after_in_child=_close_pipes)
@@ -66,22 +65,31 @@ class Stream:
             import pyarrow  # noqa: F401
         self._tables: Iterable[ArrowStream] = tables
         self._thread: threading.Thread | None = None
+        self._pipe = -1
         self._stopped = threading.Event()
-        # What a producer raised, for the caller's thread.
+        # What a producer raised, and what to know of it, for the caller's thread.
         self.raised: BaseException | None = None
+        self.notes: list[str] = []
 
-    def start(self, pipe: int) -> None:
-        """Begins to write; `pipe` is closed when all is written, or nothing more can be."""
-        _open_pipes.add(pipe)
+    def open(self) -> int:
+        """Makes the pipe; returns the end for the program, which the caller closes."""
+        read, self._pipe = os.pipe()
+        _open_pipes.add(self._pipe)
+        return read
+
+    def start(self) -> None:
+        """Begins to write."""
         # Producers may depend on the context of their caller, such as that of decimals.
         context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._write, pipe), name="shardify-stream", daemon=True)
+        self._thread = threading.Thread(target=context.run, args=(self._write, self._pipe), name="shardify-stream", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Waits for the end of writing; no further batch is asked for, and a producer that does not answer is left behind."""
         self._stopped.set()
-        if self._thread is not None:
+        if self._thread is None:
+            _close_pipe(self._pipe)
+        else:
             self._thread.join(PATIENCE)
 
     def _write(self, pipe: int) -> None:
@@ -90,13 +98,13 @@ class Stream:
             if sink.is_wanted():
                 self._write_tables(sink)
         except BaseException as error:
-            if not sink.is_broken:
+            # What a producer raises once nobody reads is of no interest.
+            if not sink.is_broken and not self._stopped.is_set():
                 self.raised = error
         finally:
             sink.close()
             self._tables = ()
-            _open_pipes.discard(pipe)
-            os.close(pipe)
+            _close_pipe(pipe)
 
     def _write_tables(self, sink: _Pipe) -> None:
         import pyarrow.ipc
@@ -106,15 +114,16 @@ class Stream:
         for number, table in enumerate(self._tables, 1):
             if not is_table(table):
                 raise no_table(table)
+            self.notes += _left_out(table)
             with _batches_of(table) as batches:
-                schema = _plain_schema(batches.schema)
+                schema = plain_schema(batches.schema)
                 if writer is None:
                     first, writer = schema, pyarrow.ipc.new_stream(pyarrow.PythonFile(sink, mode="w"), schema)
                 elif not schema.equals(first):
                     raise UsageError(f"expected objects of one schema, found another in object {number}: {_difference(first, schema)}")
                 for batch in batches:
-                    for piece in _pieces(batch):
-                        writer.write_batch(_plain_batch(piece, first))
+                    for piece in plain_pieces(batch, first):
+                        writer.write_batch(piece)
         if writer is None:
             raise UsageError("expected objects, found none", hints=["a table without rows is an object, too"])
         # The mark that ends the stream: all producers have ended well.
@@ -183,6 +192,16 @@ class _Pipe:
                 raise _NobodyReads from None
 
 
+def _left_out(table: Any) -> list[str]:
+    """What a table holds that is not in its stream: pandas leaves out each index that is a range, also one that was a column of ids."""
+    index: Any = getattr(table, "index", None) if type(table).__module__.split(".")[0] == "pandas" else None
+    if type(index).__name__ != "RangeIndex" or index.name is None:
+        return []
+    return [
+        f"the index `{index.name}` of the pandas frame is a range, which its stream leaves out; frame.reset_index() makes a column of it"
+    ]
+
+
 @contextlib.contextmanager
 def _batches_of(table: Any) -> Iterator[Any]:
     """A reader of a table's batches. One of pyarrow raises what its producer raised; the interface in C knows only messages."""
@@ -193,90 +212,21 @@ def _batches_of(table: Any) -> Iterator[Any]:
     elif isinstance(table, pyarrow.Table):
         yield table.to_reader()
     else:
-        with pyarrow.RecordBatchReader.from_stream(table) as reader:
+        with _imported(table) as reader:
             yield reader
 
 
-def _pieces(batch: Any) -> Iterator[Any]:
-    """A batch in pieces of about `BATCH_BYTES`."""
-    if batch.num_rows <= 1 or batch.nbytes <= BATCH_BYTES:
-        if batch.num_rows > 0:
-            yield batch
-        return
-    rows = max(batch.num_rows * BATCH_BYTES // batch.nbytes, 1)
-    if rows >= batch.num_rows:
-        rows = (batch.num_rows + 1) // 2
-    for start in range(0, batch.num_rows, rows):
-        piece = batch.slice(start, rows)
-        yield from [piece] if piece.nbytes <= 2 * BATCH_BYTES else _pieces(piece)
-
-
-def _plain_schema(schema: pyarrow.Schema) -> Any:
-    """A schema without views and run ends, all of whose columns may have nulls.
-
-    The buffers of views hold the values of all rows, so each piece of a batch would be written with all of them.
-    """
+def _imported(table: Any) -> Any:
     import pyarrow
 
-    return pyarrow.schema([_plain_field(field) for field in schema])
-
-
-def _plain_field(field: Any) -> Any:
-    plain = field.with_nullable(True)
-    kind = field.type
-    if hasattr(kind, "extension_name"):
-        storage = _plain_type(kind.storage_type)
-        if storage.equals(kind.storage_type):
-            return plain
-        marks = {b"ARROW:extension:name": kind.extension_name.encode(), b"ARROW:extension:metadata": kind.__arrow_ext_serialize__()}
-        return plain.with_type(storage).with_metadata({**(field.metadata or {}), **marks})
-    return plain.with_type(_plain_type(kind))
-
-
-def _plain_type(kind: Any) -> Any:
-    import pyarrow
-    import pyarrow.types as types
-
-    if types.is_string_view(kind):
-        return pyarrow.string()
-    if types.is_binary_view(kind):
-        return pyarrow.binary()
-    if types.is_run_end_encoded(kind):
-        return _plain_type(kind.value_type)
-    if types.is_list(kind) or types.is_list_view(kind):
-        return pyarrow.list_(_plain_field(kind.value_field))
-    if types.is_large_list(kind) or types.is_large_list_view(kind):
-        return pyarrow.large_list(_plain_field(kind.value_field))
-    if types.is_fixed_size_list(kind):
-        return pyarrow.list_(_plain_field(kind.value_field), kind.list_size)
-    if types.is_struct(kind):
-        return pyarrow.struct([_plain_field(kind.field(at)) for at in range(kind.num_fields)])
-    if types.is_map(kind):
-        key = _plain_field(kind.key_field).with_nullable(False)
-        return pyarrow.map_(key, _plain_field(kind.item_field), keys_sorted=kind.keys_sorted)
-    if types.is_dictionary(kind):
-        return pyarrow.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
-    return kind
-
-
-def _plain_batch(batch: Any, schema: Any) -> Any:
-    """A batch in the types of a plain schema."""
-    import pyarrow
-
-    columns = [_plain_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
-    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _plain_column(column: Any, kind: Any) -> Any:
-    import pyarrow.compute
-
-    if column.type.equals(kind):
-        return column
-    if hasattr(column.type, "extension_name") and not hasattr(kind, "extension_name"):
-        column = column.storage
-    if pyarrow.types.is_run_end_encoded(column.type):
-        column = pyarrow.compute.run_end_decode(column)
-    return column if column.type.equals(kind) else column.cast(kind)
+    try:
+        return pyarrow.RecordBatchReader.from_stream(table)
+    except pyarrow.ArrowInvalid as error:
+        # A series of Polars, or a chunked array, is a stream as well.
+        if "non-struct" not in str(error):
+            raise
+        hint = 'make a table of it: frame = series.to_frame(), or pyarrow.table({"name": column})'
+        raise UsageError(f"expected a table, found a column: {error}", hints=[hint]) from error
 
 
 def _difference(one: Any, other: Any) -> str:

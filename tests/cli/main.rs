@@ -80,6 +80,7 @@ mod sizes;
 mod sort;
 mod split;
 mod storage_faults;
+mod streams;
 mod subjects;
 mod taken;
 mod types;

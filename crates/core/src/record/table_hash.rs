@@ -62,7 +62,7 @@ impl TableHasher {
         }
         self.rows += batch.num_rows() as u64;
         let gathered = &mut self.gathered;
-        self.columns.iter_mut().zip(batch.columns()).try_for_each(|(hasher, column)| hasher.add(column, None, gathered))
+        self.columns.iter_mut().zip(batch.columns()).try_for_each(|(hasher, column)| hasher.add_values(column, None, gathered))
     }
 
     /// Returns the hash.
@@ -123,7 +123,7 @@ impl ColumnHasher {
     }
 
     /// Adds values. Those of a struct are null where `above` is, too.
-    fn add(&mut self, array: &ArrayRef, above: Option<&NullBuffer>, gathered: &mut Vec<u8>) -> Result<()> {
+    fn add_values(&mut self, array: &ArrayRef, above: Option<&NullBuffer>, gathered: &mut Vec<u8>) -> Result<()> {
         let nulls = NullBuffer::union(array.nulls(), above).filter(|nulls| nulls.null_count() > 0);
         if let Some(nulls) = &nulls {
             self.add_nulls(nulls, gathered);
@@ -140,7 +140,7 @@ impl ColumnHasher {
             DataType::Struct(_) => {
                 let columns = array.as_struct().columns();
                 let mut fields = self.children.iter_mut().zip(columns);
-                fields.try_for_each(|(child, column)| child.add(column, nulls.as_ref(), gathered))?;
+                fields.try_for_each(|(child, column)| child.add_values(column, nulls.as_ref(), gathered))?;
             }
             DataType::List(_) | DataType::LargeList(_) | DataType::Map(..) | DataType::FixedSizeList(..) => {
                 self.add_lists(array, nulls.as_ref(), gathered)?;
@@ -213,7 +213,7 @@ impl ColumnHasher {
                 entries.as_struct().columns().to_vec()
             }
         };
-        self.children.iter_mut().zip(&items).try_for_each(|(child, items)| child.add(items, None, gathered))
+        self.children.iter_mut().zip(&items).try_for_each(|(child, items)| child.add_values(items, None, gathered))
     }
 
     /// Adds the lengths of lists; returns the items of all of them.

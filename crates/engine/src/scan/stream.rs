@@ -90,13 +90,13 @@ impl StatedStream<'_> {
     pub fn read_source(&self, input: impl Read) -> Result<SourceFile> {
         if self.name.is_none() {
             let file = SourceFile::of_stream(STDIN, input)?;
-            if self.hashes() == StreamHash::Rows && self.end == StreamEnd::Mark {
+            if self.hash_kind() == StreamHash::Rows && self.end == StreamEnd::Mark {
                 let reader = self.open_arrow(&file)?;
                 locate_result(reader.check_end(file.open(|_| {})?, self.max_record_bytes), &file)?;
             }
             return Ok(file);
         }
-        if self.hashes() == StreamHash::Bytes {
+        if self.hash_kind() == StreamHash::Bytes {
             let mut hasher = Xxh3Default::new();
             let spool = Spool::from_reader(input, |bytes| hasher.update(bytes))?;
             return Ok(self.named_source(spool, NonZeroU64::new(hasher.digest()).or(Some(NonZeroU64::MIN))));
@@ -109,13 +109,13 @@ impl StatedStream<'_> {
     }
 
     /// Returns what the stream's hash is taken of.
-    fn hashes(&self) -> StreamHash {
+    fn hash_kind(&self) -> StreamHash {
         if self.from == InputFormat::ARROW { StreamHash::Rows } else { StreamHash::Bytes }
     }
 
     fn named_source(&self, spool: Spool, hash: Option<NonZeroU64>) -> SourceFile {
         let name = self.name.unwrap_or(STDIN);
-        let tag = StreamTag { hash: self.hashes(), stated: self.etag }.to_string();
+        let tag = StreamTag { hash: self.hash_kind(), stated: self.etag }.to_string();
         let stream = Stream { spool, uri: format!("stream:{name}"), identity: Some(Identity { tag, hash }) };
         SourceFile::with_stream(name, stream)
     }
