@@ -99,6 +99,8 @@ class Function:
     # Options that the function does not have, with the reason; or those that it has alone.
     omitted: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: tuple[str, ...] | None = None
+    # Keywords that are no options, with their types and what they are.
+    keywords: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     # Types of options that are not those of `TYPES`.
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
     progress: bool = False
@@ -117,10 +119,16 @@ FUNCTIONS = {
         "convert",
         "Converts files, tables, archives and arrays into shards of a dataset.\n\nInputs that the dataset already has are skipped, so the"
         " same call can be repeated as data arrives. All shards of a run become visible in one version, or none. A conversion that was"
-        " killed continues when it is repeated.",
+        " killed continues when it is repeated.\n\nTables of other packages are objects with `__arrow_c_stream__`: those of pyarrow, Polars,"
+        " DuckDB, pandas, pyiceberg, ADBC and others. They are read in batches, and an exception of theirs is raised as it is; nothing is"
+        " committed then.",
         "ConvertReport",
-        before=("*sources: Path",),
-        arguments={"sources": SOURCES},
+        before=("*sources: Source",),
+        arguments={"sources": SOURCES + "; or tables of other packages, and lists or generators of tables, of one schema"},
+        keywords={
+            "name": ("str", "What tables are called, in origins such as visits#1 and in later calls; required with tables"),
+            "etag": ("str", "State of the tables, such as a snapshot; in the state that the dataset has under this name, they are not read"),
+        },
         progress=True,
         answer="What was read, written and rejected.",
         raises={**ALL_REJECTED, "InputError": "A source is bad.", "ChangedError": "A source or an option differs from the dataset."},
@@ -421,6 +429,7 @@ def docstring(function: Function, options: list[Definition], command: Definition
     for one in map(name_of, function.before):
         about = function.arguments.get(one, positional.get(one, DATASET)).replace(" [default: ./shards]", "")
         lines.append(filled(f"{one}: {about}", 8))
+    lines += [filled(f"{name}: {about}", 8) for name, (_, about) in function.keywords.items()]
     lines += [filled(documented(option), 8) for option in options]
     if function.progress:
         lines.append(filled(f"progress: {PROGRESS}", 8))
@@ -435,7 +444,8 @@ def signature(name: str, function: Function, options: list[Definition], command:
     defaults = {option["name"]: (option["default"] or [""])[0] for option in command["options"]}
     before = [one.format(**defaults) for one in function.before]
     star = [] if any(one.startswith("*") for one in before) else ["*"]
-    keywords = [f"{parameter(one['name'])}: {with_default(type_of(one, function))}" for one in options]
+    keywords = [f"{name}: {with_default(kind)}" for name, (kind, _) in function.keywords.items()]
+    keywords += [f"{parameter(one['name'])}: {with_default(type_of(one, function))}" for one in options]
     progress = ["progress: Wanted = None"] if function.progress else []
     lines = [f"    {one}," for one in [*before, *star, *keywords, *progress]]
     return "\n".join([f"def {name}(", *lines, f") -> {function.returns}:"])
@@ -449,7 +459,7 @@ def with_default(kind: str) -> str:
 def body(name: str, function: Function, options: list[Definition]) -> str:
     """The call of the function that is written by hand."""
     before = [name_of(one) for one in function.before]
-    keywords = [f"{name}={name}" for name in (parameter(one["name"]) for one in options)]
+    keywords = [f"{name}={name}" for name in (*function.keywords, *(parameter(one["name"]) for one in options))]
     given = [*before, *(["progress"] if function.progress else []), *keywords]
     one_line = f"    return _calls.{name}({', '.join(given)})"
     if len(one_line) <= WIDTH:
@@ -525,7 +535,7 @@ def functions(definitions: Definition) -> str:
         '"""',
         # Without `from __future__ import annotations`, so that help shows types and not texts.
         "from collections.abc import Iterable, Mapping\n"
-        "from typing import Any, Literal, TypedDict\n\nfrom . import _calls\nfrom ._options import Duration, Path, When\n"
+        "from typing import Any, Literal, TypedDict\n\nfrom . import _calls\nfrom ._options import Duration, Path, When\nfrom ._sources import Source\n"
         "from .progress import Wanted\nfrom .reports import (\n" + "".join(f"    {name},\n" for name in reports) + ")",
         "\n".join(f"{name} = {literal(own[option]['choices'])}" for option, name in WORDS.items()),
         *(settings_of(own[name]) for name in ("read", "write")),

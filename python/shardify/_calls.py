@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from . import _program
 from ._options import Path, When, is_list, text, words
+from ._sources import Source, is_table, sort_sources, stream_options
 from .errors import AllRejectedError, UsageError
 from .progress import Wanted, Watch
 from .reports import (
@@ -41,13 +42,13 @@ from .reports import (
 W = TypeVar("W", bound=Written)
 
 
-def _run(arguments: Sequence[str], progress: Wanted, given: str | None = None) -> list[dict[str, Any]]:
+def _run(arguments: Sequence[str], progress: Wanted, given: _program.Given = None) -> list[dict[str, Any]]:
     with Watch(progress) as watch:
         return _program.run(arguments, progress=watch if watch else None, given=given)
 
 
 def _objects(
-    command: str, places: Iterable[Path], options: dict[str, Any], progress: Wanted = None, given: str | None = None
+    command: str, places: Iterable[Path], options: dict[str, Any], progress: Wanted = None, given: _program.Given = None
 ) -> list[dict[str, Any]]:
     """Runs a command with options and what follows them; returns the objects that it printed."""
     return _run([*command.split(), *words(options), "--", *(os.fspath(place) for place in places)], progress, given)
@@ -67,8 +68,19 @@ def _some_are_left(report: W) -> W:
     raise AllRejectedError(f"expected records that can be read, found {report.records_in:,}, all rejected", report, hints=[hint])
 
 
-def convert(sources: Iterable[Path], progress: Wanted, **options: Any) -> ConvertReport:
-    return _some_are_left(ConvertReport.of(_summary("convert", sources, options, progress)))
+def convert(sources: Sequence[Source], progress: Wanted, *, name: str | None, etag: str | None, **options: Any) -> ConvertReport:
+    paths, tables = sort_sources(sources, name)
+    if tables is None:
+        if name is not None or etag is not None:
+            raise UsageError(
+                f"expected objects with `{'etag' if name is None else 'name'}`, found paths: files have the names of their paths"
+            )
+        return _some_are_left(ConvertReport.of(_summary("convert", paths, options, progress)))
+    # What writes to the program's standard input needs POSIX.
+    from ._streams import Stream
+
+    options = stream_options(name, etag, options)
+    return _some_are_left(ConvertReport.of(_objects("convert", ["-"], options, progress, Stream(tables))[-1]))
 
 
 def adopt(source: Path, progress: Wanted, **options: Any) -> AdoptReport:
@@ -187,6 +199,12 @@ def check(dataset: Path, rules: Path, progress: Wanted, **options: Any) -> Check
 
 
 def plan(sources: Iterable[Path], progress: Wanted, **options: Any) -> PlanReport:
+    sources = list(sources)
+    if any(is_table(source) for source in sources):
+        raise UsageError(
+            "expected paths to plan, found an object: a stream can be read only once, and not by other processes",
+            hints=["convert it in this process: shardify.convert", "or write it to files, and plan those"],
+        )
     return PlanReport.of(_summary("plan convert", sources, options, progress))
 
 

@@ -20,11 +20,17 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Union
 
 from ._hints import in_python
 from .errors import ShardifyWarning, of_code
 from .progress import Callback, of_line
+
+if TYPE_CHECKING:
+    from ._streams import Stream
+
+# Standard input of the program: nothing, a text, or tables.
+Given = Union[str, "Stream", None]
 
 # What the program may take to end after SIGINT, in seconds; it deletes what it has not committed.
 PATIENCE = 30
@@ -76,34 +82,26 @@ def run(
     arguments: Sequence[str],
     on_object: Callable[[dict[str, Any]], None] | None = None,
     progress: Callback | None = None,
-    given: str | None = None,
+    given: Given = None,
 ) -> list[dict[str, Any]]:
     """Runs a command, with `given` as its standard input; returns the objects that it printed, or passes them to `on_object`.
 
     They are passed as they come, and how far the command is to `progress`. Once the program has ended, its notes become warnings, and the
-    exception of its exit code, what `progress` raised, or `KeyboardInterrupt` after Ctrl-C is raised.
+    exception of its exit code, what `progress` or the producer of a table raised, or `KeyboardInterrupt` after Ctrl-C is raised.
     """
-    command = [find(), "--json", "--progress", "always" if progress else "never", *arguments]
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-        preexec_fn=_dies_with_parent(),
-    )
+    stream = None if given is None or isinstance(given, str) else given
+    process = _start([find(), "--json", "--progress", "always" if progress else "never", *arguments], given)
     objects: list[dict[str, Any]] = []
     with process:
         assert process.stdout is not None and process.stderr is not None
         errors = _Errors(process, process.stderr, progress)
         reader = threading.Thread(target=errors.read, daemon=True)
         reader.start()
-        if given is not None:
+        if isinstance(given, str):
             threading.Thread(target=_give, args=(process, given), daemon=True).start()
         try:
+            if stream is not None:
+                stream.start()
             for one in _objects(process.stdout):
                 if on_object is None:
                     objects.append(one)
@@ -115,14 +113,45 @@ def run(
             raise
         finally:
             reader.join()
-    for note in errors.notes:
+            if stream is not None:
+                stream.stop()
+    for note in (*errors.notes, *(stream.notes if stream is not None else ())):
         # Shown at the line of the caller, which is outside of the package.
         warnings.warn(in_python(note), ShardifyWarning, stacklevel=_caller())
     if errors.raised is not None:
         raise errors.raised
     if code not in ANSWERS:
+        if stream is not None and stream.raised is not None:
+            # The program's error only says that the stream was cut.
+            raise stream.raised
         raise of_code(code, errors.failure, "".join(errors.said))
     return objects
+
+
+def _start(command: list[str], given: Given) -> subprocess.Popen[str]:
+    """Starts the program. The pipe to it is that of the stream, if there is one."""
+    stream = None if given is None or isinstance(given, str) else given
+    read = None if stream is None else stream.open()
+    stdin = subprocess.DEVNULL if given is None else subprocess.PIPE
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=stdin if read is None else read,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=_dies_with_parent(),
+        )
+    except BaseException:
+        if stream is not None:
+            stream.stop()
+        raise
+    finally:
+        if read is not None:
+            os.close(read)
 
 
 def _caller() -> int:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 
 from . import _calls
 from ._options import Duration, Path, When
+from ._sources import Source
 from .progress import Wanted
 from .reports import (
     AdoptReport,
@@ -60,6 +61,10 @@ class ReadSettings(TypedDict, total=False):
         records: JSON. Member of a document that has the records.
         hive_columns: Tables. False: folders KEY=VALUE in paths mean nothing. True: a column for each folder KEY=VALUE in their paths (Hive
             partitions).
+        name: Standard input. Its name among the sources, as in origins; `stdin` by default.
+        etag: Standard input. The state of what it is a copy of; the same one is not read again.
+        end: Arrow. "mark": a stream on standard input is whole if it ends with the end mark. "any": a stream on standard input may end
+            without the end mark.
         as_of: Delta. Version v12, or the newest at 2026-11-25T09:00:00Z.
         body: WARC. "decoded": undo chunks, gzip, deflate and zstd of HTTP bodies. "raw": keep bodies as stored.
         text: WARC. "auto": a column of text for WET and WAT. True: a column of text for content in UTF-8; other content stays in `payload`.
@@ -89,6 +94,9 @@ class ReadSettings(TypedDict, total=False):
     tidy: bool
     records: str
     hive_columns: bool
+    name: str
+    etag: str
+    end: Literal["mark", "any"]
     as_of: When
     body: Literal["decoded", "raw"]
     text: Literal["auto", "yes", "no"]
@@ -207,7 +215,9 @@ class PlanAdoptOptions(TypedDict, total=False):
 
 
 def convert(
-    *sources: Path,
+    *sources: Source,
+    name: str | None = None,
+    etag: str | None = None,
     from_: Format | None = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
@@ -264,8 +274,14 @@ def convert(
     Inputs that the dataset already has are skipped, so the same call can be repeated as data arrives. All shards of a run become visible in
     one version, or none. A conversion that was killed continues when it is repeated.
 
+    Tables of other packages are objects with `__arrow_c_stream__`: those of pyarrow, Polars, DuckDB, pandas, pyiceberg, ADBC and others.
+    They are read in batches, and an exception of theirs is raised as it is; nothing is committed then.
+
     Args:
-        sources: Files, folders, globs or URLs [default: the current folder]
+        sources: Files, folders, globs or URLs [default: the current folder]; or tables of other packages, and lists or generators of
+            tables, of one schema
+        name: What tables are called, in origins such as visits#1 and in later calls; required with tables
+        etag: State of the tables, such as a snapshot; in the state that the dataset has under this name, they are not read
         from_: Input format [default: detected from the content]
         include: Read only inputs that match
         exclude: Skip inputs that match
@@ -328,6 +344,8 @@ def convert(
     return _calls.convert(
         sources,
         progress,
+        name=name,
+        etag=etag,
         from_=from_,
         include=include,
         exclude=exclude,

@@ -14,8 +14,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Context;
 use crate::{
     dataset::{
-        CameFrom, IdQuery, Pseudonymizer, ReplacedSources, Snapshot, SourceRow, check_folders, find_orphaned,
-        is_beside_shards, is_shard_name, pseudonymizer_of,
+        CameFrom, IdQuery, Pseudonymizer, ReplacedSources, Snapshot, SourceRow, StreamHash, StreamTag, check_folders,
+        find_orphaned, is_beside_shards, is_shard_name, pseudonymizer_of,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -278,7 +278,7 @@ fn find_moved(
     let new =
         found.iter().zip(states.iter()).filter(|(file, state)| file.bytes() > 0 && matches!(state, SourceState::New));
     let sizes: HashSet<u64> = new.map(|(file, _)| file.bytes()).collect();
-    let mut files: HashMap<(u64, u64), Place> = HashMap::new();
+    let mut files: HashMap<ContentKey, Place> = HashMap::new();
     let mut samples: BTreeMap<(Version, u64), SampleContent> = BTreeMap::new();
     let mut part_sizes: HashSet<u64> = HashSet::new();
     let keys = &snapshot.entry().settings.keys;
@@ -291,8 +291,10 @@ fn find_moved(
             sample.add_part(keys.path_extension(&row.name), row.bytes, hash);
             part_sizes.insert(row.bytes);
             sample.place = (row.name, row.version);
+        } else if is_table(row.stream_tag()) {
+            files.insert(ContentKey::Table(row.hash), (row.name, row.version));
         } else if !row.is_part_of_sample() && sizes.contains(&row.bytes) {
-            files.insert((row.bytes, row.hash), (row.name, row.version));
+            files.insert(ContentKey::Bytes(row.bytes, row.hash), (row.name, row.version));
         }
         Ok(())
     })?;
@@ -304,13 +306,17 @@ fn find_moved(
             context.observer.event(Event::Note(note));
         }
     };
-    let sizes: HashSet<u64> = files.keys().map(|(bytes, _)| *bytes).collect();
+    let of_bytes = |key: &ContentKey| if let ContentKey::Bytes(bytes, _) = key { Some(*bytes) } else { None };
+    let sizes: HashSet<u64> = files.keys().filter_map(of_bytes).collect();
     let moved: Vec<Option<&Place>> = found
         .par_iter()
         .zip(states.par_iter())
         .map(|(file, state)| match state {
+            SourceState::New if is_table(file.stream_tag()) => {
+                Ok(files.get(&ContentKey::Table(stored_hash(file, pseudonymizer)?)))
+            }
             SourceState::New if sizes.contains(&file.bytes()) => {
-                Ok(files.get(&(file.bytes(), stored_hash(file, pseudonymizer)?)))
+                Ok(files.get(&ContentKey::Bytes(file.bytes(), stored_hash(file, pseudonymizer)?)))
             }
             _ => Ok(None),
         })
@@ -325,6 +331,20 @@ fn find_moved(
         tell(&found[parts[0]], place);
     }
     Ok(())
+}
+
+/// Whether the hash of a source is that of its rows.
+fn is_table(tag: Option<StreamTag<'_>>) -> bool {
+    tag.is_some_and(|tag| tag.hash == StreamHash::Rows)
+}
+
+/// What sources of equal content share.
+#[derive(PartialEq, Eq, Hash)]
+enum ContentKey {
+    /// Size and hash of the bytes.
+    Bytes(u64, u64),
+    /// Hash of the rows of a named stream.
+    Table(u64),
 }
 
 /// Name of a source, and the version that converted it.
@@ -562,7 +582,7 @@ fn look_up_files(
         for (_, at) in places[first..].iter().take_while(|place| place.0 == hash) {
             let at = *at as usize;
             if stored(&found[at]) == row.uri && known[at].0.version() <= row.version {
-                known[at] = (compare_file(&found[at], &row), row.is_part_of_sample());
+                known[at] = (compare_file(&found[at], &row, pseudonymizer), row.is_part_of_sample());
             }
         }
         Ok(())
@@ -570,7 +590,10 @@ fn look_up_files(
     Ok(known)
 }
 
-fn compare_file(file: &SourceFile, row: &SourceRow) -> KnownFile {
+fn compare_file(file: &SourceFile, row: &SourceRow, pseudonymizer: Option<&Pseudonymizer>) -> KnownFile {
+    if let Some(tag) = file.stream_tag() {
+        return compare_stream(file, tag, row, pseudonymizer);
+    }
     if file.bytes() != row.bytes {
         return KnownFile::Changed(row.version);
     }
@@ -579,4 +602,31 @@ fn compare_file(file: &SourceFile, row: &SourceRow) -> KnownFile {
         None => file.modified().as_microsecond() == row.modified.as_microsecond(),
     };
     if same { KnownFile::Same(row.version) } else { KnownFile::Touched(row.version, row.content_hash()) }
+}
+
+/// Compares a named stream with one of the same name: the tag that the user states decides, or else the hash.
+fn compare_stream(
+    file: &SourceFile,
+    tag: StreamTag<'_>,
+    row: &SourceRow,
+    pseudonymizer: Option<&Pseudonymizer>,
+) -> KnownFile {
+    let known = row.stream_tag().filter(|known| known.hash == tag.hash);
+    let is_stated = tag.stated.is_some() && known.is_some_and(|known| known.stated == tag.stated);
+    let hash =
+        file.stream_hash().map(|hash| pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content_hash(hash)));
+    match is_stated || known.is_some() && hash == Some(row.hash) {
+        true => KnownFile::Same(row.version),
+        false => KnownFile::Changed(row.version),
+    }
+}
+
+/// Whether the tag that the user states of a named stream says that it is unchanged, so that it need not be read.
+///
+/// # Errors
+/// When the list of sources cannot be read, or names are private and there is no key.
+pub fn is_known_stream(context: &Context<'_>, file: &SourceFile, snapshot: &Snapshot) -> Result<bool> {
+    let pseudonymizer = Pseudonymizer::from_settings(&snapshot.entry().settings, context.id_key.as_ref())?;
+    let known = look_up_files(std::slice::from_ref(file), snapshot, pseudonymizer.as_ref())?;
+    Ok(known.iter().all(|(known, _)| matches!(known, KnownFile::Same(_))))
 }

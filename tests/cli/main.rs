@@ -82,6 +82,7 @@ mod sizes;
 mod sort;
 mod split;
 mod storage_faults;
+mod streams;
 mod subjects;
 mod taken;
 mod types;

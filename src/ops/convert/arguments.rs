@@ -43,7 +43,12 @@ pub(super) fn log_arguments(
     set("subject", settings.subject.clone().unwrap_or_default());
     beside_sources(options, settings).into_iter().for_each(|(name, text)| set(name, text));
     set("from", options.from.map_or_else(String::new, |f| f.name().to_owned()));
-    options.read.given_settings().for_each(|(key, value)| set(&format!("read.{key}"), value.to_owned()));
+    let is_redacted = settings.private.as_ref().is_some_and(|private| private.redacted_sources);
+    for (key, value) in options.read.given_settings() {
+        // The name of a stream is that of a source.
+        let shown = if key == "name" && is_redacted { "private" } else { value };
+        set(&format!("read.{key}"), shown.to_owned());
+    }
     options.write.given_settings().for_each(|(key, value)| set(&format!("write.{key}"), value.to_owned()));
     let indexes: Vec<&str> = options.index.iter().flatten().map(|kind| kind.files().name).collect();
     set("index", indexes.join(","));

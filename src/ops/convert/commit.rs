@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use arrow::datatypes::Fields;
 
 use super::{
-    gates::GateResults, job::ConvertJob, listing::STDIN, plan::ConvertPlan, report::ConvertReport, run::RunOutput,
-    select::ConvertSelection, sources::Fresh,
+    gates::GateResults, job::ConvertJob, plan::ConvertPlan, report::ConvertReport, run::RunOutput,
+    select::ConvertSelection, sources::Fresh, stream::STDIN,
 };
 use crate::{
     dataset::{

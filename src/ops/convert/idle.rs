@@ -85,9 +85,10 @@ fn without_effect(job: &ConvertJob<'_>, snapshot: &Snapshot, settings: &Settings
     let memory = job.context.memory_plan(settings);
     let all = log_arguments(job.options, settings, None, memory);
     let old = log_arguments(&super::ConvertOptions::default(), &snapshot.entry().settings, None, memory);
-    // The size of row groups is a setting of the dataset, which is told of by itself.
-    let is_of_format =
-        |name: &str| (name.starts_with("read.") || name.starts_with("write.")) && name != "write.row-group";
+    // The size of row groups is a setting of the dataset, which is told of by itself. What a stream is called, and its
+    // state, are why it is not read again.
+    let is_other = |name: &str| ["write.row-group", "read.name", "read.etag", "read.end"].contains(&name);
+    let is_of_format = |name: &str| (name.starts_with("read.") || name.starts_with("write.")) && !is_other(name);
     let is_given = |name: &&String| {
         (OF_SOURCES.contains(&name.as_str()) || is_of_format(name)) && all.get(*name) != old.get(*name)
     };

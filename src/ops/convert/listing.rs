@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use super::{
     labels::Labels,
     options::{ConvertOptions, SubjectSource},
-    side_table, subjects,
+    side_table,
+    stream::{STDIN, StandardInput},
+    subjects,
     tables::{self, TableSource},
 };
 use arrow::datatypes::Fields;
@@ -68,28 +70,13 @@ impl Listing {
     ) -> Result<(Self, Option<SuppressList>)> {
         let keys = options.key.as_ref().or_else(|| snapshot.map(|s| &s.entry().settings.keys));
         let types = snapshot.and_then(|s| s.entry().settings.label_types.clone()).unwrap_or_default();
-        let ListedInputs { mut found, live, tables, labels } = find_inputs(context, out, keys, &types, options)?;
-        if found.folder_links > 0 {
-            let count = found.folder_links;
-            let note = format!("links to folders are not followed, found {count}; name those folders themselves");
-            context.observer.event(Event::Note(note));
-        }
-        if found.archive_links > 0 {
-            let count = found.archive_links;
-            context.observer.event(Event::Note(format!("symbolic links in archives are not followed, found {count}")));
-        }
-        let tell_ignored = |count: u64, names: &[String], what: &str, end: &str| {
-            if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| count > 0) {
-                let names = list_names(names, more);
-                context.observer.event(Event::Note(format!("ignored files {what}: {names}{end}")));
-            }
-        };
-        tell_ignored(found.hidden, &found.ignored_names, "that are hidden or leftovers of a system", "");
-        if options.from != Some(InputFormat::FILES) && options.include.is_empty() {
-            let is_named = |name: &str| options.sources.iter().any(|source| source.ends_with(name));
-            let (count, names) = found.take_bookkeeping(is_named);
-            tell_ignored(count, &names, "about the data", "; --include takes them");
-        }
+        // What is replaced as a whole is read as if nothing were known.
+        let known_by = snapshot.filter(|_| !options.overwrite);
+        let stream = StandardInput::of_options(context, options)?;
+        let stream_file = stream.as_ref().map(|stream| stream.list_source(known_by)).transpose()?;
+        let given = GivenInputs { stream: stream_file, keys, types: &types };
+        let ListedInputs { mut found, live, tables, labels } = find_inputs(context, out, given, options)?;
+        tell_found(context, options, &mut found);
         if options.on_error == OnError::Fail && !found.faults.is_empty() {
             let first = found.faults.swap_remove(0);
             return Err(first.with_hint("count such places as rejects with --on-error skip or quarantine"));
@@ -99,8 +86,6 @@ impl Listing {
         let may_come = |file: &SourceFile| suppress.as_ref().is_none_or(|list| !list.has_source(&file.uri()));
         found.files.retain(may_come);
         let mut erased = (files - found.files.len()) as u64;
-        // What is replaced as a whole is read as if nothing were known.
-        let known_by = snapshot.filter(|_| !options.overwrite);
         let known = inputs::partition_sources(context, found.files, known_by, options.identity, options.on_changed)?;
         let inputs::Partition { mut fresh, mut unchanged, mut changed, moved, mut replaced } = known;
         for table in tables {
@@ -118,14 +103,40 @@ impl Listing {
                 Ok(())
             })?;
         }
+        if let Some(stream) = &stream {
+            stream.read_listed(&mut fresh)?;
+        }
         scan::sort_by_name(&mut fresh);
         let skipped = SkippedCounts { ignored: found.ignored, unchanged, changed, moved, erased };
         Ok((Self { of: fresh.len(), fresh, faults: found.faults, live, replaced, skipped, labels }, suppress))
     }
 }
 
-/// The name of standard input among the sources.
-pub(super) const STDIN: &str = "-";
+/// Tells what is ignored, and takes out files about the data.
+fn tell_found(context: &Context<'_>, options: &ConvertOptions, found: &mut ScanResult) {
+    if found.folder_links > 0 {
+        let count = found.folder_links;
+        let note = format!("links to folders are not followed, found {count}; name those folders themselves");
+        context.observer.event(Event::Note(note));
+    }
+    if found.archive_links > 0 {
+        let count = found.archive_links;
+        context.observer.event(Event::Note(format!("symbolic links in archives are not followed, found {count}")));
+    }
+    let tell_ignored = |count: u64, names: &[String], what: &str, end: &str| {
+        if let Some(more) = count.checked_sub(names.len() as u64).filter(|_| count > 0) {
+            let names = list_names(names, more);
+            context.observer.event(Event::Note(format!("ignored files {what}: {names}{end}")));
+        }
+    };
+    tell_ignored(found.hidden, &found.ignored_names, "that are hidden or leftovers of a system", "");
+    if options.from != Some(InputFormat::FILES) && options.include.is_empty() {
+        let is_stream = |name: &str| options.read.stream_name() == Some(name);
+        let is_named = |name: &str| is_stream(name) || options.sources.iter().any(|source| source.ends_with(name));
+        let (count, names) = found.take_bookkeeping(is_named);
+        tell_ignored(count, &names, "about the data", "; --include takes them");
+    }
+}
 
 /// Everything that the user's sources name.
 struct ListedInputs {
@@ -137,6 +148,16 @@ struct ListedInputs {
     tables: Vec<TableSource>,
     /// Labels of the files.
     labels: Option<Labels>,
+}
+
+/// Refuses a stream with the name of another source: origins could not tell their records apart.
+fn refuse_same_name(files: &[SourceFile], stream: &SourceFile) -> Result<()> {
+    match files.iter().find(|file| file.name() == stream.name()) {
+        Some(file) => Err(Error::usage(format!("expected sources of different names, found two `{}`", file.name()))
+            .at_location(file.uri())
+            .with_hint("give standard input another name: --read name=NAME")),
+        None => Ok(()),
+    }
 }
 
 /// Returns the error for sources without files.
@@ -164,7 +185,10 @@ fn hint_output(error: Error, sources: &[String]) -> Error {
 
 /// Omits files that only describe others, and names those of other tools; returns how many.
 fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u64 {
+    // A stream is called what its user calls it.
+    let streams: Vec<SourceFile> = files.extract_if(.., |file| file.stream_tag().is_some()).collect();
     let scan::Companions { count, metadata } = scan::ignore_companions(files);
+    files.extend(streams);
     if let [(_, tool), ..] = &metadata[..] {
         let names: Vec<String> = metadata.iter().take(IGNORED_NAMES).map(|(name, _)| name.clone()).collect();
         let names = list_names(&names, (metadata.len() - names.len()) as u64);
@@ -174,12 +198,21 @@ fn leave_out_companions(context: &Context<'_>, files: &mut Vec<SourceFile>) -> u
     count
 }
 
-/// Finds the inputs, including standard input, given the rule for keys and the types of labels that the dataset has.
+/// What is known before sources are looked for.
+struct GivenInputs<'a> {
+    /// Standard input, if it is a source.
+    stream: Option<SourceFile>,
+    /// The rule for keys.
+    keys: Option<&'a KeyRule>,
+    /// Types of the labels that the dataset has.
+    types: &'a Fields,
+}
+
+/// Finds the inputs, standard input included.
 fn find_inputs(
     context: &Context<'_>,
     out: &Location,
-    keys: Option<&KeyRule>,
-    types: &Fields,
+    given: GivenInputs<'_>,
     options: &ConvertOptions,
 ) -> Result<ListedInputs> {
     let scan_options = ScanOptions {
@@ -189,7 +222,7 @@ fn find_inputs(
         memory: context.memory,
         archives: if options.from == Some(InputFormat::FILES) { Archives::Named } else { Archives::All },
     };
-    let (streams, named): (Vec<String>, Vec<String>) = options.sources.iter().cloned().partition(|s| s == STDIN);
+    let named: Vec<String> = options.sources.iter().filter(|source| *source != STDIN).cloned().collect();
     let mut found = ScanResult::default();
     if !named.is_empty() {
         found = scan::scan_sources(&named, &context.folder, &context.settings, &scan_options)
@@ -202,19 +235,9 @@ fn find_inputs(
         found.ignored += dataset.remove_stale_files(&mut found.files);
         live.push(dataset);
     }
-    if !streams.is_empty() {
-        match options.from {
-            None => {
-                return Err(Error::usage(
-                    "expected --from with `-`, because the format of standard input cannot be derived from a name",
-                )
-                .with_hint("name the format, such as --from csv or --from jsonl"));
-            }
-            Some(from) if from == InputFormat::FILES => {
-                return Err(Error::usage("expected records from standard input, found --from files"));
-            }
-            Some(_) => found.files.push(SourceFile::of_stream("stdin", (context.stdin)())?),
-        }
+    if let Some(stream) = given.stream {
+        refuse_same_name(&found.files, &stream)?;
+        found.files.push(stream);
     }
     if let Some(SubjectSource::Table { place, .. }) = &options.subjects {
         // The table of subjects may be in a folder of sources.
@@ -223,10 +246,10 @@ fn find_inputs(
         found.files.retain(|file| file.uri() != table);
         found.ignored += (files - found.files.len()) as u64;
     }
-    if let Some(rule) = keys {
+    if let Some(rule) = given.keys {
         found.files.iter_mut().for_each(|file| file.key_by(rule));
     }
-    let labels = Labels::read(context, options, types, &mut found.files, &mut found.ignored)?;
+    let labels = Labels::read(context, options, given.types, &mut found.files, &mut found.ignored)?;
     if options.from != Some(InputFormat::FILES) {
         found.ignored += leave_out_companions(context, &mut found.files);
     }

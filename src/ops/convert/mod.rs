@@ -37,6 +37,7 @@ mod side_table;
 mod sources;
 mod split;
 mod stack;
+mod stream;
 mod subjects;
 mod tables;
 mod task;

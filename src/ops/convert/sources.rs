@@ -53,6 +53,7 @@ impl Fresh<'_> {
             }
             None => file.etag().map(str::to_owned),
         };
+        let hashed = move |hash: u64| pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content_hash(hash));
         let row = move |file: &SourceFile, tally: &SourceTally| SourceRow {
             uri: stored(file.uri()),
             name: pseudonymizer.map_or_else(
@@ -62,7 +63,7 @@ impl Fresh<'_> {
             bytes: file.bytes(),
             modified: file.modified(),
             etag: etag(file),
-            hash: pseudonymizer.map_or(tally.hash, |pseudonymizer| pseudonymizer.content_hash(tally.hash)),
+            hash: hashed(file.stream_hash().unwrap_or(tally.hash)),
             records: tally.records,
             first_record: tally.first_record,
             other_firsts: Vec::new(),
@@ -86,9 +87,7 @@ impl Fresh<'_> {
             Inputs::Samples { files, .. } => Box::new(files.iter().enumerate().map(move |(number, file)| {
                 let hash =
                     self.part_hashes.get(number).map(|hash| hash.load(Ordering::Relaxed)).filter(|hash| *hash != 0);
-                let part_hash =
-                    hash.map(|hash| pseudonymizer.map_or(hash, |pseudonymizer| pseudonymizer.content_hash(hash)));
-                SourceRow { part_hash, ..row(file, &SourceTally::default()) }
+                SourceRow { part_hash: hash.map(hashed), ..row(file, &SourceTally::default()) }
             })),
         }
     }

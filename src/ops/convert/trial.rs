@@ -10,11 +10,12 @@ use std::{
 use super::{
     inputs::Inputs,
     job::ConvertJob,
-    listing::{Listing, STDIN, SkippedCounts},
+    listing::{Listing, SkippedCounts},
     options::ConvertOptions,
     plan::{ConvertPlan, Decision, decide_plan},
     report::Estimate,
     run,
+    stream::STDIN,
 };
 use crate::{
     dataset::Dataset,

@@ -15,9 +15,10 @@ use super::{
     inputs::{Inputs, keys_of},
     job::ConvertJob,
     labels::{self, LabelTables},
-    listing::{STDIN, SkippedCounts},
+    listing::SkippedCounts,
     options::{ConvertOptions, LabelSource, SubjectSource},
     plan::ConvertPlan,
+    stream::STDIN,
 };
 use crate::{
     dataset::{

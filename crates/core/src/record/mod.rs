@@ -30,6 +30,7 @@ pub mod sparse;
 pub mod spelling;
 pub mod split;
 pub mod subject;
+pub mod table_hash;
 pub mod time;
 pub mod typed;
 pub mod widen;

@@ -4,7 +4,10 @@ use std::{io::Read, ops::Range, sync::Arc};
 
 use jiff::Timestamp;
 
-use super::name::{self, Named, SharedName};
+use super::{
+    name::{self, Named, SharedName},
+    stream::Stream,
+};
 use crate::{
     codec::decompress,
     delta::DataFile,
@@ -29,8 +32,8 @@ pub(super) struct Root {
     pub(super) shown: Arc<str>,
     /// Prefix of its sources' names before their paths.
     pub(super) prefix: Arc<str>,
-    /// For a stream: the copy of its bytes, and its identifier.
-    pub(super) stream: Option<(Spool, String)>,
+    /// For a stream: the copy of its bytes, and what identifies it.
+    pub(super) stream: Option<Stream>,
     /// The archive whose members are the sources; `None` if they are files.
     pub(super) archive: Option<Arc<ZipStore>>,
 }
@@ -162,23 +165,6 @@ impl SourceFile {
         self.name = SharedName::new(root, name, self.etag().unwrap_or_default());
     }
 
-    /// Creates a source from a stream that can be read only once. Its identifier is a hash of its content, so that the
-    /// same content is recognised again.
-    ///
-    /// # Errors
-    /// Fails if the stream cannot be read or stored.
-    pub fn of_stream(name: &str, input: impl Read) -> Result<Self> {
-        let spool = Spool::from_reader(input)?;
-        let bytes = spool.byte_count();
-        let unwatched = Arc::clone(spool.store());
-        let (store, watch) = watch_store(Arc::clone(&unwatched));
-        let digest = blake3::Hash::from(spool.checksum()).to_hex();
-        let uri = format!("{name}:{}", &digest[..16]);
-        let stream = Some((spool, uri));
-        let root = Root { store, unwatched, watch, shown: name.into(), prefix: "".into(), stream, archive: None };
-        Ok(Self::new(&Arc::new(root), &StatedSource { name: name.to_owned(), bytes, modified: 0, etag: None }))
-    }
-
     /// Returns the name used in origins and keys: the path below the user's source.
     pub fn name(&self) -> &str {
         &self.name
@@ -186,8 +172,8 @@ impl SourceFile {
 
     /// Returns the URL or absolute path, without secrets.
     pub fn uri(&self) -> String {
-        if let Some((_, uri)) = &self.root().stream {
-            return uri.clone();
+        if let Some(stream) = &self.root().stream {
+            return stream.uri().to_owned();
         }
         match self.root().store.location().local_path() {
             Some(folder) => match folder.to_str() {

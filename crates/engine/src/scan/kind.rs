@@ -161,7 +161,7 @@ fn detect_records(file: &SourceFile, options: &SniffOptions) -> Result<Option<Re
 }
 
 /// Returns the error for a file that is not in the format that --from names.
-fn not_in_format(file: &SourceFile, from: InputFormat, options: &SniffOptions) -> Error {
+pub(super) fn not_in_format(file: &SourceFile, from: InputFormat, options: &SniffOptions) -> Error {
     let error = Error::input(format!("this file is not {}", from.name())).at_location(file.uri());
     let options = SniffOptions { from: None, ..options.clone() };
     match sniff::sniff_source(file, &options) {

@@ -23,6 +23,7 @@ mod sniff;
 mod source;
 mod stored;
 mod stores;
+mod stream;
 mod tables;
 
 use std::{path::Path, sync::Arc};
@@ -46,6 +47,7 @@ pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout_parts};
 pub use source::{First, RecordSource};
 pub use stored::{Listed as ListedSource, content_hash, reopen_sources};
+pub use stream::StatedStream;
 pub use tables::{FoundTable, TableFormat, refuse_foreign};
 
 use self::{

@@ -8,6 +8,7 @@ use crate::{
     error::{Error, Result},
     format::{
         csv::{self, CsvOptions, Notation, StatedDialect},
+        ipc::StreamEnd,
         json::JsonOptions,
         warc::WarcOptions,
     },
@@ -111,6 +112,25 @@ impl Table for Read {
             values: SettingValues::Words(&[
                 ("no", "Tables: folders KEY=VALUE in paths mean nothing"),
                 ("yes", "Tables: a column for each folder KEY=VALUE in their paths (Hive partitions)"),
+            ]),
+        },
+        text_setting(
+            "name",
+            "NAME",
+            "Standard input: its name among the sources, as in origins; `stdin` by default",
+            |text| stream_text(text, "a name"),
+        ),
+        text_setting(
+            "etag",
+            "TEXT",
+            "Standard input: the state of what it is a copy of; the same one is not read again",
+            |text| stream_text(text, "an entity tag"),
+        ),
+        Setting {
+            key: "end",
+            values: SettingValues::Words(&[
+                ("mark", "Arrow: a stream on standard input is whole if it ends with the end mark"),
+                ("any", "Arrow: a stream on standard input may end without the end mark"),
             ]),
         },
         text_setting("as-of", "VERSION|INSTANT", "Delta: version v12, or the newest at 2026-11-25T09:00:00Z", |text| {
@@ -245,6 +265,21 @@ impl ReadSettings {
         self.is_set_to("hive-columns", "yes")
     }
 
+    /// Returns the name of standard input; `None` if it has none.
+    pub fn stream_name(&self) -> Option<&str> {
+        self.text("name")
+    }
+
+    /// Returns the stated tag of the named standard input.
+    pub fn stream_etag(&self) -> Option<&str> {
+        self.text("etag")
+    }
+
+    /// Returns what ends an Arrow stream on standard input.
+    pub fn stream_end(&self) -> StreamEnd {
+        if self.is_set_to("end", "any") { StreamEnd::Any } else { StreamEnd::Mark }
+    }
+
     /// Returns the version of the Delta tables among the sources; `None` is the newest.
     pub fn as_of(&self) -> Option<AsOf> {
         self.parse_value("as-of", str::parse)
@@ -319,6 +354,18 @@ fn parse_lines(text: &str) -> Result<u64> {
     text.parse().map_err(|_| Error::usage(format!("expected a number of lines, found `{text}`")))
 }
 
+/// Longest name or tag of a stream, in bytes.
+const MAX_STREAM_TEXT: usize = 1024;
+
+fn stream_text(text: &str, what: &str) -> Result<()> {
+    if text.is_empty() || text.len() > MAX_STREAM_TEXT || text.contains(char::is_control) {
+        return Err(Error::usage(format!(
+            "expected {what} of 1 to {MAX_STREAM_TEXT} bytes in one line, found `{text}`"
+        )));
+    }
+    Ok(())
+}
+
 fn name(text: &str) -> Result<()> {
     match text {
         "" => Err(Error::usage("expected a name, found nothing")),
@@ -382,6 +429,15 @@ mod tests {
     }
 
     #[test]
+    fn standard_input_has_settings_of_its_own() {
+        let none = settings(&[]);
+        assert_eq!((none.stream_name(), none.stream_etag(), none.stream_end()), (None, None, StreamEnd::Mark));
+        let all = settings(&["name=a/visits=1", "etag=0/16B3748", "end=any"]);
+        assert_eq!((all.stream_name(), all.stream_etag()), (Some("a/visits=1"), Some("0/16B3748")));
+        assert_eq!(all.stream_end(), StreamEnd::Any);
+    }
+
+    #[test]
     fn bad_values_are_refused() {
         for text in [
             "delimiter=\"",
@@ -396,6 +452,10 @@ mod tests {
             "patch=lat=x",
             "as-of=today",
             "var=",
+            "name=",
+            "name=a\nb",
+            "etag=",
+            "end=never",
         ] {
             assert!(text.parse::<ReadSetting>().is_err(), "{text}");
         }

@@ -123,11 +123,14 @@ impl SourceFile {
     }
 }
 
-/// Returns the XXH3-64 of the stored bytes of a file.
+/// Returns the XXH3-64 of the stored bytes of a file, or the hash that identifies a named stream.
 ///
 /// # Errors
 /// Fails if it cannot be read.
 pub fn content_hash(file: &SourceFile) -> Result<u64> {
+    if let Some(hash) = file.stream_hash() {
+        return Ok(hash);
+    }
     let mut hasher = Xxh3Default::new();
     let mut input = file.object().read()?;
     let mut buffer = vec![0; 256 << 10];

@@ -16,7 +16,7 @@ use parquet::{
 
 use crate::{
     dataset::{
-        log::bounds::check_number,
+        log::{bounds::check_number, stream_tag::StreamTag},
         table::{
             self,
             fetch::{Parts, group_range, in_parallel},
@@ -40,9 +40,9 @@ pub struct SourceRow {
     pub bytes: u64,
     /// Time of its last modification.
     pub modified: Timestamp,
-    /// Entity tag, if the store provides one.
+    /// Entity tag, if the store provides one; of a named stream, a [`StreamTag`].
     pub etag: Option<String>,
-    /// XXH3-64 of its bytes; 0 for a file that is one part of a sample.
+    /// XXH3-64 of its bytes; 0 for a file that is one part of a sample. Of a named stream, what its tag says.
     pub hash: u64,
     /// Records read from it, rejected ones included; 0 for a file that is one part of a sample.
     pub records: u64,
@@ -65,6 +65,11 @@ impl SourceRow {
     /// shards, and such a file is not hashed as a whole source.
     pub fn is_part_of_sample(&self) -> bool {
         self.records == 0 && self.hash == 0
+    }
+
+    /// Returns the tag of a named stream; `None` for any other source.
+    pub fn stream_tag(&self) -> Option<StreamTag<'_>> {
+        StreamTag::parse(self.etag.as_deref()?)
     }
 
     /// Returns the XXH3-64 of its bytes; `None` if it was not computed.

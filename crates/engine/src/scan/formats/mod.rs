@@ -26,7 +26,7 @@ use std::sync::LazyLock;
 use self::format::Format;
 pub(super) use self::{
     arrays::zarr_source,
-    start::{HEAD_BYTES, PACKED, Start, first_range, locate_result},
+    start::{HEAD_BYTES, PACKED, Start, first_range, locate_result, open_ranged},
     text::is_csv_name,
 };
 pub use self::{format::InputFormat, start::SniffOptions};

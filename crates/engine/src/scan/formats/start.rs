@@ -98,7 +98,7 @@ impl Start<'_> {
 }
 
 /// Parquet and Arrow files are read out of order, so one that is compressed as a whole is decompressed to memory.
-pub(super) fn open_ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
+pub(in crate::scan) fn open_ranged(file: &SourceFile, packed: bool) -> Result<RangedInput> {
     if !packed {
         return Ok(RangedInput::Object(file.object()));
     }

@@ -59,7 +59,7 @@ fn archive_of(file: &SourceFile, packed: bool) -> tar::ArchiveOpener {
         if !packed {
             return Ok(RangedInput::Object(file.object()));
         }
-        let spool = Spool::from_reader(UntilDamage(file.open(|_| {})?))?;
+        let spool = Spool::from_reader(UntilDamage(file.open(|_| {})?), |_| {})?;
         Ok(RangedInput::Object(Object::new(Arc::clone(spool.store()), Spool::NAME, spool.byte_count())))
     })
 }

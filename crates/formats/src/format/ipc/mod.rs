@@ -1,7 +1,7 @@
 //! Arrow IPC input: files (Feather 2), read through their footer, and streams, read front to back.
 //!
 //! ```text
-//! stream   message* [ end mark ]
+//! stream   message* [ end mark ]            the mark may be missing, see [`identity`]
 //! file     "ARROW1" 00 00   message* [ end mark ]   footer: schema, offsets of batches  length i32le   "ARROW1"
 //! message  FF FF FF FF   length i32le   flatbuffer, padded to 8   body     (before Arrow 0.15: no FF FF FF FF)
 //! end mark FF FF FF FF 00 00 00 00
@@ -13,6 +13,7 @@
 
 mod claims;
 mod file;
+mod identity;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use arrow::{
     ipc::{self, MessageHeader},
 };
 
+pub use self::identity::StreamEnd;
 use self::{
     file::{FileBatches, IpcFile},
     stream::StreamBatches,
@@ -113,7 +115,7 @@ impl RecordReader for IpcReader {
     /// Parts end between the batches of a file.
     fn parts(&self, _: SourceBytes<'_>, sizes: &PartSizes) -> Result<Vec<SourcePart>> {
         let Some(file) = &self.file else { return Ok(Vec::new()) };
-        let limit = (sizes.max_record_bytes as u64).saturating_mul(BATCH_RECORDS);
+        let limit = message_limit(sizes.max_record_bytes as u64);
         let mut cuts = PartCuts::new(sizes, 0);
         for batch in 0..file.batch_count() {
             // What is damaged is reported when it is read.
@@ -159,15 +161,24 @@ impl RecordReader for IpcReader {
             return Err(Error::internal("expected a batch of rows, found bytes"));
         };
         let plain = plain(batch.schema_ref())?;
-        let names: Fields = plain
-            .fields()
-            .iter()
-            .zip(batch.schema_ref().fields())
-            .map(|(plain, given)| Arc::new(given.as_ref().clone().with_name(plain.name())))
-            .collect();
-        let named = RecordBatch::try_new(Arc::new(Schema::new(names)), batch.columns().to_vec())?;
-        parsed_rows(&cast_to(&named, &plain)?, range, schema, *bytes)
+        parsed_rows(&cast_to(&named_batch(batch, &plain)?, &plain)?, range, schema, *bytes)
     }
+}
+
+/// Returns rows whose columns have the names that those of the schema in plain types have.
+fn named_batch(batch: &RecordBatch, plain: &SchemaRef) -> Result<RecordBatch> {
+    let names: Fields = plain
+        .fields()
+        .iter()
+        .zip(batch.schema_ref().fields())
+        .map(|(plain, given)| Arc::new(given.as_ref().clone().with_name(plain.name())))
+        .collect();
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(names)), batch.columns().to_vec())?)
+}
+
+/// Returns the most bytes of a message, given those of a record.
+fn message_limit(max_record_bytes: u64) -> u64 {
+    max_record_bytes.saturating_mul(BATCH_RECORDS)
 }
 
 /// Returns the schema in plain types, with unique names.
@@ -226,7 +237,7 @@ impl Iterator for IpcRanges<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended && self.ready.len() < 2 {
-            match self.batches.next(self.max_record_bytes.saturating_mul(BATCH_RECORDS)) {
+            match self.batches.next(message_limit(self.max_record_bytes)) {
                 Ok(Some(batch)) => {
                     if let Err(error) = self.cut(&batch) {
                         return self.fail(error);

@@ -1,6 +1,9 @@
 //! Arrow IPC streams: consecutive messages, read in order.
+//!
+//! A writer may end a stream by the end mark or by closing it, so a file without the mark is whole. Of a pipe, the same
+//! bytes may be all that a writer had written when it failed, which only the mark can tell.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use arrow::{
     array::RecordBatch,
@@ -27,11 +30,39 @@ pub(super) struct StreamBatches<'a> {
     consumed: u64,
     decoder: StreamDecoder,
     ended: bool,
+    marked: bool,
+}
+
+/// What is next in a stream.
+enum Next {
+    /// The flatbuffer of a message, and the length of the body that follows.
+    Message { metadata: Vec<u8>, body: u64 },
+    /// The end mark.
+    Mark,
+    /// The end of the input.
+    Nothing,
 }
 
 impl<'a> StreamBatches<'a> {
     pub(super) fn new(input: Box<dyn Read + Send + 'a>) -> Self {
-        Self { input, consumed: 0, decoder: StreamDecoder::new(), ended: false }
+        Self { input, consumed: 0, decoder: StreamDecoder::new(), ended: false, marked: false }
+    }
+
+    /// Whether the end mark was read.
+    pub(super) fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    /// Passes over all messages without decoding them. `limit` bounds flatbuffers.
+    pub(super) fn skip_messages(&mut self, limit: u64) -> Result<()> {
+        while let Next::Message { body, .. } = self.read_head(limit)? {
+            let passed = io::copy(&mut self.input.by_ref().take(body), &mut io::sink())?;
+            self.consumed += passed;
+            if passed < body {
+                return Err(self.cut_short());
+            }
+        }
+        Ok(())
     }
 
     /// Returns the bytes read so far.
@@ -82,25 +113,35 @@ impl<'a> StreamBatches<'a> {
 
     /// Reads flatbuffer and body of the next message; `None` at the end mark, or if the input ends without one.
     fn read_message(&mut self, limit: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let Next::Message { metadata, body } = self.read_head(limit)? else { return Ok(None) };
+        let body = self.read_exactly(body, limit)?;
+        check_message(&metadata, &body, limit).map_err(|e| e.at_byte(self.consumed))?;
+        Ok(Some((metadata, body)))
+    }
+
+    fn read_head(&mut self, limit: u64) -> Result<Next> {
         let word = match self.read_word()? {
             Some(CONTINUATION) => self.read_word()?.ok_or_else(|| self.cut_short())?,
             Some(word) => word,
             None if self.consumed == 0 => return Err(self.cut_short()),
-            None => return Ok(None),
+            None => return Ok(Next::Nothing),
         };
         let length = u64::try_from(i32::from_le_bytes(word));
         let length = length.map_err(|_| self.damaged_error("expected the length of a message"))?;
         if length == 0 {
             let rest = self.input.by_ref().take(1).read_to_end(&mut Vec::new())?;
-            return if rest == 0 { Ok(None) } else { Err(self.damaged_error("expected nothing after the end mark")) };
+            self.marked = rest == 0;
+            return if rest == 0 {
+                Ok(Next::Mark)
+            } else {
+                Err(self.damaged_error("expected nothing after the end mark"))
+            };
         }
         let metadata = self.read_exactly(length, limit)?;
         let message = ipc::root_as_message(&metadata).map_err(|_| self.damaged_error("expected a message"))?;
-        let length = u64::try_from(message.bodyLength());
-        let body =
-            self.read_exactly(length.map_err(|_| self.damaged_error("expected the length of a body"))?, limit)?;
-        check_message(&metadata, &body, limit).map_err(|e| e.at_byte(self.consumed))?;
-        Ok(Some((metadata, body)))
+        let body = u64::try_from(message.bodyLength());
+        let body = body.map_err(|_| self.damaged_error("expected the length of a body"))?;
+        Ok(Next::Message { metadata, body })
     }
 
     /// Reads four bytes; `None` at the end of the input.

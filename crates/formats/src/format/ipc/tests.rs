@@ -162,3 +162,62 @@ fn only_arrow_is_arrow() {
         assert_eq!(sniff(head), None, "{head:?}");
     }
 }
+
+fn hash_of(bytes: &[u8], end: StreamEnd) -> Result<u64> {
+    let reader = match sniff(bytes) {
+        Some(IpcForm::File) => IpcReader::open(RangedInput::Bytes(bytes.to_vec().into()), "test")?,
+        _ => IpcReader::of_stream(),
+    };
+    Ok(reader.table_hash(Box::new(bytes), 1 << 20, end)?.get())
+}
+
+#[test]
+fn the_hash_of_rows_is_that_of_any_batches_and_forms() {
+    let whole = batch();
+    let expected = hash_of(&stream(&[whole.clone()], None), StreamEnd::Mark).unwrap();
+    for rows in [1, 7, 333, 1000] {
+        let pieces: Vec<RecordBatch> = (0..1000).step_by(rows).map(|at| whole.slice(at, rows.min(1000 - at))).collect();
+        for bytes in [stream(&pieces, None), stream(&pieces, Some(CompressionType::ZSTD))] {
+            assert_eq!(hash_of(&bytes, StreamEnd::Mark).unwrap(), expected, "{rows}");
+        }
+    }
+    assert_eq!(hash_of(&file(&[whole.slice(0, 3), whole.slice(3, 997)]), StreamEnd::Mark).unwrap(), expected);
+    // As plain texts.
+    let plain = cast_to(&whole, &plain(whole.schema_ref()).unwrap()).unwrap();
+    assert_eq!(hash_of(&stream(&[plain.clone()], None), StreamEnd::Mark).unwrap(), expected);
+    for other in [plain.slice(0, 999), plain.slice(1, 999), plain.project(&[0, 2, 1]).unwrap(), plain.slice(0, 0)] {
+        assert_ne!(hash_of(&stream(&[other], None), StreamEnd::Mark).unwrap(), expected);
+    }
+    let none = plain.slice(0, 0);
+    assert_eq!(
+        hash_of(&stream(&[none.clone()], None), StreamEnd::Mark).unwrap(),
+        hash_of(&file(&[none.clone(), none]), StreamEnd::Mark).unwrap()
+    );
+}
+
+#[test]
+fn a_stream_that_is_cut_anywhere_has_no_end() {
+    let bytes = stream(&[batch().slice(0, 20), batch().slice(20, 5)], None);
+    let check = |bytes: &[u8]| IpcReader::of_stream().check_end(Box::new(bytes), 1 << 20);
+    assert!(check(&bytes).is_ok() && hash_of(&bytes, StreamEnd::Mark).is_ok());
+    let mut between = 0;
+    for length in 0..bytes.len() {
+        let cut = &bytes[..length];
+        for error in [check(cut).unwrap_err(), hash_of(cut, StreamEnd::Mark).unwrap_err()] {
+            assert_eq!(error.kind(), Kind::Input, "{length}: {error}");
+            between += u64::from(error.message().contains("the stream was cut"));
+        }
+        // The schema has to be there.
+        if let Ok(hash) = hash_of(cut, StreamEnd::Any) {
+            assert!(length < bytes.len() - 8 || hash == hash_of(&bytes, StreamEnd::Mark).unwrap(), "{length}");
+        }
+    }
+    // After the schema, the dictionary and each of the batches, which have the same dictionary; of both ways to look.
+    assert_eq!(between, 8);
+    assert!(check(&[&bytes[..], b"x"].concat()).unwrap_err().message().contains("nothing after the end mark"));
+    // Before Arrow 0.15, marks had no continuation.
+    assert!(check(&[&bytes[..bytes.len() - 8], &[0; 4]].concat()).is_ok());
+    assert!(
+        IpcReader::of_stream().check_end(Box::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f][..]), 1).is_err()
+    );
+}
