@@ -144,7 +144,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "accept": ("kind", "columns", "settings", "subjects", "labels", "constants", "units"),
     "as": ("subject", "record", "source"),
     "export": ("csv", "jsonl", "parquet", "croissant", "mlflow", "prov"),
-    "from": ("csv", "tsv", "jsonl", "json", "parquet", "arrow", "files", "tar", "tfrecord", "netcdf", "hdf5", "zarr", "npy"),
+    "from": ("csv", "tsv", "jsonl", "json", "parquet", "arrow", "files", "tar", "tfrecord", "netcdf", "hdf5", "zarr", "npy", "safetensors"),
     "id-mode": ("plain", "hmac", "sealed"),
     "identity": ("path", "content"),
     "index": ("auto", "none", "dali", "wids", "energon", "tfindex", "delta", "hf"),

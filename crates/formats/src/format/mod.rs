@@ -23,6 +23,7 @@ pub mod npy;
 pub mod parquet;
 pub mod ranged;
 mod rows;
+pub mod safetensors;
 pub mod tar;
 pub mod tfrecord;
 pub mod zarr;

@@ -1,4 +1,5 @@
-//! Files and folders of arrays: NetCDF, HDF5, Zarr, NumPy. A reader of their records is given what can open them again.
+//! Files and folders of arrays: NetCDF, HDF5, Zarr, NumPy, safetensors. A reader of their records is given what can
+//! open them again.
 
 use super::{
     super::{SourceFile, source::RecordSource},
@@ -14,6 +15,7 @@ use crate::{
         netcdf::{self, NetCdfSource},
         npy::{self, NpySource},
         ranged::RangedInput,
+        safetensors::{self, SafetensorsSource},
         zarr::ZarrSource,
     },
 };
@@ -61,6 +63,16 @@ pub(super) static NPY: Format = Format {
     check_type: None,
 };
 
+pub(super) static SAFETENSORS: Format = Format {
+    name: "safetensors",
+    help: "safetensors of Hugging Face",
+    states: "safetensors",
+    endings: &["safetensors"],
+    class: Class::Arrays,
+    open: Some(open_safetensors),
+    check_type: None,
+};
+
 fn open_netcdf(start: &Start<'_>) -> Result<Option<RecordSource>> {
     if !netcdf::sniff(&start.head.bytes) {
         return open_hdf5(start);
@@ -82,6 +94,15 @@ fn open_hdf5(start: &Start<'_>) -> Result<Option<RecordSource>> {
 fn open_npy(start: &Start<'_>) -> Result<Option<RecordSource>> {
     let Some(form) = npy::sniff(&start.head.bytes) else { return Ok(None) };
     open_arrays(start, move |input| Ok((InputFormat(&NPY), Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>)))
+}
+
+fn open_safetensors(start: &Start<'_>) -> Result<Option<RecordSource>> {
+    let format = InputFormat(&SAFETENSORS);
+    if !safetensors::sniff(&start.head.bytes, start.states_format(format)) {
+        return Ok(None);
+    }
+    let raw = start.options.arrays.raw;
+    open_arrays(start, move |input| Ok((format, Box::new(SafetensorsSource::open(input, raw)?) as Box<dyn Arrays>)))
 }
 
 /// Returns a file of arrays.
