@@ -19,6 +19,7 @@ pub mod index;
 pub mod ipc;
 pub mod json;
 pub mod netcdf;
+pub mod nifti;
 pub mod npy;
 pub mod parquet;
 pub mod ranged;

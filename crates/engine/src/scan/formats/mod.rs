@@ -47,6 +47,7 @@ const INPUTS: &[&Format] = &[
     &arrays::ZARR,
     &arrays::NPY,
     &arrays::SAFETENSORS,
+    &arrays::NIFTI,
 ];
 
 impl InputFormat {
@@ -76,6 +77,8 @@ impl InputFormat {
     pub const ZARR: Self = Self(&arrays::ZARR);
     /// NPY or NPZ of NumPy.
     pub const NPY: Self = Self(&arrays::NPY);
+    /// NIfTI.
+    pub const NIFTI: Self = Self(&arrays::NIFTI);
 
     /// All formats, as the help lists them.
     pub const ALL: [Self; INPUTS.len()] = {
