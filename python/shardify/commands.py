@@ -74,7 +74,8 @@ class ReadSettings(TypedDict, total=False):
         patch: Arrays. Cut each record into patches of this size.
         stride: Arrays. Distance between the starts of patches; their size by default.
         flatten: Arrays. False: one row per record. True: one row per cell.
-        raw: Arrays. False: decode CF conventions: _FillValue, scale_factor, units of time and the like. True: keep values as stored.
+        raw: Arrays. False: decode CF conventions: _FillValue, scale_factor, units of time and the like. True: keep values as stored, and
+            those without a column type, such as BF16, as their bits.
         sparse: Arrays. False: refuse those that declare far more values than their bytes can hold. True: accept them; what was never
             written are fill values.
     """

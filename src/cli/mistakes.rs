@@ -196,11 +196,7 @@ const OTHER_VALUES: &[(&[&str], &[&str], &str)] = &[
         &["orc", "sqlite", "sql", "pickle", "pkl", "mds", "litdata", "lance"],
         "write it as Parquet with the library that reads it, and convert that",
     ),
-    (
-        &["--from"],
-        &["dicom", "dcm", "nifti", "images", "jpg", "png"],
-        "'--from files' makes samples of files of any kind",
-    ),
+    (&["--from"], &["dicom", "dcm", "images", "jpg", "png"], "'--from files' makes samples of files of any kind"),
     (
         &["--to"],
         &["csv", "jsonl", "json", "arrow", "hdf5", "zarr", "mds", "litdata", "lance", "delta", "iceberg"],

@@ -251,7 +251,7 @@ impl Convert {
         self
     }
 
-    /// Takes subject ids from paths, by a pattern such as `scans/{subject}/*`.
+    /// Takes subject ids from paths, by a pattern such as `scans/{subject}/*`, or `bids` for the rule of BIDS.
     pub fn subject_from_path(mut self, pattern: &str) -> Self {
         let pattern = self.mistake.accept("subject_from_path", SubjectPattern::parse(pattern));
         self.options.subjects = pattern.map(SubjectSource::Path);

@@ -71,18 +71,21 @@ fn a_dataset_in_bids_is_told_with_the_options_for_its_recordings() {
     let folder = Folder::new();
     folder.write("bids/README", "text");
     folder.write("bids/dataset_description.json", "{\"BIDSVersion\":\"1.8.0\"}");
-    folder.write("bids/sub-01/func/sub-01_task-rest_bold.nii.gz", "scan");
+    folder.copy("nifti/standard.nii.gz", "bids/sub-01/func/sub-01_task-rest_bold.nii.gz");
     folder.write("bids/sub-01/func/sub-01_task-rest_bold.json", "{}");
     let ran = folder.run("convert bids --out all").ok();
     assert!(ran.stderr.contains("a dataset in BIDS"), "{ran:?}");
     folder.write("bids/participants.tsv", "participant_id\tage\nsub-01\t30\n");
     let refused = folder.run("convert bids --out ds");
     assert_eq!(refused.code, 2, "{refused:?}");
-    let hint = "--from files --include 'sub-*/**' --subject-from-path 'sub-{subject}/**'";
-    assert!(refused.stderr.contains(hint) && ran.stderr.contains(hint), "{refused:?}");
-    let told = command(&ran.stderr, "\n");
+    let hint = "--from files --include 'sub-*/**' --subject-from-path bids";
+    let images = "--from nifti --include 'sub-*/**/*.nii*' --subject-from-path bids";
+    for hint in [hint, images] {
+        assert!(refused.stderr.contains(hint) && ran.stderr.contains(hint), "{refused:?}");
+    }
+    let told = command(&ran.stderr, ";");
     let converted = folder.run(&format!("{told} --out ds --json")).ok();
     assert_eq!(converted.summary()["records_out"], 1);
     let found = folder.run("manifest ds --export jsonl").ok().stdout;
-    assert!(found.contains("\"subject_id\":\"01\""), "{found}");
+    assert!(found.contains("\"subject_id\":\"sub-01\""), "{found}");
 }

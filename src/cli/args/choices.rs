@@ -76,6 +76,7 @@ const OTHER_NAMES: &[(&str, &[&str])] = &[
     ("netcdf", &["nc", "netcdf4"]),
     ("hdf5", &["h5"]),
     ("npy", &["numpy", "npz"]),
+    ("nifti", &["nii"]),
 ];
 
 fn with_other_names(value: PossibleValue) -> PossibleValue {

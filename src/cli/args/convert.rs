@@ -242,7 +242,8 @@ struct IdArgs {
     subject: Option<String>,
     /// Pattern that extracts the subject id of a sample or input from its path.
     ///
-    /// For example 'scans/{subject}/*'. `*` matches within a name, `**` matches folders too.
+    /// For example 'scans/{subject}/*'. `*` matches within a name, `**` matches folders too. `bids` takes sub-01 of
+    /// sub-01/anat/sub-01_T1w.nii.gz, and wants folder and name to agree.
     #[arg(long, value_name = "PATTERN", value_parser = subject_pattern, conflicts_with_all = ["subject",
         "subject_table"],
           hide_short_help = true)]

@@ -6,7 +6,7 @@
 use crate::{
     format::files::TreeFile as _,
     ops::shell_word,
-    scan::{BIDS, BIDS_OPTIONS, SourceFile},
+    scan::{BIDS, BIDS_IMAGES, BIDS_OPTIONS, SourceFile},
 };
 
 /// Endings of delimited text that is not named as such.
@@ -132,7 +132,7 @@ fn bids_note(files: &[SourceFile], sources: &str) -> Option<String> {
     Some(format!(
         "`{BIDS}` says that this is a dataset in BIDS: files of one name, such as bold.nii.gz and bold.json, become \
          one sample, documents about the whole dataset samples of their own; for the recordings alone, with their \
-         subjects: shardify convert {sources} {BIDS_OPTIONS}"
+         subjects: shardify convert {sources} {BIDS_OPTIONS}; for the images as arrays: {BIDS_IMAGES}"
     ))
 }
 

@@ -19,7 +19,7 @@ use crate::{
     dataset::{IdKind, Settings},
     error::{Error, Result},
     events::Event,
-    exec::gates::subjects::{SubjectResolver, is_erased, missing_subject_error},
+    exec::gates::subjects::{SubjectResolver, is_erased},
     format::files::{Samples, TreeFile as _},
     ops::Context,
     record::{
@@ -139,7 +139,7 @@ pub(super) fn check_subjects(job: &ConvertJob<'_>, resolver: &SubjectResolver, i
                 })?;
                 // For an archive, the names of its samples may give the subject id.
                 if !known && resolver.required && !source.yields_samples() {
-                    return Err(missing_subject_error("the records of this source").at_location(file.uri()));
+                    return Err(resolver.missing_error("the records of this source").at_location(file.uri()));
                 }
             }
             Ok(())
@@ -181,7 +181,7 @@ fn check_samples(
             Some((subject, file)) => drop(example.get_or_insert((subject, file))),
             None if resolver.required => {
                 let place = sample.files().next().map_or_else(String::new, SourceFile::uri);
-                return Err(missing_subject_error(&format!("the sample `{}`", sample.key())).at_location(place));
+                return Err(resolver.missing_error(&format!("the sample `{}`", sample.key())).at_location(place));
             }
             None => without += 1,
         }

@@ -8,6 +8,8 @@
 //! Dimensions with names are one if they have one name. Dimensions without names are one if arrays have the same length
 //! on the same axis, and records are along the first axis only: equal lengths of other axes mean nothing.
 
+use std::collections::{HashMap, HashSet};
+
 use super::{
     Header,
     records::{ArrayOptions, View, length_of, no_such_dim},
@@ -71,15 +73,11 @@ fn unambiguous_dim(
 ) -> Result<String> {
     let (mut known, mut others): (Vec<&View<'_>>, Vec<&View<'_>>) =
         views.iter().partition(|view| view.dims.contains(dim) || view.element_count() <= 1);
-    let records = known.clone();
+    let shapes = RecordShapes::new(&known, dim);
     // Bounds of coordinates have a dimension in common with the coordinates, which have one with the records.
     loop {
         let (more, rest): (Vec<_>, Vec<_>) = others.into_iter().partition(|view| {
-            if header.variables[view.number].unnamed {
-                fits_within(view, dim, &records)
-            } else {
-                shares_dim(view, &known)
-            }
+            if header.variables[view.number].unnamed { shapes.contain(view) } else { shares_dim(view, &known) }
         });
         others = rest;
         if more.is_empty() {
@@ -88,39 +86,89 @@ fn unambiguous_dim(
         known.extend(more);
     }
     others.retain(|view| could_be(view));
-    let mut rivals: Vec<&String> = Vec::new();
-    for rival in others.iter().filter_map(|view| view.dims.first()) {
-        if !rivals.contains(&rival) {
-            rivals.push(rival);
-        }
-    }
-    if rivals.is_empty() {
+    let mut seen = HashSet::from([dim]);
+    let mut rivals: Vec<&String> = vec![dim];
+    rivals.extend(others.iter().filter_map(|view| view.dims.first()).filter(|rival| seen.insert(*rival)));
+    if rivals.len() == 1 {
         return Ok(dim.clone());
     }
-    rivals.insert(0, dim);
-    let of = |dim: &String, comma: &str| {
-        let names = views.iter().filter(|view| view.dims.contains(dim)).map(|view| &header.variables[view.number].name);
-        names.map(String::as_str).collect::<Vec<_>>().join(comma)
-    };
-    let described = |dim: &&String| format!("`{dim}` ({}) of {}", length_of(views, dim).unwrap_or(0), of(dim, ", "));
-    let all: Vec<String> = rivals.iter().map(described).collect();
-    let choices: Vec<String> = rivals.iter().take(2).map(|dim| format!("--read var={}", of(dim, ","))).collect();
-    let message = "expected one dimension for the records, found several that are unrelated";
-    Err(Error::input(format!("{message}: {}", all.join("; ")))
-        .with_hint(format!("choose the variables of one of them: {}", choices.join(" or ")))
-        .with_hint(format!(
-            "or name it with --read record-dim={dim}: variables without it become constants, which are stored once"
-        )))
+    Err(ambiguity_error(header, views, &rivals))
 }
 
-/// Whether the lengths of an array are all lengths of a record of one of these arrays.
-fn fits_within(view: &View<'_>, dim: &str, records: &[&View<'_>]) -> bool {
-    records.iter().any(|record| {
-        let inner = record.dims.iter().zip(record.shape).filter(|(other, _)| other.as_str() != dim);
-        let mut inner: Vec<u64> = inner.map(|(_, length)| *length).collect();
-        let mut long = view.shape.iter().filter(|length| **length > 1);
-        long.all(|length| inner.iter().position(|other| other == length).map(|at| inner.swap_remove(at)).is_some())
-    })
+/// Number of dimensions, and of variables of each, that an error names: a file of weights has hundreds.
+const SHOWN_DIMS: usize = 4;
+const SHOWN_NAMES: usize = 6;
+
+/// Returns the error for a source whose records could be along any of these dimensions.
+fn ambiguity_error(header: &Header, views: &[View<'_>], rivals: &[&String]) -> Error {
+    let names_of = |dim: &String| -> Vec<&str> {
+        let of_dim = views.iter().filter(|view| view.dims.contains(dim));
+        of_dim.map(|view| header.variables[view.number].name.as_str()).collect()
+    };
+    let described = |dim: &&String| {
+        let names = list_some(&names_of(dim), SHOWN_NAMES, ", ");
+        format!("`{dim}` ({}) of {names}", length_of(views, dim).unwrap_or(0))
+    };
+    let all: Vec<String> = rivals.iter().take(SHOWN_DIMS).map(described).collect();
+    let more = rivals.len() - all.len();
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    let choice = |names: Vec<&str>| (names.len() <= SHOWN_NAMES).then(|| format!("--read var={}", names.join(",")));
+    let choices: Vec<String> = rivals.iter().take(2).filter_map(|dim| choice(names_of(dim))).collect();
+    let choices = if choices.is_empty() { "--read var=NAME,NAME".to_owned() } else { choices.join(" or ") };
+    let message = "expected one dimension for the records, found several that are unrelated";
+    let first = rivals.first().map_or("", |dim| dim.as_str());
+    Error::input(format!("{message}: {}{more}", all.join("; ")))
+        .with_hint(format!("choose the variables of one of them: {choices}"))
+        .with_hint(format!(
+            "or name it with --read record-dim={first}: variables without it become constants, which are stored once"
+        ))
+}
+
+/// Joins the first names, and says how many more there are.
+pub(super) fn list_some(names: &[&str], most: usize, comma: &str) -> String {
+    let shown = names[..names.len().min(most)].join(comma);
+    if names.len() > most { format!("{shown}{comma}and {} more", names.len() - most) } else { shown }
+}
+
+/// The lengths of the arrays of one record, without its own dimension.
+struct RecordShapes {
+    shapes: Vec<Vec<u64>>,
+    /// The shapes that have a length.
+    by_length: HashMap<u64, Vec<usize>>,
+}
+
+impl RecordShapes {
+    fn new(records: &[&View<'_>], dim: &str) -> Self {
+        let inner = |record: &&View<'_>| -> Vec<u64> {
+            let others = record.dims.iter().zip(record.shape).filter(|(other, _)| other.as_str() != dim);
+            others.map(|(_, length)| *length).collect()
+        };
+        let distinct: HashSet<Vec<u64>> = records.iter().map(inner).collect();
+        let shapes: Vec<Vec<u64>> = distinct.into_iter().collect();
+        let mut by_length: HashMap<u64, Vec<usize>> = HashMap::new();
+        for (number, shape) in shapes.iter().enumerate() {
+            for length in shape {
+                by_length.entry(*length).or_default().push(number);
+            }
+        }
+        Self { shapes, by_length }
+    }
+
+    /// Whether the lengths of an array are all lengths of one of these.
+    fn contain(&self, view: &View<'_>) -> bool {
+        let long: Vec<u64> = view.shape.iter().copied().filter(|length| *length > 1).collect();
+        if long.is_empty() {
+            return !self.shapes.is_empty();
+        }
+        let with = |length: &u64| self.by_length.get(length).map_or(&[][..], Vec::as_slice);
+        // The rarest length leaves the fewest shapes to compare.
+        let Some(fewest) = long.iter().map(with).min_by_key(|numbers| numbers.len()) else { return false };
+        fewest.iter().any(|number| {
+            let mut inner = self.shapes[*number].clone();
+            long.iter()
+                .all(|length| inner.iter().position(|other| other == length).map(|at| inner.swap_remove(at)).is_some())
+        })
+    }
 }
 
 /// Whether a variable has a dimension of more than one index in common with one of these.
@@ -185,6 +233,17 @@ mod tests {
         assert_eq!(planned(&sparse, &dim).unwrap().2, ["indptr", "format", "shape"]);
         let vars = ArrayOptions { vars: vec!["x_test".into(), "y_test".into()], ..ArrayOptions::default() };
         assert_eq!(planned(&splits, &vars).unwrap().1, 10);
+    }
+
+    #[test]
+    fn an_error_about_hundreds_of_arrays_names_a_few() {
+        let names: Vec<String> = (0..300).map(|number| format!("w{number}")).collect();
+        let shapes: Vec<[u64; 1]> = (0..300).map(|number| [number / 10 + 2]).collect();
+        let arrays: Vec<(&str, &[u64])> =
+            names.iter().zip(&shapes).map(|(name, shape)| (name.as_str(), &shape[..])).collect();
+        let error = plain(&unnamed(&arrays)).unwrap_err();
+        assert!(error.message().ends_with("; and 26 more") && error.message().contains(", and 4 more;"), "{error}");
+        assert!(error.hints()[0].ends_with("--read var=NAME,NAME"), "{error:?}");
     }
 
     #[test]

@@ -18,7 +18,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use arrow::datatypes::{DataType, Field};
 
-use super::{DType, Header, Variable, cf::Decode, dims::record_dim, dtype::Padding};
+use super::{
+    DType, Header, Variable,
+    cf::Decode,
+    dims::{list_some, record_dim},
+    dtype::Padding,
+};
 use crate::{
     error::{Error, Result},
     schema::tensor_field,
@@ -133,6 +138,9 @@ pub struct Plan {
 /// A column with at least one eighth of a row's bytes counts as large.
 const LARGE_COLUMN_DIVISOR: u64 = 8;
 
+/// Number of constants that a remark names.
+const SHOWN_CONSTANTS: usize = 20;
+
 /// Bytes assumed for a value of any length.
 const VARIABLE_BYTES: u64 = 16;
 
@@ -176,10 +184,11 @@ impl Plan {
             format!("{}{lengths}", variable.name)
         };
         let names: Vec<String> = self.constants.iter().map(named).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let dim = self.dim.as_deref().filter(|_| !names.is_empty())?;
         Some(format!(
             "records are along `{dim}`; variables without it are constants, stored once, in _constants.arrow: {}",
-            names.join(", ")
+            list_some(&names, SHOWN_CONSTANTS, ", ")
         ))
     }
 

@@ -8,6 +8,13 @@
 //! sub-{subject}_*.nii.gz   sub-01_T1w.nii.gz              01
 //! ```
 //!
+//! `bids` stands for the rule of datasets in BIDS, in which folder and file state the participant, and have to agree:
+//!
+//! ```text
+//! bids                     sub-01/anat/sub-01_T1w.nii.gz  sub-01, as `participant_id` of participants.tsv
+//!                          sub-01/anat/sub-02_T1w.nii.gz  none
+//! ```
+//!
 //! A path that does not match has no subject. If a path can match in several ways, the result is unambiguous:
 //! `{subject}` and the text before it match as little as possible.
 
@@ -22,14 +29,29 @@ use crate::error::{Error, Result};
 /// Placeholder of the subject in a pattern.
 const SUBJECT: &str = "{subject}";
 
-/// A path pattern that contains `{subject}`.
+/// The pattern that stands for the rule of BIDS.
+const BIDS: &str = "bids";
+
+/// What a folder and a file of a participant begin with in BIDS.
+const PARTICIPANT: &str = "sub-";
+
+/// A path pattern that contains `{subject}`, or a rule with a name.
 #[derive(Debug, Clone)]
 pub struct SubjectPattern {
     text: String,
-    regex: Regex,
-    /// Whether the pattern begins with a folder name without wildcards; that folder may be above the input that the
-    /// user named.
-    begins_plain: bool,
+    rule: SubjectRule,
+}
+
+/// How a path is matched.
+#[derive(Debug, Clone)]
+enum SubjectRule {
+    Pattern {
+        regex: Regex,
+        /// Whether the pattern begins with a folder name without wildcards; that folder may be above the input that
+        /// the user named.
+        begins_plain: bool,
+    },
+    Bids,
 }
 
 impl PartialEq for SubjectPattern {
@@ -42,14 +64,18 @@ impl Eq for SubjectPattern {}
 
 impl SubjectPattern {
     /// Parses a pattern: `*` and `?` match characters within a component, `**` any number of components, and
-    /// `{subject}`, which must occur exactly once, the subject.
+    /// `{subject}`, which must occur exactly once, the subject. `bids` is the rule of BIDS.
     ///
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) when the pattern is malformed.
     pub fn parse(text: &str) -> Result<Self> {
+        if text == BIDS {
+            return Ok(Self { text: text.to_owned(), rule: SubjectRule::Bids });
+        }
         let malformed = |found: &str| {
             Error::usage(format!("expected a pattern such as scans/{{subject}}/*, found {found}"))
                 .with_hint("`{subject}` matches the subject, `*` a part of a name, `**` folders")
+                .with_hint("`bids` takes it from folders and names such as sub-01")
         };
         match text.matches(SUBJECT).count() {
             1 => {}
@@ -76,17 +102,39 @@ impl SubjectPattern {
         regex.push('$');
         let regex = Regex::new(&regex).map_err(|e| malformed(&format!("`{text}`")).with_cause(e))?;
         let begins_plain = components.len() > 1 && !components[0].contains(['*', '?', '{', '}']);
-        Ok(Self { text: text.to_owned(), regex, begins_plain })
+        Ok(Self { text: text.to_owned(), rule: SubjectRule::Pattern { regex, begins_plain } })
     }
 
     /// Returns the subject of a path if it matches. The source's name is the last `name` bytes of the path; folders
     /// before it are considered only if the pattern begins with the name of one.
     pub fn match_subject<'p>(&self, path: &'p str, name: usize) -> Option<&'p str> {
-        candidate_starts(path, name).take(if self.begins_plain { usize::MAX } else { 1 }).find_map(|start| {
-            let found = self.regex.captures(&path[start..])?.get(1)?;
+        let SubjectRule::Pattern { regex, begins_plain } = &self.rule else {
+            return path.get(path.len().saturating_sub(name)..).and_then(participant_of);
+        };
+        candidate_starts(path, name).take(if *begins_plain { usize::MAX } else { 1 }).find_map(|start| {
+            let found = regex.captures(&path[start..])?.get(1)?;
             Some(&path[start + found.start()..start + found.end()])
         })
     }
+}
+
+/// Returns the participant that a path in BIDS states: the nearest folder `sub-LABEL`, and the name `sub-LABEL_...`;
+/// `None` if they disagree.
+fn participant_of(path: &str) -> Option<&str> {
+    let label_end = |text: &str| {
+        let label = text.strip_prefix(PARTICIPANT)?;
+        let length = label.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        (length > 0).then_some(PARTICIPANT.len() + length)
+    };
+    let (folders, file) = path.rsplit_once('/').unwrap_or(("", path));
+    let folder = folders.rsplit('/').find(|folder| label_end(folder) == Some(folder.len()));
+    // Files without a name of their own, as in the folders of some recordings, belong to the folder.
+    if !file.starts_with(PARTICIPANT) {
+        return folder;
+    }
+    let (name, rest) = file.split_at_checked(label_end(file)?)?;
+    let ends_label = rest.is_empty() || rest.starts_with(['_', '.']);
+    (ends_label && folder.is_none_or(|folder| folder == name)).then_some(name)
 }
 
 /// Returns the positions at which a path may begin: at its last `name` bytes, then at each folder further left.
@@ -184,6 +232,17 @@ pub enum Subjects {
 }
 
 impl Subjects {
+    /// Returns what to do about a path without a subject.
+    pub fn missing_hint(&self) -> &'static str {
+        match self {
+            Self::Path(SubjectPattern { rule: SubjectRule::Bids, .. }) => {
+                "folder and name have to state the same participant, such as sub-01: rename the file, or skip it with \
+                 --exclude"
+            }
+            _ => "correct the pattern or the table, or skip the file with --exclude",
+        }
+    }
+
     /// Returns the subject of a path whose last `name` bytes are the source's name.
     pub fn find_subject<'a>(&'a self, path: &'a str, name: usize) -> Option<SubjectMatch<'a>> {
         match self {
@@ -261,6 +320,30 @@ mod tests {
         assert_eq!(subject("{subject}/**", "/data/scans/", "a.dcm"), None);
         assert_eq!(subject("*/{subject}/*", "/data/scans/", "PAT-1/a.dcm"), None);
         assert_eq!(subject("ans/{subject}/*", "/data/scans/", "PAT-1/a.dcm"), None);
+    }
+
+    #[test]
+    fn participants_of_bids_agree_in_folder_and_name() {
+        for (name, expected) in [
+            ("sub-01/anat/sub-01_T1w.nii.gz", Some("sub-01")),
+            ("sub-01/ses-2/func/sub-01_ses-2_bold.nii", Some("sub-01")),
+            ("derivatives/x/sub-Ab9/anat/sub-Ab9_T1w.nii.gz", Some("sub-Ab9")),
+            ("sub-01_T1w.nii.gz", Some("sub-01")),
+            ("sub-01.nii", Some("sub-01")),
+            ("sub-01/meg/recording.ds/data.meg4", Some("sub-01")),
+            ("sub-01/anat/sub-02_T1w.nii.gz", None),
+            ("sub-1/anat/sub-01_T1w.nii.gz", None),
+            ("sub-01/anat/sub-01x_T1w.nii.gz", None),
+            ("sub-0_1/anat/sub-_T1w.nii.gz", None),
+            ("sub-01/anat/sub-01-T1w.nii.gz", None),
+            ("participants.tsv", None),
+            ("sub-/x", None),
+        ] {
+            assert_eq!(subject("bids", "/sub-study/", name).as_deref(), expected, "{name}");
+        }
+        let stored = serde_json::to_string(&SubjectPattern::parse("bids").unwrap()).unwrap();
+        assert_eq!(stored, "\"bids\"");
+        assert_eq!(serde_json::from_str::<SubjectPattern>(&stored).unwrap().to_string(), "bids");
     }
 
     #[test]

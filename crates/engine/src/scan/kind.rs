@@ -43,7 +43,7 @@ pub fn classify_inputs(found: Vec<SourceFile>, options: &SniffOptions) -> Result
     let named = |file: &SourceFile| file.is_store() || file.table_file().is_some() || names_records(file.name());
     let mixed = options.from.is_none() && found.par_iter().any(|file| !named(file));
     // Next to an image, an array of the same name is part of a sample, too.
-    let may_be_part = |file: &SourceFile| is_document(file.name()) || is_numpy(file.name());
+    let may_be_part = |file: &SourceFile| is_document(file.name()) || is_array_of_sample(file.name());
     let may_hold =
         |file: &SourceFile| options.from.is_some() || alone || (named(file) && !(mixed && may_be_part(file)));
     if !found.par_iter().any(may_hold) {
@@ -75,7 +75,7 @@ pub fn classify_inputs(found: Vec<SourceFile>, options: &SniffOptions) -> Result
     }
     // JSON documents next to other files are their labels or metadata; rows of a table next to them are not.
     let is_label =
-        |s: &RecordSource| [InputFormat::JSON, InputFormat::NPY].contains(&s.format) || is_document(s.file.name());
+        |s: &RecordSource| s.format == InputFormat::JSON || may_be_in_sample(s.format) || is_document(s.file.name());
     let records = read.iter().find(|(_, s)| s.as_ref().is_some_and(|s| !is_label(s)));
     let other = read.iter().find(|(_, s)| s.is_none());
     match (records, other) {
@@ -100,15 +100,25 @@ fn as_files(files: Vec<SourceFile>, options: &SniffOptions) -> Result<Input> {
 
 /// The document that every dataset in BIDS has.
 pub const BIDS: &str = "dataset_description.json";
-/// The options that convert its recordings, with their subjects.
-pub const BIDS_OPTIONS: &str = "--from files --include 'sub-*/**' --subject-from-path 'sub-{subject}/**'";
+/// The options that convert its recordings with the documents about them, and their subjects.
+pub const BIDS_OPTIONS: &str = "--from files --include 'sub-*/**' --subject-from-path bids";
+/// The options that convert its images as arrays.
+pub const BIDS_IMAGES: &str = "--from nifti --include 'sub-*/**/*.nii*' --subject-from-path bids";
+
+/// Whether files are those of a dataset in BIDS.
+fn is_bids<'a>(mut files: impl Iterator<Item = &'a SourceFile>) -> bool {
+    files.any(|file| file.name().rsplit('/').next() == Some(BIDS))
+}
+
+fn bids_hint() -> String {
+    format!(
+        "for the recordings of a dataset in BIDS: {BIDS_OPTIONS}; for its images as arrays: {BIDS_IMAGES}; its tables \
+         are datasets of their own: --include participants.tsv"
+    )
+}
 
 /// Returns the error for files with records beside others, of which only `table` is a table, if there is one.
 fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<&SourceFile>, of_bids: bool) -> Error {
-    let bids = format!(
-        "for the recordings of a dataset in BIDS: {BIDS_OPTIONS}; its tables are datasets of their own: --include \
-         participants.tsv"
-    );
     let labels = match table {
         Some(table) => format!("if it has the labels of the other files: --labels {}", table.uri()),
         None => "if a table has the labels of the other files: --labels FILE".to_owned(),
@@ -120,7 +130,7 @@ fn records_beside_files(records: &SourceFile, other: &SourceFile, table: Option<
         records.name(),
         other.name()
     ))
-    .with_hint(if of_bids { bids } else { labels })
+    .with_hint(if of_bids { bids_hint() } else { labels })
     .with_hint("to convert the files with records alone: --include '*.csv' (or *.jsonl ...)")
     .with_hint("to convert all files as samples, grouped by name: --from files")
 }
@@ -171,27 +181,28 @@ pub(super) fn not_in_format(file: &SourceFile, from: InputFormat, options: &Snif
     }
 }
 
-/// Returns whether the sources are NumPy arrays next to JSON documents that describe them.
+/// Returns whether the sources are arrays, one to a file, next to JSON documents that describe them.
 fn is_sample_of_arrays(sources: &[RecordSource]) -> bool {
-    let any = |format| sources.iter().any(|source| source.format == format);
-    let only = sources.iter().all(|s| s.format == InputFormat::NPY || is_document(s.file.name()));
-    only && any(InputFormat::NPY) && !sources.iter().all(|source| source.format == InputFormat::NPY)
+    let is_array = |source: &RecordSource| may_be_in_sample(source.format);
+    let only = sources.iter().all(|source| is_array(source) || is_document(source.file.name()));
+    only && sources.iter().any(is_array) && !sources.iter().all(is_array)
 }
 
 fn refuse_arrays_and_others(sources: &[RecordSource]) -> Result<()> {
     let arrays = sources.iter().find(|s| s.format.is_array());
     let others = sources.iter().find(|s| !s.format.is_array());
-    match (arrays, others) {
-        (Some(arrays), Some(others)) => Err(Error::usage(format!(
-            "expected either arrays or other records, found both: `{}` is {}, `{}` is {}",
-            arrays.file.name(),
-            arrays.format.name(),
-            others.file.name(),
-            others.format.name()
-        ))
-        .with_hint("convert them one after the other, selecting each with --include")),
-        _ => Ok(()),
+    let (Some(arrays), Some(others)) = (arrays, others) else { return Ok(()) };
+    let error = Error::usage(format!(
+        "expected either arrays or other records, found both: `{}` is {}, `{}` is {}",
+        arrays.file.name(),
+        arrays.format.name(),
+        others.file.name(),
+        others.format.name()
+    ));
+    if is_bids(sources.iter().map(|source| &source.file)) {
+        return Err(error.with_hint(bids_hint()));
     }
+    Err(error.with_hint("convert them one after the other, selecting each with --include"))
 }
 
 fn refuse_rows_and_samples(sources: &[RecordSource]) -> Result<()> {
@@ -213,9 +224,16 @@ fn is_document(name: &str) -> bool {
     InputFormat::JSON.matches_extension(name)
 }
 
-/// Returns whether a name is that of a NumPy array.
-fn is_numpy(name: &str) -> bool {
-    InputFormat::NPY.matches_extension(name)
+/// Formats whose files hold an array each, which may be one part of a sample of several files.
+const ARRAYS_OF_SAMPLES: [InputFormat; 2] = [InputFormat::NPY, InputFormat::NIFTI];
+
+fn may_be_in_sample(format: InputFormat) -> bool {
+    ARRAYS_OF_SAMPLES.contains(&format)
+}
+
+/// Returns whether a name is that of such an array.
+fn is_array_of_sample(name: &str) -> bool {
+    ARRAYS_OF_SAMPLES.iter().any(|format| format.matches_packed_name(name))
 }
 
 /// Returns whether a name suggests that the file contains records.

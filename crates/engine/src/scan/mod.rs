@@ -41,7 +41,7 @@ pub use file::{Head, SourceFile};
 pub use foreign::{is_foreign_archive, is_text};
 pub use formats::{InputFormat, SniffOptions};
 pub use ignored::CONFIG_FILE;
-pub use kind::{BIDS, BIDS_OPTIONS, Input, classify_inputs, names_records};
+pub use kind::{BIDS, BIDS_IMAGES, BIDS_OPTIONS, Input, classify_inputs, names_records};
 pub use misnamed::{contradiction_note, misnamed_note, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout_parts};

@@ -170,7 +170,7 @@ impl Table for Read {
             key: "raw",
             values: SettingValues::Words(&[
                 ("no", "Arrays: decode CF conventions: _FillValue, scale_factor, units of time and the like"),
-                ("yes", "Arrays: keep values as stored"),
+                ("yes", "Arrays: keep values as stored, and those without a column type, such as BF16, as their bits"),
             ]),
         },
         Setting {

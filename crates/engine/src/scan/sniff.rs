@@ -73,7 +73,9 @@ fn table_source(file: &SourceFile, table: &DataFile) -> Result<RecordSource> {
 
 /// A source that fails with `error` when it is converted.
 pub(super) fn unreadable_source(file: &SourceFile, options: &SniffOptions, error: Error) -> RecordSource {
-    let format = options.from.unwrap_or(InputFormat::CSV);
+    // Of what its name states, so that it is an error of its own among files of one format.
+    let stated = || InputFormat::ALL.into_iter().find(|format| format.matches_packed_name(file.name()));
+    let format = options.from.or_else(stated).unwrap_or(InputFormat::CSV);
     let reader =
         Arc::new(Unreadable { kind: error.kind(), message: error.message().to_owned(), place: error.place().clone() });
     RecordSource::new(file, format, reader)

@@ -1,6 +1,6 @@
-//! Inputs that are read out of order: a stored object, or bytes in memory if a source had to be decompressed.
+//! Inputs that are read out of order: a stored object, or bytes in memory or on disk if a source had to be decompressed.
 
-use std::{any::Any, io::Read, ops::Range};
+use std::{any::Any, io::Read, ops::Range, sync::Arc};
 
 use ::parquet::{
     errors::ParquetError,
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::{
     error::{Error, Result},
-    storage::{Object, Prefetched},
+    storage::{Object, Prefetched, Spill},
 };
 
 /// The source of a file's bytes.
@@ -20,6 +20,8 @@ pub enum RangedInput {
     Object(Object),
     /// From memory.
     Bytes(Bytes),
+    /// From a temporary file with this number of bytes.
+    Disk(Arc<Spill>, u64),
 }
 
 impl RangedInput {
@@ -28,6 +30,7 @@ impl RangedInput {
         match self {
             Self::Object(object) => object.byte_count(),
             Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Disk(_, bytes) => *bytes,
         }
     }
 
@@ -39,7 +42,7 @@ impl RangedInput {
     /// Returns the bytes that are in memory while it is open.
     pub fn memory_bytes(&self) -> u64 {
         match self {
-            Self::Object(_) => 0,
+            Self::Object(_) | Self::Disk(..) => 0,
             Self::Bytes(bytes) => bytes.len() as u64,
         }
     }
@@ -66,7 +69,7 @@ impl RangedInput {
     pub fn cached_range(&self, range: &Range<u64>) -> Option<Bytes> {
         match self {
             Self::Object(object) => object.cached_range(range),
-            Self::Bytes(_) => None,
+            Self::Bytes(_) | Self::Disk(..) => None,
         }
     }
 
@@ -77,7 +80,7 @@ impl RangedInput {
     pub fn prefetch_ranges(&self, wanted: Vec<Range<u64>>) -> Result<Option<Prefetched>> {
         match self {
             Self::Object(object) => object.prefetch_ranges(wanted),
-            Self::Bytes(_) => Ok(None),
+            Self::Bytes(_) | Self::Disk(..) => Ok(None),
         }
     }
 
@@ -102,6 +105,11 @@ impl RangedInput {
         match (self, usize::try_from(range.start), usize::try_from(range.end)) {
             (Self::Object(object), ..) if within => from(object, range),
             (Self::Bytes(bytes), Ok(start), Ok(end)) if within => Ok(bytes.slice(start..end)),
+            (Self::Disk(spill, _), Ok(start), Ok(end)) if within => {
+                let mut bytes = vec![0; end - start];
+                spill.read(range.start, &mut bytes)?;
+                Ok(bytes.into())
+            }
             _ => {
                 let message = format!("expected bytes {} to {}, found the end of the file", range.start, range.end);
                 Err(Error::input(message).with_hint("the file may have been cut short while it was copied or written"))
@@ -123,6 +131,7 @@ impl ChunkReader for RangedInput {
         Ok(match self {
             Self::Object(object) => Box::new(object.get_read(start)?),
             Self::Bytes(bytes) => Box::new(bytes.get_read(start)?),
+            Self::Disk(spill, bytes) => Box::new(SpillReader::new(spill, start, *bytes)),
         })
     }
 
@@ -132,5 +141,28 @@ impl ChunkReader for RangedInput {
             return Err(ParquetError::EOF(format!("expected bytes {start} to {end}, found the end of the file")));
         }
         self.read_range(start..end).map_err(|error| ParquetError::External(Box::new(std::io::Error::from(error))))
+    }
+}
+
+/// Reads a temporary file from front to back.
+pub(super) struct SpillReader {
+    spill: Arc<Spill>,
+    at: u64,
+    end: u64,
+}
+
+impl SpillReader {
+    pub(super) fn new(spill: &Arc<Spill>, start: u64, end: u64) -> Self {
+        Self { spill: Arc::clone(spill), at: start, end }
+    }
+}
+
+impl Read for SpillReader {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let rest = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let count = out.len().min(rest);
+        self.spill.read(self.at, &mut out[..count])?;
+        self.at += count as u64;
+        Ok(count)
     }
 }

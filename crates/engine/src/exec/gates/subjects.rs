@@ -41,6 +41,13 @@ impl SubjectResolver {
         files.files().find_map(|file| self.of_source(file))
     }
 
+    /// Returns the error for a sample or source without a subject id.
+    pub fn missing_error(&self, what: &str) -> Error {
+        Error::input(format!("expected a subject of {what}, found none"))
+            .with_hint(self.subjects.missing_hint())
+            .with_hint("convert it without a subject id with --accept subjects; lookups by subject will not find it")
+    }
+
     /// Ignores rows of a table that match only a part of the member's name, because they may belong to another member.
     fn of_member(&self, sample: &Sample) -> Option<String> {
         let extension = sample.parts.first().map_or("", |part| part.extension.as_str());
@@ -57,7 +64,7 @@ impl Gate for SubjectResolver {
         for sample in samples {
             sample.subject = source.name.subject.clone().or_else(|| self.of_member(sample));
             if self.required && sample.subject.is_none() {
-                return Err(missing_subject_error(&format!("the sample `{}`", sample.key)));
+                return Err(self.missing_error(&format!("the sample `{}`", sample.key)));
             }
         }
         Ok(())
@@ -68,11 +75,4 @@ impl Gate for SubjectResolver {
 pub fn is_erased(list: &SuppressList, kind: IdKind, id: &str, normalize: bool) -> (bool, bool) {
     let similar = list.has_similar(kind, id);
     (list.has_id(kind, id) || (similar && normalize), similar)
-}
-
-/// Returns the error for a sample or source without a subject id.
-pub fn missing_subject_error(what: &str) -> Error {
-    Error::input(format!("expected a subject of {what}, found none"))
-        .with_hint("correct the pattern or the table, or skip the file with --exclude")
-        .with_hint("convert it without a subject id with --accept subjects; lookups by subject will not find it")
 }

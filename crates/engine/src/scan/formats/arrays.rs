@@ -1,4 +1,12 @@
-//! Files and folders of arrays: NetCDF, HDF5, Zarr, NumPy. A reader of their records is given what can open them again.
+//! Files and folders of arrays: NetCDF, HDF5, Zarr, NumPy, safetensors, NIfTI. A reader of their records is given what
+//! can open them again.
+
+use std::{
+    io::Read,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytes::Bytes;
 
 use super::{
     super::{SourceFile, source::RecordSource},
@@ -9,13 +17,16 @@ use crate::{
     array::Arrays,
     error::Result,
     format::{
-        arrays::ArrayReader,
+        arrays::{ArrayReader, OpenSources},
         hdf5::{self, Hdf5Source},
         netcdf::{self, NetCdfSource},
+        nifti::{self, NiftiSource, PackedImage, UnpackedImage},
         npy::{self, NpySource},
         ranged::RangedInput,
+        safetensors::{self, SafetensorsSource},
         zarr::ZarrSource,
     },
+    storage::Spill,
 };
 
 /// What the names of both formats state: netCDF-4 is HDF5.
@@ -61,6 +72,26 @@ pub(super) static NPY: Format = Format {
     check_type: None,
 };
 
+pub(super) static SAFETENSORS: Format = Format {
+    name: "safetensors",
+    help: "safetensors of Hugging Face",
+    states: "safetensors",
+    endings: &["safetensors"],
+    class: Class::Arrays,
+    open: Some(open_safetensors),
+    check_type: None,
+};
+
+pub(super) static NIFTI: Format = Format {
+    name: "nifti",
+    help: "NIfTI images, .nii and .nii.gz",
+    states: "NIfTI",
+    endings: &["nii"],
+    class: Class::Arrays,
+    open: Some(open_nifti),
+    check_type: None,
+};
+
 fn open_netcdf(start: &Start<'_>) -> Result<Option<RecordSource>> {
     if !netcdf::sniff(&start.head.bytes) {
         return open_hdf5(start);
@@ -84,16 +115,88 @@ fn open_npy(start: &Start<'_>) -> Result<Option<RecordSource>> {
     open_arrays(start, move |input| Ok((InputFormat(&NPY), Box::new(NpySource::open(input, form)?) as Box<dyn Arrays>)))
 }
 
+fn open_safetensors(start: &Start<'_>) -> Result<Option<RecordSource>> {
+    let format = InputFormat(&SAFETENSORS);
+    if !safetensors::sniff(&start.head.bytes, start.states_format(format)) {
+        return Ok(None);
+    }
+    let raw = start.options.arrays.raw;
+    open_arrays(start, move |input| Ok((format, Box::new(SafetensorsSource::open(input, raw)?) as Box<dyn Arrays>)))
+}
+
+fn open_nifti(start: &Start<'_>) -> Result<Option<RecordSource>> {
+    let format = InputFormat(&NIFTI);
+    if !nifti::sniff(&start.head.bytes, start.states_format(format)) {
+        return Ok(None);
+    }
+    if !start.head.packed {
+        return open_arrays(start, move |input| Ok((format, Box::new(NiftiSource::open(input)?) as Box<dyn Arrays>)));
+    }
+    let (file, open) = (start.file.clone(), Arc::clone(&start.options.open));
+    // The head is not kept for when the file is opened again: there may be tens of thousands.
+    let first = Mutex::new(Some(start.head.bytes.clone()));
+    read_arrays(start, move || {
+        let head = match first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(head) => head.into(),
+            None => Bytes::from(file.read_head(nifti::HEAD)?.bytes),
+        };
+        let (packed, open) = (file.clone(), Arc::clone(&open));
+        let unpack = Box::new(move |end| locate_result(unpack_image(&packed, &open, end), &packed));
+        let source = locate_result(NiftiSource::open_packed(PackedImage { head, unpack }), &file)?;
+        Ok((format, Box::new(source) as Box<dyn Arrays>))
+    })
+}
+
+/// Bytes of a file that are decompressed together.
+const PIECE: usize = 1 << 20;
+
+/// Decompresses a file up to the end of its image, to memory or to disk, and checks that only padding follows.
+fn unpack_image(file: &SourceFile, open: &Arc<OpenSources>, end: u64) -> Result<UnpackedImage> {
+    let mut bytes = file.open(|_| {})?;
+    let mut image = bytes.by_ref().take(end);
+    let unpacked = if let Some(kept) = open.reserve_unpacked(end) {
+        let mut content = Vec::new();
+        image.read_to_end(&mut content)?;
+        UnpackedImage { input: RangedInput::Bytes(content.into()), kept: Some(Arc::new(kept)) }
+    } else {
+        let spill = Spill::new()?;
+        let count = read_pieces(&mut image, |piece, _| spill.append(piece).map(drop))?;
+        UnpackedImage { input: RangedInput::Disk(Arc::new(spill), count), kept: None }
+    };
+    // Reading to the end also compares the checksum.
+    read_pieces(&mut bytes, |piece, before| nifti::check_padding(end, before, piece))?;
+    Ok(unpacked)
+}
+
+/// Passes on all bytes, piece by piece, with the number of those before; returns how many there are.
+fn read_pieces(input: &mut impl Read, mut pass_on: impl FnMut(&[u8], u64) -> Result<()>) -> Result<u64> {
+    let (mut piece, mut count) = (Vec::with_capacity(PIECE), 0);
+    loop {
+        piece.clear();
+        let read = input.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
+        if read == 0 {
+            return Ok(count);
+        }
+        pass_on(&piece, count)?;
+        count += read as u64;
+    }
+}
+
 /// Returns a file of arrays.
 fn open_arrays(
     start: &Start<'_>,
     open: impl Fn(RangedInput) -> Result<(InputFormat, Box<dyn Arrays>)> + Send + Sync + 'static,
 ) -> Result<Option<RecordSource>> {
+    let (file, packed) = (start.file.clone(), start.head.packed);
+    read_arrays(start, move || locate_result(open(open_ranged(&file, packed)?), &file))
+}
+
+/// Returns a file of arrays, given what opens it.
+fn read_arrays(
+    start: &Start<'_>,
+    again: impl Fn() -> Result<(InputFormat, Box<dyn Arrays>)> + Send + Sync + 'static,
+) -> Result<Option<RecordSource>> {
     let (file, packed, options) = (start.file, start.head.packed, start.options);
-    let again = {
-        let file = file.clone();
-        move || locate_result(open(open_ranged(&file, packed)?), &file)
-    };
     let (format, arrays) = again()?;
     let again = Box::new(move || Ok(again()?.1));
     let reader = ArrayReader::new(arrays, again, &options.arrays, &file.uri(), file.bytes(), &options.open)?;

@@ -50,6 +50,8 @@ const INPUTS: &[&Format] = &[
     &arrays::HDF5,
     &arrays::ZARR,
     &arrays::NPY,
+    &arrays::SAFETENSORS,
+    &arrays::NIFTI,
 ];
 
 impl InputFormat {
@@ -83,6 +85,8 @@ impl InputFormat {
     pub const ZARR: Self = Self(&arrays::ZARR);
     /// NPY or NPZ of NumPy.
     pub const NPY: Self = Self(&arrays::NPY);
+    /// NIfTI.
+    pub const NIFTI: Self = Self(&arrays::NIFTI);
 
     /// All formats, as the help lists them.
     pub const ALL: [Self; INPUTS.len()] = {
@@ -98,6 +102,13 @@ impl InputFormat {
     pub(super) fn matches_extension(self, name: &str) -> bool {
         let extension = name.rsplit_once('.').map(|(_, extension)| extension);
         extension.is_some_and(|extension| self.0.endings.iter().any(|ending| extension.eq_ignore_ascii_case(ending)))
+    }
+
+    /// Whether a name does, before an extension of compression.
+    pub(super) fn matches_packed_name(self, name: &str) -> bool {
+        let inner =
+            name.rsplit_once('.').filter(|(_, last)| PACKED.iter().any(|packed| last.eq_ignore_ascii_case(packed)));
+        self.matches_extension(inner.map_or(name, |(inner, _)| inner))
     }
 
     /// Whether settings of `--read` apply to it whose [scope](crate::settings::Setting::scope) this is.

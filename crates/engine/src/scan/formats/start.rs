@@ -78,6 +78,11 @@ impl Start<'_> {
         self.options.from.is_none_or(|from| from == format)
     }
 
+    /// Whether the user or the name of the file says that it is of this format.
+    pub(super) fn states_format(&self, format: InputFormat) -> bool {
+        self.options.from == Some(format) || format.matches_packed_name(self.file.name())
+    }
+
     /// Returns the file with a reader of its records, and the first of them.
     pub(super) fn read_by(
         &self,

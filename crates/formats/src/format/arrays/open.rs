@@ -29,6 +29,9 @@ pub type ReopenArrays = Box<dyn Fn() -> Result<Box<dyn Arrays>> + Send + Sync>;
 /// Divisor of a run's memory that gives the maximum bytes of open sources.
 const SHARE: u64 = 16;
 
+/// How often these bytes may be taken by the content of sources that are compressed as a whole.
+const UNPACKED_FACTOR: u64 = 2;
+
 /// Default bytes that they may take.
 const DEFAULT_BYTES: u64 = 16 << 20;
 
@@ -132,6 +135,8 @@ pub struct OpenSources {
 struct SharedState {
     /// Bytes of the sources that stay open.
     used: u64,
+    /// Bytes of unpacked content in memory.
+    unpacked: u64,
     outlines: Vec<Arc<Outline>>,
     constants: Vec<Arc<RecordBatch>>,
     options: Option<Arc<ArrayOptions>>,
@@ -161,6 +166,16 @@ impl OpenSources {
         fits.then(|| {
             state.used = state.used.saturating_add(bytes);
             OpenReservation { open: Arc::clone(self), bytes }
+        })
+    }
+
+    /// Reserves room for the content of a source that is compressed as a whole; `None` if it has to go to disk.
+    pub fn reserve_unpacked(self: &Arc<Self>, bytes: u64) -> Option<UnpackedReservation> {
+        let mut state = self.lock_state();
+        let all = state.unpacked.saturating_add(bytes);
+        (all <= self.bytes.saturating_mul(UNPACKED_FACTOR)).then(|| {
+            state.unpacked = all;
+            UnpackedReservation { open: Arc::clone(self), bytes }
         })
     }
 
@@ -210,6 +225,20 @@ impl Drop for OpenReservation {
     }
 }
 
+/// Reservation of unpacked content.
+#[derive(Debug)]
+pub struct UnpackedReservation {
+    open: Arc<OpenSources>,
+    bytes: u64,
+}
+
+impl Drop for UnpackedReservation {
+    fn drop(&mut self) {
+        let mut state = self.open.lock_state();
+        state.unpacked = state.unpacked.saturating_sub(self.bytes);
+    }
+}
+
 /// Keeps prefetched ranges in memory while they are needed.
 pub(super) type Prefetched = Option<Box<dyn Any + Send>>;
 
@@ -230,6 +259,16 @@ mod tests {
         // A source that is too large is accepted if it is alone.
         let large = open.reserve_memory(1000);
         assert!(large.is_some() && open.reserve_memory(1).is_none());
+    }
+
+    #[test]
+    fn content_is_unpacked_to_memory_as_long_as_there_is_room() {
+        let open = Arc::new(OpenSources::with_memory(SHARE * 100));
+        let (one, other) = (open.reserve_unpacked(150), open.reserve_unpacked(50));
+        assert!(one.is_some() && other.is_some() && open.reserve_unpacked(1).is_none());
+        drop(one);
+        assert!(open.reserve_unpacked(151).is_none() && open.reserve_unpacked(150).is_some());
+        assert!(open.reserve_unpacked(u64::MAX).is_none());
     }
 
     #[test]

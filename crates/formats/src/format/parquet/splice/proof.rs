@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::Source;
 use crate::{
     error::{Error, Result},
-    format::ranged::RangedInput,
+    format::ranged::{RangedInput, SpillReader},
 };
 
 /// One in this many pages with new bytes is decompressed again.
@@ -235,6 +235,7 @@ impl ProofReader {
         Ok(Self::new(match input {
             RangedInput::Object(object) => object.read_back()?,
             RangedInput::Bytes(bytes) => Box::new(std::io::Cursor::new(bytes.clone())),
+            RangedInput::Disk(spill, bytes) => Box::new(std::io::BufReader::new(SpillReader::new(spill, 0, *bytes))),
         }))
     }
 
