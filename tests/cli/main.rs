@@ -34,6 +34,7 @@ mod dialects;
 mod divide;
 mod erase;
 mod even;
+mod excel;
 mod find;
 mod first_day;
 mod first_use;

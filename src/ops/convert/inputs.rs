@@ -180,6 +180,7 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
             records: job.options.read.record_path(),
             ..JsonOptions::default()
         },
+        excel: job.options.read.excel_options(job.context.memory.0),
         arrays: ArrayOptions {
             coded: format == OutputFormat::Parquet,
             floats: given.float_widths(),
@@ -229,6 +230,7 @@ pub(super) fn source_facts(
             stores_hashes: settings.shard_format == OutputFormat::Parquet
                 && (source.yields_samples() || settings.hashes_rows(source.format.is_text())),
             by_row: source.format.is_typed(),
+            sheet: source.reader.facts().sheet.clone(),
             blank_lines: source.reader.facts().blank_lines_before,
             lines_skipped: source.reader.facts().lines_skipped,
             note: source.reader.facts().joined_notes(),

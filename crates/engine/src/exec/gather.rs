@@ -545,7 +545,11 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
                 self.rejects_file()?.write(line.with_raw(&reject.raw), self.setup.suppress)
             }
             _ => {
-                let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
+                let reason = match &facts.sheet {
+                    Some(sheet) => format!("{}: {}", sheet.describe_row(row), reject.reason),
+                    None if facts.by_row => format!("row {row}: {}", reject.reason),
+                    None => reject.reason.clone(),
+                };
                 let hint = value_hint(&reject.reason).unwrap_or_else(|| facts.error_hint(&reject.raw));
                 let mut error = Error::input(reason).with_hint(hint);
                 if !facts.is_samples() {

@@ -36,7 +36,13 @@ enum Kind {
     Page,
     Pointer,
     Database,
+    /// A workbook, which other builds read.
+    Workbook,
 }
+
+/// What to do about a workbook that this build does not read.
+pub(super) const WORKBOOK_HINT: &str = "the program of the Python package reads workbooks, and one that is built with \
+                                        cargo build --release --features excel; or save the sheet as CSV";
 
 impl Kind {
     fn hint(self) -> &'static str {
@@ -49,6 +55,7 @@ impl Kind {
                 "a download may have saved the page of an error: open it in an editor, and download the file again"
             }
             Self::Pointer => "fetch the file that it stands for: git lfs pull",
+            Self::Workbook => WORKBOOK_HINT,
             Self::Database => "export it as CSV or Parquet first",
         }
     }
@@ -87,11 +94,11 @@ const MAGIC: [(&[u8], &str, Kind); 26] = [
 /// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
 /// no samples.
 const UNREAD: [(&str, &str, Kind); 33] = [
-    ("xlsx", "an Excel workbook", Kind::Database),
-    ("xlsm", "an Excel workbook", Kind::Database),
-    ("xlsb", "an Excel workbook", Kind::Database),
-    ("xls", "an Excel workbook", Kind::Database),
-    ("ods", "an OpenDocument spreadsheet", Kind::Database),
+    ("xlsx", "an Excel workbook", Kind::Workbook),
+    ("xlsm", "an Excel workbook", Kind::Workbook),
+    ("xlsb", "an Excel workbook", Kind::Workbook),
+    ("xls", "an Excel workbook", Kind::Workbook),
+    ("ods", "an OpenDocument spreadsheet", Kind::Workbook),
     ("numbers", "a Numbers spreadsheet", Kind::Database),
     ("sas7bdat", "a SAS data set", Kind::Database),
     ("xpt", "a SAS transport file", Kind::Database),
@@ -225,7 +232,8 @@ pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
         return Err(not_as_named(first));
     }
     let more = if others.is_empty() { String::new() } else { format!(" (and {} more like it)", others.len()) };
-    Err(Error::input(format!("expected records or files of samples, found {what}, which is not supported{more}"))
+    let lack = if kind == Kind::Workbook { "which this build does not read" } else { "which is not supported" };
+    Err(Error::input(format!("expected records or files of samples, found {what}, {lack}{more}"))
         .at_location(first.uri())
         .with_hint(kind.hint())
         .with_hint(AS_FILES))

@@ -1,11 +1,16 @@
 //! Settings of input formats, which `--read` takes.
 
+use std::sync::Arc;
+
 use crate::{
     array::records::ArrayOptions,
     codec::encoding::Encoding,
     delta::AsOf,
     error::{Error, Result},
-    format::csv::{self, Notation, StatedDialect},
+    format::{
+        csv::{self, Notation, StatedDialect},
+        excel::options::{ExcelOptions, Room},
+    },
     settings::{Given, Setting, SettingValues, Settings, Table},
 };
 
@@ -54,9 +59,12 @@ impl Table for Read {
             parse_byte(text).map(drop)
         }),
         text_setting("comment", "CHAR", "CSV: begins lines that are no records", |text| parse_byte(text).map(drop)),
-        text_setting("skip", "N", "CSV: lines before the header, or the first record, that are no records", |text| {
-            parse_lines(text).map(drop)
-        }),
+        text_setting(
+            "skip",
+            "N",
+            "CSV, Excel: lines or rows before the header, or the first record, that are no records",
+            |text| parse_lines(text).map(drop),
+        ),
         text_setting("decimal", "CHAR", "CSV: before the fraction of a number; `.` by default", |text| {
             parse_byte(text).map(drop)
         }),
@@ -79,15 +87,15 @@ impl Table for Read {
         Setting {
             key: "header",
             values: SettingValues::Words(&[
-                ("yes", "CSV: the first row names the columns"),
-                ("no", "CSV: the first row is data"),
+                ("yes", "CSV, Excel: the first row names the columns"),
+                ("no", "CSV, Excel: the first row is data"),
             ]),
         },
         Setting {
             key: "null",
             values: SettingValues::List {
                 name: "TEXT[,TEXT]",
-                help: "CSV: texts to treat as null, in addition to empty fields",
+                help: "CSV, Excel: texts to treat as null, in addition to empty fields",
             },
         },
         Setting {
@@ -100,6 +108,7 @@ impl Table for Read {
                 ),
             ]),
         },
+        text_setting("sheet", "NAME", "Excel: sheet to read; the only visible one with data by default", name),
         text_setting("records", "NAME[.NAME]", "JSON: member of a document that has the records", name),
         Setting {
             key: "hive-columns",
@@ -192,6 +201,17 @@ impl ReadSettings {
     /// Returns the texts that mean null, besides empty fields.
     pub fn null_texts(&self) -> Vec<String> {
         self.text("null").map(|texts| texts.split(',').map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Returns how a workbook is read, in a run with so many bytes of memory.
+    pub fn excel_options(&self, memory: u64) -> ExcelOptions {
+        ExcelOptions {
+            sheet: self.text("sheet").map(str::to_owned),
+            has_header: self.has_header(),
+            skip: self.skipped_lines(),
+            nulls: self.null_texts(),
+            room: Arc::new(Room::with_memory(memory)),
+        }
     }
 
     /// Returns the names of the members that lead to the records of a JSON document.

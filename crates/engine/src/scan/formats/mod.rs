@@ -11,6 +11,7 @@
 
 mod arrays;
 mod arrow;
+mod excel;
 mod files;
 mod format;
 mod parquet;
@@ -39,6 +40,7 @@ const INPUTS: &[&Format] = &[
     &text::JSON,
     &parquet::PARQUET,
     &arrow::ARROW,
+    &excel::EXCEL,
     &files::FILES,
     &tar::TAR,
     &tfrecord::TFRECORD,
@@ -61,6 +63,8 @@ impl InputFormat {
     pub const PARQUET: Self = Self(&parquet::PARQUET);
     /// Arrow IPC, as a file or a stream.
     pub const ARROW: Self = Self(&arrow::ARROW);
+    /// A sheet of a workbook.
+    pub const EXCEL: Self = Self(&excel::EXCEL);
     /// Any files, grouped into samples by name.
     pub const FILES: Self = Self(&files::FILES);
     /// An archive of samples.
@@ -96,6 +100,8 @@ impl InputFormat {
     pub fn takes_settings(self, scope: &str) -> bool {
         match scope {
             "CSV" => self.is_delimited(),
+            "Excel" => self == Self::EXCEL,
+            "CSV, Excel" => self.is_delimited() || self == Self::EXCEL,
             "Text" => self.is_delimited() || [Self::JSONL, Self::JSON].contains(&self),
             "Arrays" => self.is_array(),
             _ => true,

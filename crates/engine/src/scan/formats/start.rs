@@ -15,7 +15,7 @@ use crate::{
     array::records::ArrayOptions,
     codec::encoding::Encoding,
     error::{Error, Result},
-    format::{RecordReader, arrays::OpenSources, csv, json, ranged::RangedInput},
+    format::{RecordReader, arrays::OpenSources, csv, excel::options::ExcelOptions, json, ranged::RangedInput},
     record::SourceRange,
     schema,
 };
@@ -39,6 +39,8 @@ pub struct SniffOptions {
     pub arrays: ArrayOptions,
     /// Sources of arrays that are open.
     pub open: Arc<OpenSources>,
+    /// Which sheet of a workbook is read, and how.
+    pub excel: ExcelOptions,
     /// Settings of JSON.
     pub json: json::JsonOptions,
     /// Columns of text that are to be read as bytes.
