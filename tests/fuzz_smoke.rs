@@ -119,6 +119,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "hdf5" => with_extension(&["h5", "hdf5", "nc"]),
         "npy" => with_extension(&["npy", "npz"]),
         "zip" => with_extension(&["npz"]),
+        "excel" => with_extension(&["xlsx", "xlsb", "xls", "ods"]),
         "zarr" => vec![folder(&testdata().join("arrays/grid.zarr"))],
         "delta" => vec![folder(&testdata().join("delta/visits"))],
         "packed" => with_extension(&["csv"]).iter().map(|seed| gzipped(seed)).collect(),
@@ -208,6 +209,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow avro tar tfrecord warc netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset
-    proof schema arguments
+    csv json jsonl parquet arrow avro tar tfrecord warc netcdf hdf5 zarr npy zip excel packed any foreign_shards delta
+    dataset proof schema arguments
 );

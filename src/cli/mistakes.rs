@@ -189,7 +189,7 @@ const OTHER_OPTIONS: &[(&[&str], &[&str], &str)] = &[
 
 /// Values that options do not have, the options, and what to do instead.
 const OTHER_VALUES: &[(&[&str], &[&str], &str)] = &[
-    (&["--from"], &["excel", "xlsx", "xls", "ods"], "save the sheet as CSV or Parquet, and convert that"),
+    (&["--from"], &["xlsx", "xlsm", "xlsb", "xls", "ods"], "'--from excel' takes workbooks of all kinds"),
     (&["--from"], &["zip", "7z", "rar"], "unpack the archive, and convert the folder"),
     (
         &["--from"],

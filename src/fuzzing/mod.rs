@@ -36,7 +36,7 @@ use crate::{
 pub type Target = fn(&[u8]) -> Result<()>;
 
 /// All entry points, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 22] = [
+pub const TARGETS: [(&str, Target); 23] = [
     ("csv", csv),
     ("json", json),
     ("jsonl", jsonl),
@@ -51,6 +51,7 @@ pub const TARGETS: [(&str, Target); 22] = [
     ("zarr", zarr),
     ("npy", npy),
     ("zip", zip),
+    ("excel", excel),
     ("packed", packed),
     ("any", any),
     ("foreign_shards", foreign_shards),
@@ -170,6 +171,14 @@ pub fn hdf5(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn npy(bytes: &[u8]) -> Result<()> {
     read_file("x.npy", bytes, Some(InputFormat::NPY))
+}
+
+/// Reads a sheet of a workbook, of any kind; builds without the feature `excel` read nothing.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn excel(bytes: &[u8]) -> Result<()> {
+    read_file("x.xlsx", bytes, Some(InputFormat::EXCEL))
 }
 
 /// Reads the members of a zip archive.

@@ -252,7 +252,7 @@ impl Reading<'_> {
 
     /// Reads files; `name` stands for the names of files, unless it is empty.
     fn records_of(&mut self, files: Vec<SourceFile>, name: &str, hidden: &Hidden, emit: &mut Emit<'_>) -> Result<()> {
-        let stated = self.options.read.to_sniff_options(self.options.from);
+        let stated = self.options.read.to_sniff_options(self.options.from, self.context.memory.0);
         let options = SniffOptions { sources: files.len(), samples: Some(0), ..stated };
         match classify_inputs(files, &options)? {
             Input::Records(sources) => {

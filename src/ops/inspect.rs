@@ -277,7 +277,7 @@ pub fn inspect_source(context: &Context<'_>, options: &InspectOptions) -> Result
     }
     let (mut note, mut sources_of_records) = (None, Vec::new());
     if !others.is_empty() {
-        match classify_files(others.clone(), options) {
+        match classify_files(context, others.clone(), options) {
             Ok(Input::Records(sources)) => {
                 if let Some(source) = sources.iter().find(|source| source.reader.facts().layout.is_some())
                     && let Some(opened) = source.reader.arrays().map(|arrays| arrays.open_source()).transpose()?
@@ -375,10 +375,10 @@ fn by_format(files: Vec<SourceFile>) -> Result<(ByFormat, Vec<SourceFile>)> {
 }
 
 /// Classifies files that are no shards, without the metadata of an imagefolder.
-fn classify_files(mut files: Vec<SourceFile>, options: &InspectOptions) -> Result<Input> {
+fn classify_files(context: &Context<'_>, mut files: Vec<SourceFile>, options: &InspectOptions) -> Result<Input> {
     // Metadata that cannot be read is an error only when it is converted.
     let _ = convert::leave_out_metadata(options.from, &mut files);
-    classify_inputs(files, &options.read.to_sniff_options(options.from))
+    classify_inputs(files, &options.read.to_sniff_options(options.from, context.memory.0))
 }
 
 /// Returns the dataset at a location, which may have no version; `None` if there cannot be one.

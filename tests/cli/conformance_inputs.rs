@@ -42,6 +42,9 @@ impl Seed {
             "hdf5" => ("grid.h5", "arrays/varied.h5", "--read var=own,rows"),
             "zarr" => ("grid.zarr", "arrays/grid.zarr", ""),
             "npy" => ("cube.npy", "arrays/cube.npy", ""),
+            "safetensors" => ("features.safetensors", "safetensors/features.safetensors", ""),
+            "nifti" => ("scan.nii", "nifti/functional.nii", ""),
+            "excel" => ("book.xlsx", "excel/EXCELFILE", ""),
             other => panic!("{other} has no seed: name a small source of it here"),
         };
         Self { name, from, options }
@@ -97,7 +100,8 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn each_seed(mut law: impl FnMut(InputFormat, &Seed, &Folder)) {
-    for format in InputFormat::ALL {
+    let is_built = |format: &InputFormat| *format != InputFormat::EXCEL || cfg!(feature = "excel");
+    for format in InputFormat::ALL.into_iter().filter(is_built) {
         let (seed, folder) = (Seed::of(format), Folder::new());
         seed.write(&folder);
         law(format, &seed, &folder);

@@ -22,7 +22,7 @@ const CONVERT: &[&str] = &[
     "convert people.csv --include *.json",
     "convert people.csv out",
     "convert people.csv --from parquet",
-    "convert people.csv --from excel",
+    "convert people.csv --from xlsx",
     "convert people.csv --from dicom",
     "convert people.csv --from orc",
     "convert people.csv --to csv",
@@ -94,7 +94,7 @@ const FILES: &[&str] = &[
     "convert latin.csv",
     "convert wide.csv",
     "convert short.parquet",
-    "convert book.xlsx",
+    "convert survey.dta",
     "convert pack.zip",
     "convert mixed",
     "convert photos --labels other.csv",
@@ -164,7 +164,7 @@ fn prepared() -> Folder {
     folder.write("latin.csv", b"id,street\n1,Stra\xdfe\n");
     folder.write("wide.csv", "a,b\n1,2\n1,2,3\n");
     folder.write("short.parquet", b"PAR1\x15\x04\x15");
-    folder.write("book.xlsx", zip_of("[Content_Types].xml"));
+    folder.write("survey.dta", "<stata_dta><header>");
     folder.write("pack.zip", zip_of("a.csv"));
     folder.write("photos/cat.jpg", "cat");
     folder.write("photos/dog.jpg", "dog");

@@ -36,6 +36,7 @@ mod dialects;
 mod divide;
 mod erase;
 mod even;
+mod excel;
 mod find;
 mod first_day;
 mod first_use;

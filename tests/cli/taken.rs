@@ -202,23 +202,23 @@ fn stores_and_tables_of_unsupported_formats_are_refused_by_name() {
     folder.write("m/shard.00000.mds", "x");
     folder.write("c/index.json", r#"{"chunks": []}"#);
     folder.write("c/chunk-0-0.bin", "x");
-    folder.write("t/a.xlsx", "PK\u{3}\u{4}");
-    folder.write("t/b.xlsx", "PK\u{3}\u{4}");
+    folder.write("t/a.dta", "<stata_dta>");
+    folder.write("t/b.dta", "<stata_dta>");
     folder.write("s/x.db", "SQLite format 3\0 and so on");
     for (source, what) in [
         ("x.zarr", "a Zarr store without readable metadata"),
         ("l", "a Lance dataset"),
         ("m", "MosaicML's MDS"),
         ("c", "LitData"),
-        ("t", "an Excel workbook"),
-        ("t/a.xlsx", "an Excel workbook"),
+        ("t", "a Stata data set"),
+        ("t/a.dta", "a Stata data set"),
         ("s", "an SQLite database"),
     ] {
         refused(&folder.run(&format!("convert {source} --out o")), 6, &[what, "--from files"]);
     }
     assert_eq!(folder.run("convert t --from files --out f --json").ok().summary()["records_out"], 2);
-    // Beside pictures, a workbook is a part of a sample.
-    folder.write("p/a.xlsx", "x");
+    // Beside pictures, such a file is a part of a sample.
+    folder.write("p/a.dta", "x");
     folder.write("p/a.jpg", "x");
     assert_eq!(folder.run("convert p --out p-out --json").ok().summary()["records_out"], 1);
 }

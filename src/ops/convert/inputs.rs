@@ -17,7 +17,6 @@ use crate::{
     },
     format::{
         OutputFormat,
-        arrays::OpenSources,
         csv::CsvOptions,
         files::{self, Samples},
         json::JsonOptions,
@@ -157,7 +156,7 @@ pub(super) fn detect_formats(
 /// Returns the detection options for that many sources, with what is known beforehand.
 fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, format: OutputFormat) -> SniffOptions {
     let (pinned, bound, taken) = (given.given_names(), given.bound_names(), given.selection.names_to_read());
-    let stated = job.options.read.to_sniff_options(job.options.from);
+    let stated = job.options.read.to_sniff_options(job.options.from, job.context.memory.0);
     SniffOptions {
         csv: CsvOptions {
             repair: stated.csv.tidy && job.options.on_error != OnError::Fail,
@@ -172,7 +171,6 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
         taken,
         hashed: job.options.identity == Identity::Content,
         compared: true,
-        open: Arc::new(OpenSources::with_memory(job.context.memory.0)),
         keep_going: job.options.on_error != OnError::Fail,
         sources,
         samples: Some(SAMPLES_KEPT),
@@ -213,6 +211,7 @@ pub(super) fn source_facts(
             stores_hashes: settings.shard_format == OutputFormat::Parquet
                 && (source.yields_samples() || settings.hashes_rows(source.format.is_text())),
             by_row: source.format.is_typed(),
+            sheet: source.reader.facts().sheet.clone(),
             blank_lines: source.reader.facts().blank_lines_before,
             lines_skipped: source.reader.facts().lines_skipped,
             note: source.reader.facts().joined_notes(),

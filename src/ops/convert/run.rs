@@ -329,6 +329,7 @@ fn facts_of_samples(files: &[SourceFile]) -> Vec<SourceFacts> {
         hashes_bytes: false,
         stores_hashes: true,
         by_row: false,
+        sheet: None,
         blank_lines: 0,
         lines_skipped: 0,
         note: None,

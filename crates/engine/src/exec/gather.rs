@@ -580,7 +580,11 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         let place = self.place_of_reject(source, reject);
         let facts = &self.setup.sources[source];
         let row = self.position.records + u64::from(reject.row) + 1;
-        let reason = if facts.by_row { format!("row {row}: {}", reject.reason) } else { reject.reason.clone() };
+        let reason = match &facts.sheet {
+            Some(sheet) => format!("{}: {}", sheet.describe_row(row), reject.reason),
+            None if facts.by_row => format!("row {row}: {}", reject.reason),
+            None => reject.reason.clone(),
+        };
         let hint = value_hint(&reject.reason).unwrap_or_else(|| facts.error_hint(&reject.raw));
         let mut error = Error::input(reason).with_hint(hint);
         if !facts.is_samples() {

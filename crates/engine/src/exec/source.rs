@@ -2,7 +2,7 @@
 
 use std::{io::Read as _, sync::Arc};
 
-use crate::{codec::encoding, error::Error, scan::SourceFile};
+use crate::{codec::encoding, error::Error, format::facts::SheetRows, scan::SourceFile};
 
 /// Bytes of a source that tell its encoding.
 const HEAD_BYTES: usize = 256 << 10;
@@ -36,6 +36,8 @@ pub struct SourceFacts {
     pub stores_hashes: bool,
     /// Whether its records have only row numbers, without lines or byte offsets of their own.
     pub by_row: bool,
+    /// The sheet that its records are rows of, if they are: messages name rows of it.
+    pub sheet: Option<Arc<SheetRows>>,
     /// Blank lines before its first record, which belong to no range.
     pub blank_lines: u64,
     /// Lines before its first record that are not records, and belong to no range.

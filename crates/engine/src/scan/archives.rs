@@ -206,6 +206,7 @@ impl Scan {
         if let Some((_, what)) = PACKAGES.iter().find(|(path, _)| archive.names().any(|name| name == *path)) {
             return Err(Error::input(format!("expected a zip archive of files, found {what}"))
                 .at_location(place)
+                .with_hint("if it is a workbook, rename it to end in .xlsx or .ods")
                 .with_hint("export what it has as CSV, or unpack it and convert what is in it"));
         }
         if let Some(path) = archive.names().find(|path| is_of_log(path)) {

@@ -43,7 +43,13 @@ enum Kind {
     Grid,
     /// A web archive of the format before WARC.
     Arc,
+    /// A workbook, which other builds read.
+    Workbook,
 }
+
+/// What to do about a workbook that this build does not read.
+pub(super) const WORKBOOK_HINT: &str = "the program of the Python package reads workbooks, and one that is built with \
+                                        cargo build --release --features excel; or save the sheet as CSV";
 
 impl Kind {
     /// Whether it holds records, so that it is no part of a sample unless the user says so.
@@ -71,6 +77,7 @@ impl Kind {
             Self::Medical => "its header may name the patient, and would be stored with it",
             Self::Grid => "convert it to NetCDF first, for example with cdo or grib_to_netcdf",
             Self::Arc => "convert it first, with the package warcio: warcio recompress FILE.arc.gz FILE.warc.gz",
+            Self::Workbook => WORKBOOK_HINT,
         }
     }
 }
@@ -110,11 +117,11 @@ const MAGIC: [(&[u8], &str, Kind); 28] = [
 /// Endings of files in formats that hold tables or archives, what they are, and kinds. A folder of nothing else holds
 /// no samples.
 const UNREAD: [(&str, &str, Kind); 47] = [
-    ("xlsx", "an Excel workbook", Kind::Database),
-    ("xlsm", "an Excel workbook", Kind::Database),
-    ("xlsb", "an Excel workbook", Kind::Database),
-    ("xls", "an Excel workbook", Kind::Database),
-    ("ods", "an OpenDocument spreadsheet", Kind::Database),
+    ("xlsx", "an Excel workbook", Kind::Workbook),
+    ("xlsm", "an Excel workbook", Kind::Workbook),
+    ("xlsb", "an Excel workbook", Kind::Workbook),
+    ("xls", "an Excel workbook", Kind::Workbook),
+    ("ods", "an OpenDocument spreadsheet", Kind::Workbook),
     ("numbers", "a Numbers spreadsheet", Kind::Database),
     ("sas7bdat", "a SAS data set", Kind::Database),
     ("xpt", "a SAS transport file", Kind::Database),
@@ -275,7 +282,8 @@ pub(super) fn refuse_unread(files: &[SourceFile]) -> Result<()> {
         return Err(not_as_named(first));
     }
     let more = if others.is_empty() { String::new() } else { format!(" (and {} more like it)", others.len()) };
-    Err(Error::input(format!("expected records or files of samples, found {what}, which is not supported{more}"))
+    let lack = if kind == Kind::Workbook { "which this build does not read" } else { "which is not supported" };
+    Err(Error::input(format!("expected records or files of samples, found {what}, {lack}{more}"))
         .at_location(first.uri())
         .with_hint(kind.hint())
         .with_hint(AS_FILES))

@@ -1,5 +1,7 @@
 //! Settings of input formats, which `--read` takes.
 
+use std::sync::Arc;
+
 use super::formats::{InputFormat, SniffOptions};
 use crate::{
     array::records::ArrayOptions,
@@ -7,7 +9,9 @@ use crate::{
     delta::AsOf,
     error::{Error, Result},
     format::{
+        arrays::OpenSources,
         csv::{self, CsvOptions, Notation, StatedDialect},
+        excel::options::{ExcelOptions, Room},
         ipc::StreamEnd,
         json::JsonOptions,
         warc::WarcOptions,
@@ -60,9 +64,12 @@ impl Table for Read {
             parse_byte(text).map(drop)
         }),
         text_setting("comment", "CHAR", "CSV: begins lines that are no records", |text| parse_byte(text).map(drop)),
-        text_setting("skip", "N", "CSV: lines before the header, or the first record, that are no records", |text| {
-            parse_lines(text).map(drop)
-        }),
+        text_setting(
+            "skip",
+            "N",
+            "CSV, Excel: lines or rows before the header, or the first record, that are no records",
+            |text| parse_lines(text).map(drop),
+        ),
         text_setting("decimal", "CHAR", "CSV: before the fraction of a number; `.` by default", |text| {
             parse_byte(text).map(drop)
         }),
@@ -85,15 +92,15 @@ impl Table for Read {
         Setting {
             key: "header",
             values: SettingValues::Words(&[
-                ("yes", "CSV: the first row names the columns"),
-                ("no", "CSV: the first row is data"),
+                ("yes", "CSV, Excel: the first row names the columns"),
+                ("no", "CSV, Excel: the first row is data"),
             ]),
         },
         Setting {
             key: "null",
             values: SettingValues::List {
                 name: "TEXT[,TEXT]",
-                help: "CSV: texts to treat as null, in addition to empty fields",
+                help: "CSV, Excel: texts to treat as null, in addition to empty fields",
             },
         },
         Setting {
@@ -106,6 +113,7 @@ impl Table for Read {
                 ),
             ]),
         },
+        text_setting("sheet", "NAME", "Excel: sheet to read; the only visible one with data by default", name),
         text_setting("records", "NAME[.NAME]", "JSON: member of a document that has the records", name),
         Setting {
             key: "hive-columns",
@@ -184,8 +192,9 @@ impl Table for Read {
 }
 
 impl ReadSettings {
-    /// Returns how sources are read of which nothing else is known, in a format if one is named.
-    pub fn to_sniff_options(&self, from: Option<InputFormat>) -> SniffOptions {
+    /// Returns how sources are read of which nothing else is known, in a format if one is named, by a run with so many
+    /// bytes of memory.
+    pub fn to_sniff_options(&self, from: Option<InputFormat>, memory: u64) -> SniffOptions {
         SniffOptions {
             from,
             encoding: self.encoding(),
@@ -200,6 +209,8 @@ impl ReadSettings {
             },
             json: JsonOptions { records: self.record_path(), ..JsonOptions::default() },
             warc: self.warc_options(),
+            excel: self.excel_options(memory),
+            open: Arc::new(OpenSources::with_memory(memory)),
             arrays: self.array_options(),
             ..SniffOptions::default()
         }
@@ -253,6 +264,17 @@ impl ReadSettings {
     /// Returns the texts that mean null, besides empty fields.
     pub fn null_texts(&self) -> Vec<String> {
         self.text("null").map(|texts| texts.split(',').map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Returns how a workbook is read, in a run with so many bytes of memory.
+    pub fn excel_options(&self, memory: u64) -> ExcelOptions {
+        ExcelOptions {
+            sheet: self.text("sheet").map(str::to_owned),
+            has_header: self.has_header(),
+            skip: self.skipped_lines(),
+            nulls: self.null_texts(),
+            room: Arc::new(Room::with_memory(memory)),
+        }
     }
 
     /// Returns the names of the members that lead to the records of a JSON document.

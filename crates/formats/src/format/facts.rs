@@ -20,6 +20,8 @@ pub struct ReaderFacts {
     pub columns: Option<Vec<String>>,
     /// Number of rows, if it is known without reading them.
     pub rows: Option<u64>,
+    /// The sheet that the records are rows of, if they are.
+    pub sheet: Option<Arc<SheetRows>>,
     /// Number of blank lines before the records, which no range contains.
     pub blank_lines_before: u64,
     /// Number of lines before the records that are not records, which no range contains and the notes name.
@@ -32,6 +34,22 @@ pub struct ReaderFacts {
     pub units: Vec<(String, String)>,
     /// Layout of records in the arrays that they are slices of.
     pub layout: Option<Arc<Layout>>,
+}
+
+/// Where the records of a source are in the sheet that they are rows of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SheetRows {
+    /// Name of the sheet.
+    pub name: String,
+    /// Rows before the first record.
+    pub rows_before: u64,
+}
+
+impl SheetRows {
+    /// Describes the place of a record, which is counted from 1.
+    pub fn describe_row(&self, record: u64) -> String {
+        format!("row {} of the sheet `{}`", self.rows_before + record, self.name)
+    }
 }
 
 /// Facts of a source of rows of which nothing is known.
@@ -51,6 +69,7 @@ const fn base_facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts
         packs_records: false,
         columns: None,
         rows: None,
+        sheet: None,
         blank_lines_before: 0,
         lines_skipped: 0,
         notes: Vec::new(),

@@ -58,11 +58,20 @@ pub(super) fn guard_decoding<T, E: Into<DecodeError>>(
     Err(error.at_location(name))
 }
 
-/// Errors of the crates for Parquet, Arrow and HDF5.
+/// Errors of the crates for Parquet, Arrow and HDF5, or those that were made of another crate's.
 pub(super) enum DecodeError {
+    #[cfg(feature = "excel")]
+    Ours(Error),
     Parquet(ParquetError),
     Arrow(ArrowError),
     Hdf5(hdf5_reader::error::Error),
+}
+
+#[cfg(feature = "excel")]
+impl From<Error> for DecodeError {
+    fn from(error: Error) -> Self {
+        Self::Ours(error)
+    }
 }
 
 impl From<hdf5_reader::error::Error> for DecodeError {
@@ -86,6 +95,10 @@ impl From<ArrowError> for DecodeError {
 impl DecodeError {
     /// Converts to the error for the user; `what` is the expected format.
     fn into_error(self, what: &str) -> Error {
+        #[cfg(feature = "excel")]
+        if let Self::Ours(error) = self {
+            return error;
+        }
         let cause = match self.into_io_error() {
             Ok(io) => return Error::from(io),
             Err(cause) => cause,
@@ -102,6 +115,8 @@ impl DecodeError {
     /// Returns the underlying I/O error, if it is one.
     fn into_io_error(self) -> Result<io::Error, Box<dyn std::error::Error + Send + Sync>> {
         match self {
+            #[cfg(feature = "excel")]
+            Self::Ours(error) => Err(error.into()),
             Self::Parquet(error) => io_error(error).map_err(Into::into),
             Self::Arrow(ArrowError::ExternalError(inner)) => match inner.downcast::<ParquetError>() {
                 Ok(error) => io_error(*error).map_err(Into::into),

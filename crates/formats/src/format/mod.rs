@@ -12,6 +12,7 @@ mod carry;
 #[cfg(test)]
 mod corpus;
 pub mod csv;
+pub mod excel;
 pub mod facts;
 pub mod files;
 pub mod guard;

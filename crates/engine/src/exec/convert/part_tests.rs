@@ -100,6 +100,7 @@ fn facts(source: &RecordSource) -> SourceFacts {
         hashes_bytes: source.format.is_text(),
         stores_hashes: true,
         by_row: source.format.is_typed(),
+        sheet: None,
         blank_lines: source.reader.facts().blank_lines_before,
         lines_skipped: source.reader.facts().lines_skipped,
         note: source.reader.facts().joined_notes(),

@@ -12,6 +12,7 @@
 mod arrays;
 mod arrow;
 mod avro;
+mod excel;
 mod files;
 mod format;
 mod parquet;
@@ -42,6 +43,7 @@ const INPUTS: &[&Format] = &[
     &parquet::PARQUET,
     &arrow::ARROW,
     &avro::AVRO,
+    &excel::EXCEL,
     &files::FILES,
     &tar::TAR,
     &tfrecord::TFRECORD,
@@ -69,6 +71,8 @@ impl InputFormat {
     pub const ARROW: Self = Self(&arrow::ARROW);
     /// Avro object container files.
     pub const AVRO: Self = Self(&avro::AVRO);
+    /// A sheet of a workbook.
+    pub const EXCEL: Self = Self(&excel::EXCEL);
     /// Any files, grouped into samples by name.
     pub const FILES: Self = Self(&files::FILES);
     /// An archive of samples.
@@ -113,14 +117,14 @@ impl InputFormat {
 
     /// Whether settings of `--read` apply to it whose [scope](crate::settings::Setting::scope) this is.
     pub fn takes_settings(self, scope: &str) -> bool {
-        match scope {
+        scope.split(", ").any(|scope| match scope {
             "CSV" => self.is_delimited(),
             "Text" => self.is_text(),
             "Arrays" => self.is_array(),
             // What these are for is no format.
             "Tables" | "Delta" | "Standard input" => true,
             own => own.eq_ignore_ascii_case(self.name()),
-        }
+        })
     }
 
     /// Whether this is a format in whose files records lie in lines of delimited text.

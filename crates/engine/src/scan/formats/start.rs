@@ -15,7 +15,10 @@ use crate::{
     array::records::ArrayOptions,
     codec::encoding::Encoding,
     error::{Error, Result},
-    format::{RecordReader, arrays::OpenSources, csv, json, ranged::RangedInput, warc::WarcOptions},
+    format::{
+        RecordReader, arrays::OpenSources, csv, excel::options::ExcelOptions, json, ranged::RangedInput,
+        warc::WarcOptions,
+    },
     record::SourceRange,
     schema,
 };
@@ -39,6 +42,8 @@ pub struct SniffOptions {
     pub arrays: ArrayOptions,
     /// Sources of arrays that are open.
     pub open: Arc<OpenSources>,
+    /// Which sheet of a workbook is read, and how.
+    pub excel: ExcelOptions,
     /// Settings of JSON.
     pub json: json::JsonOptions,
     /// How the content of WARC records is read.
