@@ -207,6 +207,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord warc netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset proof
-    schema arguments
+    csv json jsonl parquet arrow tar tfrecord warc netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset
+    proof schema arguments
 );
