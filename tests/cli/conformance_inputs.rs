@@ -44,7 +44,7 @@ impl Seed {
             "npy" => ("cube.npy", "arrays/cube.npy", ""),
             "safetensors" => ("features.safetensors", "safetensors/features.safetensors", ""),
             "nifti" => ("scan.nii", "nifti/functional.nii", ""),
-            "excel" => ("book.xlsx", "excel/EXCELFILE", ""),
+            "excel" => ("book.xlsx", "excel/temperature.xlsx", ""),
             other => panic!("{other} has no seed: name a small source of it here"),
         };
         Self { name, from, options }
