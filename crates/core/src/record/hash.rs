@@ -1,4 +1,4 @@
-//! Hashes of rows without source bytes of their own: rows of Parquet and Arrow files.
+//! Hashes of rows without source bytes of their own: rows of Parquet, Arrow and Avro files.
 //!
 //! The hash of a row is a chain over its columns; each value is hashed with the previous hash as the seed:
 //!

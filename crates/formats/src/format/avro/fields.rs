@@ -125,7 +125,7 @@ fn field_of(name: &str, of: &Type, path: &str, types: &mut usize) -> Result<Fiel
         }
         Stored::Union(_) => return Err(refused("expected a type, found a union within a union".to_owned(), LEAVE_OUT)),
         Stored::Again(record) => {
-            let message = format!("expected a type of some depth, found the recursive type `{record}`");
+            let message = format!("expected a type that does not contain itself, found the recursive type `{record}`");
             return Err(refused(message, LEAVE_OUT));
         }
     };

@@ -109,7 +109,7 @@ impl<'a> Input<'a> {
                 Some(fits.ok_or_else(|| self.beyond_signed(bytes))?)
             }
         };
-        let most = if least == 0 { empty } else { self.left() as u64 / least };
+        let most = (self.left() as u64).checked_div(least).unwrap_or(empty);
         let count = count.unsigned_abs();
         if count > most {
             return Err(self.damage(&format!("expected at most {most} items in the rest of the block, found {count}")));

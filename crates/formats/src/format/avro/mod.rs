@@ -45,6 +45,7 @@ use crate::{
     error::{Error, Result},
     record::{
         Content, PartSizes, Payload, RecordBlock, SourcePart, SourceRange,
+        hash::row_hashes,
         widen::{ValueMismatch, try_cast_to},
     },
     schema as types,
@@ -230,7 +231,8 @@ impl RecordReader for AvroReader {
         let Content::Bytes(bytes) = &range.content else {
             return Err(Error::internal("expected blocks of an Avro file, found rows"));
         };
-        let Rows { batch, rows, hashes, rejects } = decode_range(self, range, bytes, self.limits())?;
+        let Rows { batch, rows, rejects } = decode_range(self, range, bytes, self.limits())?;
+        let hashes = range.hashes_if_needed(batch.num_rows(), || row_hashes(&batch));
         Ok(match try_cast_to(&batch, schema)? {
             Err(ValueMismatch { column, row, value, expected, .. }) => {
                 let line = rows.get(row).copied().map_or(0, u64::from);

@@ -29,7 +29,6 @@ use super::{
     unpack::Codec,
 };
 use crate::{
-    codec::checksum::xxh3_64,
     error::{Error, Result},
     record::{Reject, SourceRange},
 };
@@ -48,7 +47,6 @@ struct Table<'a> {
     reader: &'a AvroReader,
     steps: Vec<Step<'a>>,
     decoding: Decoding,
-    hashed: bool,
     found: Found,
 }
 
@@ -59,7 +57,6 @@ struct Found {
     records: u64,
     /// For each decoded record, its number in the range.
     rows: Vec<u32>,
-    hashes: Vec<u64>,
     rejects: Vec<Reject>,
     /// Places among the decoded records of those that are rejected.
     bad: Vec<usize>,
@@ -69,7 +66,6 @@ struct Found {
 pub(super) struct Rows {
     pub(super) batch: RecordBatch,
     pub(super) rows: Vec<u32>,
-    pub(super) hashes: Vec<u64>,
     pub(super) rejects: Vec<Reject>,
 }
 
@@ -84,7 +80,7 @@ pub(super) fn decode_range(
     limits: BlockLimits,
 ) -> Result<Rows> {
     let decode = |checks_text| {
-        let mut table = Table::new(reader, range, limits, checks_text);
+        let mut table = Table::new(reader, limits, checks_text);
         table.read_blocks(range, bytes, limits)?;
         Ok::<_, Error>(table)
     };
@@ -96,7 +92,7 @@ pub(super) fn decode_range(
 }
 
 impl<'a> Table<'a> {
-    fn new(reader: &'a AvroReader, range: &SourceRange, limits: BlockLimits, checks_text: bool) -> Self {
+    fn new(reader: &'a AvroReader, limits: BlockLimits, checks_text: bool) -> Self {
         let steps: Vec<Step<'_>> = reader
             .columns
             .iter()
@@ -110,7 +106,6 @@ impl<'a> Table<'a> {
             reader,
             steps,
             decoding: Decoding { room: limits.bytes.saturating_mul(2), checks_text, fault: None },
-            hashed: range.hashed,
             found: Found::default(),
         }
     }
@@ -160,7 +155,7 @@ impl<'a> Table<'a> {
     }
 
     fn read_records(&mut self, data: &[u8], records: u64) -> Result<(), Box<Damage>> {
-        let Self { reader, steps, decoding, hashed, found } = self;
+        let Self { reader, steps, decoding, found } = self;
         let mut input = Input::new(data);
         decoding.spend(records, reader.weight, &input)?;
         for _ in 0..records {
@@ -179,12 +174,10 @@ impl<'a> Table<'a> {
                     fault = decoding.fault.take().map(|reason| (at, reason));
                 }
             }
-            let record = input.since(start);
             if let Some((column, reason)) = fault {
                 decoding.fault = None;
-                found.reject_record(record, reader.columns[column].name.clone(), reason);
+                found.reject_record(input.since(start), reader.columns[column].name.clone(), reason);
             }
-            found.hashes.push(if *hashed { xxh3_64(record) } else { 0 });
             found.rows.push(row_number(found.records));
             found.records += 1;
         }
@@ -225,7 +218,7 @@ impl<'a> Table<'a> {
     }
 
     fn finish(self) -> Result<Rows, ArrowError> {
-        let Self { reader, steps, found: Found { rows, hashes, rejects, bad, .. }, .. } = self;
+        let Self { reader, steps, found: Found { rows, rejects, bad, .. }, .. } = self;
         let columns = steps.into_iter().filter_map(|step| match step {
             Step::Column(column) => Some(column),
             Step::Skipped(_) => None,
@@ -237,14 +230,13 @@ impl<'a> Table<'a> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let batch = RecordBatch::try_new_with_options(schema, arrays, &options)?;
         if bad.is_empty() {
-            return Ok(Rows { batch, rows, hashes, rejects });
+            return Ok(Rows { batch, rows, rejects });
         }
         let mut good = vec![true; rows.len()];
         bad.into_iter().for_each(|row| good[row] = false);
         let keep = |row: &usize| good[*row];
         Ok(Rows {
             rows: (0..rows.len()).filter(keep).map(|row| rows[row]).collect(),
-            hashes: (0..rows.len()).filter(keep).map(|row| hashes[row]).collect(),
             batch: filter_record_batch(&batch, &BooleanArray::from(good))?,
             rejects,
         })
@@ -269,7 +261,6 @@ impl Found {
     fn truncate(&mut self, rows: usize) {
         self.records -= (self.rows.len() - rows) as u64;
         self.rows.truncate(rows);
-        self.hashes.truncate(rows);
         let good = self.bad.partition_point(|row| *row < rows);
         self.rejects.truncate(self.rejects.len() - (self.bad.len() - good));
         self.bad.truncate(good);

@@ -66,21 +66,25 @@ pub(super) fn read(source: &CsvSource, bytes: &[u8], range_bytes: usize) -> Outc
                 return read(&source, bytes, range_bytes);
             }
             Err((column, range)) => {
-                let said = source.infer(&range);
+                let said = source.infer(range);
                 let (at, field) = fields.find(&column).unwrap();
                 let (_, other) = said.find(&column).unwrap();
                 if unite_fields(field, other).data_type() == field.data_type() {
                     source.force_text(&column);
                 }
                 assert!(at < fields.len());
-                fields = unite_lists(&fields, &source.infer(&range));
+                fields = unite_lists(&fields, &source.infer(range));
             }
         }
     }
     panic!("types never settle");
 }
 
-fn parse_all(source: &CsvSource, ranges: &[SourceRange], schema: &SchemaRef) -> Result<Outcome, (String, SourceRange)> {
+fn parse_all<'a>(
+    source: &CsvSource,
+    ranges: &'a [SourceRange],
+    schema: &SchemaRef,
+) -> Result<Outcome, (String, &'a SourceRange)> {
     let mut batches = Vec::new();
     let mut out = Outcome {
         batch: RecordBatch::new_empty(Arc::clone(schema)),
@@ -95,7 +99,7 @@ fn parse_all(source: &CsvSource, ranges: &[SourceRange], schema: &SchemaRef) -> 
     for range in ranges {
         let block = match source.parse(range, schema).unwrap() {
             Parsed::Block(block) => block,
-            Parsed::Mismatch(mismatch) => return Err((mismatch.column, range.clone())),
+            Parsed::Mismatch(mismatch) => return Err((mismatch.column, range)),
         };
         check_numbers(&block.rows, &block.rejects);
         assert_eq!(block.rows.len(), block.hashes.len());
