@@ -117,7 +117,8 @@ fn the_same_tag_saves_reading() {
     // Another name, another format, or all records anew: it is read.
     assert_eq!(convert(&folder, b"no Arrow data", "--name other --etag v42").code, 6);
     assert_eq!(convert(&folder, b"", "--name visits --etag v42 --overwrite").code, 6);
-    let csv = folder.run_input(&["convert", "-", "--from", "csv", "--name", "visits", "--etag", "v42", "--out", "d"], b"a\n1\n");
+    let csv = folder
+        .run_input(&["convert", "-", "--from", "csv", "--name", "visits", "--etag", "v42", "--out", "d"], b"a\n1\n");
     assert_eq!(csv.code, 8, "{csv:?}");
 }
 
@@ -211,7 +212,10 @@ fn settings_that_do_not_fit_are_errors() {
         ("convert visits --name v --out d", "expected `-`, standard input, among the sources with --read name"),
         ("convert visits --etag v --out d", "expected `-`, standard input, among the sources with --read etag"),
         ("convert - --name v --out d", "expected --from with `-`"),
-        ("convert - visits --from arrow --name visits --out d", "expected sources of different names, found two `visits`"),
+        (
+            "convert - visits --from arrow --name visits --out d",
+            "expected sources of different names, found two `visits`",
+        ),
         ("convert - --from arrow --name= --out d", "expected a name of 1 to 1024 bytes"),
         ("plan convert - --from arrow --name v --out d", "standard input can be read only once"),
     ] {

@@ -62,7 +62,10 @@ impl TableHasher {
         }
         self.rows += batch.num_rows() as u64;
         let gathered = &mut self.gathered;
-        self.columns.iter_mut().zip(batch.columns()).try_for_each(|(hasher, column)| hasher.add_values(column, None, gathered))
+        self.columns
+            .iter_mut()
+            .zip(batch.columns())
+            .try_for_each(|(hasher, column)| hasher.add_values(column, None, gathered))
     }
 
     /// Returns the hash.
