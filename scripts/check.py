@@ -64,6 +64,7 @@ ALL = [
     Check("value_check", "each value and type of the corpus, to every output and back", "--jobs 1 --every 9", "--jobs 2", ("corpus",), cost=90),
     Check("rewrite_check", "each value and type after every command that rewrites, as pyarrow, DuckDB and Polars see them", "--tables 5", "--tables 200", cost=40),
     Check("zip_check", "members of zip archives are what zipfile reads; bombs, cuts and flipped bits end in errors", "--flips 120 --cuts 30", "--flips 20000 --cuts 2000", cost=20),
+    Check("stream_check", "tables of pyarrow, Polars, DuckDB, pandas, ADBC and others arrive whole or not at all, and the same rows are known in any batches", "--tables 12 --cuts 25 --rows 300 --batches 3", "--tables 400 --cuts 1000 --rows 5000 --batches 20", cost=40),
     Check("dirty_csv", "damaged delimited text is read right, refused, or told", "--alone", "", cost=40),
     Check("dialect_check", "CSV in stated dialects, value by value as it was written and as DuckDB reads it", "--rounds 40", "--rounds 2000", cost=15),
     Check("types_check", "types and values are what pyarrow and DuckDB saw before, through every output and compact", cost=5),
