@@ -67,6 +67,7 @@ ALL = [
     Check("warc_check", "records of web archives are what warcio and FastWARC read; bombs, cuts and flipped bits end in errors", "--rounds 16 --flips 120 --cuts 30", "--rounds 1000 --flips 20000 --cuts 2000", cost=30),
     Check("avro_check", "Avro files are what fastavro reads, in every codec; bombs, cuts and flipped bits end in errors or rejects", "--files 36 --flips 120 --cuts 30", "--files 3000 --flips 20000 --cuts 3000", cost=30),
     Check("excel_check", "sheets of workbooks have the values that openpyxl, xlrd and calamine read; bombs, cuts and flips end in errors", "--books 25 --flips 25 --cuts 15", "--books 2000 --flips 3000 --cuts 500", cost=40),
+    Check("stream_check", "tables of pyarrow, Polars, DuckDB, pandas, ADBC and others arrive whole or not at all, and the same rows are known in any batches", "--tables 12 --cuts 25 --rows 300 --batches 3", "--tables 400 --cuts 1000 --rows 5000 --batches 20", cost=40),
     Check("dirty_csv", "damaged delimited text is read right, refused, or told", "--alone", "", cost=40),
     Check("situations_check", "files as people have them become the records that they mean, or a message says what to do", "", "", cost=5),
     Check("dialect_check", "CSV in stated dialects, value by value as it was written and as DuckDB reads it", "--rounds 40", "--rounds 2000", cost=15),

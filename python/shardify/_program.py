@@ -34,6 +34,8 @@ Given = Union[str, "Stream", None]
 
 # What the program may take to end after SIGINT, in seconds; it deletes what it has not committed.
 PATIENCE = 30
+# The same of a program that waits for its standard input.
+PATIENCE_FOR_READING = 1
 # Exit codes that are answers: done, no, records were rejected, checked in part.
 ANSWERS = (0, 1, 3, 7)
 # The end of standard error that is kept for messages, in characters.
@@ -109,7 +111,7 @@ def run(
                     on_object(one)
             code = process.wait()
         except BaseException:
-            _end(process)
+            _end(process, stream)
             raise
         finally:
             reader.join()
@@ -219,13 +221,15 @@ def _event_of(line: str) -> dict[str, Any] | None:
     return event
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _end(process: subprocess.Popen[str], stream: Stream | None) -> None:
     """Asks the program to end as Ctrl-C does, and kills it if it takes too long."""
     if process.poll() is not None:
         return
+    # A program that waits for the rest of a stream has written nothing, and may not see the signal before the rest is there.
+    is_reading = stream is not None and stream.cease()
     process.send_signal(signal.SIGINT)
     try:
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=PATIENCE_FOR_READING if is_reading else PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -84,6 +84,11 @@ class Stream:
         self._thread = threading.Thread(target=context.run, args=(self._write, self._pipe), name="shardify-stream", daemon=True)
         self._thread.start()
 
+    def cease(self) -> bool:
+        """Asks for no further batch; returns whether the program still waits for one."""
+        self._stopped.set()
+        return self._thread is not None and self._thread.is_alive()
+
     def stop(self) -> None:
         """Waits for the end of writing; no further batch is asked for, and a producer that does not answer is left behind."""
         self._stopped.set()

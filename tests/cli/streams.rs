@@ -85,7 +85,8 @@ fn the_same_rows_are_known_however_they_are_cut_and_packed() {
     }
     assert_eq!(versions(&folder), 1);
     let found = folder.run("manifest d --find visits#3 --json").ok().objects();
-    assert_eq!((&found[0]["origin"], found.len()), (&"visits row 3".into(), 2), "{found:?}");
+    let origin = &found[0]["origin"];
+    assert_eq!((&origin["source"], &origin["row"]), (&"visits".into(), &3.into()), "{found:?}");
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn rows_of_another_name_are_known_by_content() {
 fn private_datasets_know_their_streams() {
     let folder = Folder::new();
     let key = "--id-mode hmac --id-key key --redact-source-paths --id visit";
-    folder.write("key", &"k".repeat(64));
+    folder.write("key", &"0f".repeat(32));
     convert(&folder, &stream_of(&visits(0, texts), 7), &format!("--name visits --etag v1 {key}")).ok();
     assert_unchanged(convert(&folder, &stream_of(&visits(0, words), 3), "--name visits --id-key key"));
     assert_unchanged(convert(&folder, b"", "--name visits --etag v1 --id-key key"));
@@ -217,7 +218,7 @@ fn settings_that_do_not_fit_are_errors() {
             "expected sources of different names, found two `visits`",
         ),
         ("convert - --from arrow --name= --out d", "expected a name of 1 to 1024 bytes"),
-        ("plan convert - --from arrow --name v --out d", "standard input can be read only once"),
+        ("plan convert - --from arrow --read name=v --out d", "standard input can be read only once"),
     ] {
         let ran = folder.run_input(&arguments.split(' ').collect::<Vec<_>>(), &rows);
         assert_eq!(ran.code, 2, "{arguments}: {ran:?}");

@@ -3,10 +3,13 @@
 //! A named stream whose tag the dataset has is not read: nobody knows how long its writer would take. Only where other
 //! sources decide that it is read again, because records of it were omitted as duplicates of theirs, it is.
 
+use std::io::{self, Read};
+
 use super::options::ConvertOptions;
 use crate::{
     dataset::Snapshot,
     error::{Error, Result},
+    events::Cancel,
     format::OutputFormat,
     ops::{Context, inputs},
     plan::memory::MemoryPlan,
@@ -67,7 +70,7 @@ impl<'a> StandardInput<'a> {
                 return Ok(unread);
             }
         }
-        self.stated.read_source((self.context.stdin)())
+        self.read_source()
     }
 
     /// Reads the stream if it was not, and has to be converted.
@@ -76,8 +79,25 @@ impl<'a> StandardInput<'a> {
     /// When it cannot be read.
     pub(super) fn read_listed(&self, fresh: &mut [SourceFile]) -> Result<()> {
         for file in fresh.iter_mut().filter(|file| file.is_unread()) {
-            *file = self.stated.read_source((self.context.stdin)())?;
+            *file = self.read_source()?;
         }
         Ok(())
+    }
+
+    fn read_source(&self) -> Result<SourceFile> {
+        self.stated.read_source(UntilCancelled { input: (self.context.stdin)(), cancel: &self.context.cancel })
+    }
+}
+
+/// A stream that fails once the run is to stop: a writer may never end it.
+struct UntilCancelled<'a> {
+    input: Box<dyn Read + Send>,
+    cancel: &'a Cancel,
+}
+
+impl Read for UntilCancelled<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.cancel.check()?;
+        self.input.read(buffer)
     }
 }

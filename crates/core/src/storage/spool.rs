@@ -55,6 +55,7 @@ impl Spool {
                 Ok(0) => break,
                 Ok(n) => n,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) if e.get_ref().is_some_and(|cause| cause.is::<Error>()) => return Err(e.into()),
                 Err(e) => return Err(Error::storage("reading the stream failed").with_cause(e)),
             };
             tap(&buffer[..n]);
