@@ -97,6 +97,12 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "netcdf" => with_extension(&["nc"]),
         "hdf5" => with_extension(&["h5", "hdf5", "nc"]),
         "npy" => with_extension(&["npy", "npz"]),
+        "safetensors" => with_extension(&["safetensors"]),
+        "nifti" => {
+            let plain = with_extension(&["nii"]);
+            let packed = std::fs::read(testdata().join("nifti/standard.nii.gz")).unwrap();
+            plain.into_iter().chain([packed]).collect()
+        }
         "zip" => with_extension(&["npz"]),
         "zarr" => vec![folder(&testdata().join("arrays/grid.zarr"))],
         "delta" => vec![folder(&testdata().join("delta/visits"))],
@@ -187,6 +193,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy zip packed any foreign_shards delta dataset proof
+    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy safetensors nifti zip packed any foreign_shards delta dataset proof
     schema arguments
 );

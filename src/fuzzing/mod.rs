@@ -36,7 +36,7 @@ use crate::{
 pub type Target = fn(&[u8]) -> Result<()>;
 
 /// All entry points, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 22] = [
     ("csv", csv),
     ("json", json),
     ("jsonl", jsonl),
@@ -48,6 +48,8 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("hdf5", hdf5),
     ("zarr", zarr),
     ("npy", npy),
+    ("safetensors", safetensors),
+    ("nifti", nifti),
     ("zip", zip),
     ("packed", packed),
     ("any", any),
@@ -152,6 +154,22 @@ pub fn hdf5(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn npy(bytes: &[u8]) -> Result<()> {
     read_file("x.npy", bytes, Some(InputFormat::NPY))
+}
+
+/// Reads safetensors.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn safetensors(bytes: &[u8]) -> Result<()> {
+    read_file("x.safetensors", bytes, Some(InputFormat::SAFETENSORS))
+}
+
+/// Reads NIfTI, plain or compressed.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn nifti(bytes: &[u8]) -> Result<()> {
+    read_file("x.nii", bytes, Some(InputFormat::NIFTI))
 }
 
 /// Reads the members of a zip archive.
