@@ -82,6 +82,8 @@ ALL = [
     Check("runs_check", "a dataset made in several runs is that of one run for every reader, and merges change no type", "--rounds 12", "--rounds 200", cost=40),
     Check("agree_check", "inspect, dry runs, history and report agree with convert about files of the corpus", "--every 20", "", ("corpus",), cost=30),
     Check("arrays_check", "arrays, value for value and mask for mask, against numpy, netCDF4, h5py and zarr", cost=90),
+    Check("safetensors_check", "tensors are what safetensors reads; cuts, flipped bits and hostile headers end in errors", "--files 20 --flips 100 --cuts 30", "--files 400 --flips 5000 --cuts 2000", cost=15),
+    Check("nifti_check", "volumes of NIfTI are what nibabel reads; cuts, flipped bits, hostile headers and bombs end in errors", "--files 30 --flips 100 --cuts 20", "--files 600 --flips 5000 --cuts 2000", cost=25),
     Check("report_check", "the numbers of a report are DuckDB's over the live shards, and its page fits 400 and 1,400 pixels", "--rows 150000", "--rows 2000000", cost=40),
     Check("rules_check", "rules of `check` hold where DuckDB counts no record that breaks them", "--rounds 2", "--rounds 40 --rows 50000", cost=15),
     Check("bench_check", "`bench` agrees with loops that are written for the purpose, and its page fits 400 and 1,400 pixels", "--rounds 1 --seconds 0.3", "--rates --rounds 9",

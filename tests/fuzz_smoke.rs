@@ -118,6 +118,12 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         "netcdf" => with_extension(&["nc"]),
         "hdf5" => with_extension(&["h5", "hdf5", "nc"]),
         "npy" => with_extension(&["npy", "npz"]),
+        "safetensors" => with_extension(&["safetensors"]),
+        "nifti" => {
+            let plain = with_extension(&["nii"]);
+            let packed = std::fs::read(testdata().join("nifti/standard.nii.gz")).unwrap();
+            plain.into_iter().chain([packed]).collect()
+        }
         "zip" => with_extension(&["npz"]),
         "excel" => with_extension(&["xlsx", "xlsb", "xls", "ods"]),
         "zarr" => vec![folder(&testdata().join("arrays/grid.zarr"))],
@@ -209,6 +215,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow avro tar tfrecord warc netcdf hdf5 zarr npy zip excel packed any foreign_shards delta
-    dataset proof schema arguments
+    csv json jsonl parquet arrow avro tar tfrecord warc netcdf hdf5 zarr npy safetensors nifti zip excel packed any
+    foreign_shards delta dataset proof schema arguments
 );

@@ -118,6 +118,8 @@ pub fn mutant(name: &str, data: &[u8], random: &mut Random) -> Vec<u8> {
             ("netcdf", _) if out.starts_with(b"\x89HDF") => hdf5(out, random),
             ("netcdf", _) => words(out, random, 2048, true),
             ("npy", _) if out.starts_with(b"PK") => zip(out, random),
+            ("safetensors", _) => safetensors(out, random),
+            ("nifti", _) => words(out, random, 560, is_big(data)),
             ("arrow", _) => words(out, random, usize::MAX, false),
             ("packed", _) => packed(out, random),
             ("zarr" | "delta" | "dataset", _) => several(name, out, random),
@@ -162,6 +164,21 @@ fn words(mut out: Vec<u8>, random: &mut Random, reach: usize, big: bool) -> Vec<
     let at = (start + random.below(reach.min(out.len() - start))) / 4 * 4;
     integer(&mut out, at, width, big, random);
     out
+}
+
+/// Whether the numbers of a NIfTI file are big-endian, as its first one says.
+fn is_big(data: &[u8]) -> bool {
+    data.first() == Some(&0)
+}
+
+/// Tokens of the header, whose length stays right.
+fn safetensors(out: Vec<u8>, random: &mut Random) -> Vec<u8> {
+    let length = out.first_chunk().map_or(0, |size| u64::from_le_bytes(*size)) as usize;
+    let Some((header, data)) = out.get(8..).and_then(|rest| rest.split_at_checked(length)) else {
+        return plain(out, random);
+    };
+    let header = tokens(header.to_vec(), random);
+    [&(header.len() as u64).to_le_bytes()[..], &header, data].concat()
 }
 
 /// Numbers of the footer, whose length stays right, and begins of pages.

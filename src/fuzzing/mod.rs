@@ -36,7 +36,7 @@ use crate::{
 pub type Target = fn(&[u8]) -> Result<()>;
 
 /// All entry points, by the names of their fuzz targets.
-pub const TARGETS: [(&str, Target); 23] = [
+pub const TARGETS: [(&str, Target); 25] = [
     ("csv", csv),
     ("json", json),
     ("jsonl", jsonl),
@@ -50,6 +50,8 @@ pub const TARGETS: [(&str, Target); 23] = [
     ("hdf5", hdf5),
     ("zarr", zarr),
     ("npy", npy),
+    ("safetensors", safetensors),
+    ("nifti", nifti),
     ("zip", zip),
     ("excel", excel),
     ("packed", packed),
@@ -179,6 +181,22 @@ pub fn npy(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn excel(bytes: &[u8]) -> Result<()> {
     read_file("x.xlsx", bytes, Some(InputFormat::EXCEL))
+}
+
+/// Reads safetensors.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn safetensors(bytes: &[u8]) -> Result<()> {
+    read_file("x.safetensors", bytes, Some(InputFormat::SAFETENSORS))
+}
+
+/// Reads NIfTI, plain or compressed.
+///
+/// # Errors
+/// Fails like [`csv`].
+pub fn nifti(bytes: &[u8]) -> Result<()> {
+    read_file("x.nii", bytes, Some(InputFormat::NIFTI))
 }
 
 /// Reads the members of a zip archive.

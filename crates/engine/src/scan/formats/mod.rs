@@ -89,7 +89,9 @@ impl InputFormat {
     pub const ZARR: Self = Self(&arrays::ZARR);
     /// NPY or NPZ of NumPy.
     pub const NPY: Self = Self(&arrays::NPY);
-    /// NIfTI.
+    /// safetensors of Hugging Face.
+    pub const SAFETENSORS: Self = Self(&arrays::SAFETENSORS);
+    /// NIfTI, versions 1 and 2.
     pub const NIFTI: Self = Self(&arrays::NIFTI);
 
     /// All formats, as the help lists them.

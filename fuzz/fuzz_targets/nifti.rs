@@ -1,0 +1,2 @@
+#![no_main]
+shardify_fuzz::target!(nifti);
