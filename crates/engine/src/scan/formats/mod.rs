@@ -101,7 +101,7 @@ impl InputFormat {
         match scope {
             "CSV" => self.is_delimited(),
             "Excel" => self == Self::EXCEL,
-            "CSV, Excel" => self.is_delimited() || self == Self::EXCEL,
+            "CSV and Excel" => self.is_delimited() || self == Self::EXCEL,
             "Text" => self.is_delimited() || [Self::JSONL, Self::JSON].contains(&self),
             "Arrays" => self.is_array(),
             _ => true,
