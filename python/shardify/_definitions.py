@@ -170,6 +170,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "null=TEXT[,TEXT]",
         "tidy=yes",
         "tidy=no",
+        "sheet=NAME",
         "records=NAME[.NAME]",
         "hive-columns=no",
         "hive-columns=yes",

@@ -30,6 +30,7 @@ import python_calamine
 import xlrd
 from harness import ROOT, Failure, expect, finish, not_run
 from openpyxl.cell import WriteOnlyCell
+from openpyxl.utils.escape import unescape
 
 # Bytes of address space of a run over a hostile book: all that it allocates, threads and the program included.
 ADDRESS_SPACE = 4 << 30
@@ -193,7 +194,7 @@ def value_of(rng, kind):
         case "bool":
             return rng.random() < 0.5
         case "text":
-            return rng.choice(["00123", "ü <&> \"'", "a\nb", "1", "x" * 300, "日本語", "=not a formula"[1:], "TRUE", "2024-01-01"])
+            return rng.choice(["00123", "ü <&> \"'", "a\nb", "1", "x" * 300, "  blanks ", "日本語", "=not a formula"[1:], "TRUE", "2024-01-01"])
     return None
 
 
@@ -249,7 +250,9 @@ def make_book(rng, path):
 
 def openpyxl_rows(path, name, skip=0):
     book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    rows = [list(row) for number, row in enumerate(book[name].iter_rows(values_only=True), 1) if number > skip]
+    # Excel writes a carriage return as `_x000D_`, which openpyxl leaves as it is.
+    plain = lambda value: unescape(value) if isinstance(value, str) else value
+    rows = [[plain(value) for value in row] for number, row in enumerate(book[name].iter_rows(values_only=True), 1) if number > skip]
     book.close()
     return rows
 
@@ -265,7 +268,7 @@ def check_generated(program, folder, rng, count):
                 source = folder / f"book{number}.xlsx.gz"
                 source.write_bytes(gzip.compress(path.read_bytes()))
             if variant == 2:
-                source, stdin = "-", path.read_bytes()
+                source, stdin, options = "-", path.read_bytes(), ["--from", "excel", *options]
             program.convert(source, folder / "out", "--jobs", jobs, *options, stdin=stdin)
             compare(f"book {number} of seed, as {source}", rows_of(folder / "out") if expected[1] else (expected[0], [], []), expected)
     print(f"ok    {count} generated books, value by value as openpyxl reads them")
@@ -275,18 +278,26 @@ def check_generated(program, folder, rng, count):
 
 
 def calamine_rows(path, name):
-    return python_calamine.CalamineWorkbook.from_path(path).get_sheet_by_name(name).to_python(skip_empty_area=False)
+    rows = python_calamine.CalamineWorkbook.from_path(path).get_sheet_by_name(name).to_python(skip_empty_area=False)
+    if path.suffix != ".ods":
+        return rows
+    # OpenDocument has one type for times of day and durations.
+    midnight = datetime.datetime.min
+    spans = lambda value: datetime.datetime.combine(midnight, value) - midnight if isinstance(value, datetime.time) else value
+    return [[spans(value) for value in row] for row in rows]
 
 
 def xlrd_rows(path, name):
-    book = xlrd.open_workbook(path)
+    book = xlrd.open_workbook(path, formatting_info=True)
     sheet = book.sheet_by_name(name)
+    epoch = openpyxl.utils.datetime.MAC_EPOCH if book.datemode else openpyxl.utils.datetime.WINDOWS_EPOCH
     rows = []
     for row in range(sheet.nrows):
         cells = []
         for cell in sheet.row(row):
             if cell.ctype == xlrd.XL_CELL_DATE:
-                value = openpyxl.utils.datetime.from_excel(cell.value, openpyxl.utils.datetime.CALENDAR_MAC_1904 if book.datemode else openpyxl.utils.datetime.CALENDAR_WINDOWS_1900)
+                style = book.format_map[book.xf_list[cell.xf_index].format_key].format_str
+                value = openpyxl.utils.datetime.from_excel(cell.value, epoch, timedelta="[h" in style.lower())
             elif cell.ctype == xlrd.XL_CELL_BOOLEAN:
                 value = bool(cell.value)
             elif cell.ctype in (xlrd.XL_CELL_ERROR, xlrd.XL_CELL_EMPTY, xlrd.XL_CELL_BLANK):
@@ -317,6 +328,7 @@ def oracles(path):
 
 def check_files(program, folder, files, exceptions):
     seen = refused = 0
+    wrong = []
     for path in files:
         try:
             names = [sheet.name for sheet in python_calamine.CalamineWorkbook.from_path(path).sheets_metadata]
@@ -336,11 +348,16 @@ def check_files(program, folder, files, exceptions):
                     not_run(f"{what} by {oracle}", str(error)[:80])
                     continue
                 expected = table_of(rows, header=False)
-                if code and expected[1]:
-                    raise Failure(f"{what}: {oracle} reads {len(expected[1])} rows, and shardify says {errors[-600:]}")
-                if expected[1]:
-                    compare(f"{what}, by {oracle}", rows_of(folder / "out"), expected)
-                    seen += 1
+                try:
+                    if code and expected[1]:
+                        raise Failure(f"{what}: {oracle} reads {len(expected[1])} rows, and shardify says {errors[-600:]}")
+                    if expected[1]:
+                        compare(f"{what}, by {oracle}", rows_of(folder / "out"), expected)
+                        seen += 1
+                except Failure as failure:
+                    wrong.append(str(failure))
+    if wrong:
+        raise Failure("\n".join(wrong))
     print(f"ok    {seen} sheets of {len(files)} files of other writers, value by value; {refused} files refused")
 
 
@@ -426,7 +443,13 @@ def check_hostile(program, folder):
 
 
 # Sheets on which the readers disagree, and why.
-EXCEPTIONS = {}
+EXCEPTIONS = {
+    "encoded_entities.xlsx": "blanks around a text without xml:space, which openpyxl keeps and Excel does not",
+    "minimal_package.xlsx": "the same",
+    "whitespace_trim.xlsx": "the same",
+    "sheet_name_parsing.xls": "texts that xlrd reads as one byte a character",
+    "issue_174.xlsx": "a stated size over which openpyxl iterates for minutes",
+}
 
 
 def main():

@@ -49,7 +49,7 @@ mod with_feature {
             let ran = folder.run(&format!("convert t.xlsx --to {format} --id label --out {format} --json")).ok();
             assert_eq!(ran.summary()["records_out"], 2, "{format}");
             let found = folder.run(&format!("manifest {format} --find fahrenheit")).ok();
-            assert!(found.stdout.contains("t.xlsx#2"), "{}", found.stdout);
+            assert!(found.stdout.contains("t.xlsx row 2"), "{}", found.stdout);
             let again = folder.run(&format!("convert t.xlsx --to {format} --id label --out {format}")).ok();
             assert!(again.stdout.contains("nothing to do") || again.stderr.contains("nothing to do"), "{again:?}");
         }
@@ -70,7 +70,7 @@ mod with_feature {
         packed.write_all(&bytes).unwrap();
         folder.write("t.xlsx.gz", packed.finish().unwrap());
         assert_eq!(folder.run("convert t.xlsx.gz --out z --json").ok().summary()["records_out"], 2);
-        let ran = folder.run_input(&["convert", "-", "--out", "s", "--json"], &bytes).ok();
+        let ran = folder.run_input(&["convert", "-", "--from", "excel", "--out", "s", "--json"], &bytes).ok();
         assert_eq!(ran.summary()["records_out"], 2);
         let ran = folder.run("convert b.xlsx --read header=no --out b --json").ok();
         assert_eq!(ran.summary()["records_out"], 3);
@@ -89,7 +89,8 @@ mod with_feature {
             &folder.run("convert t.xlsx --read sheet=Other --out o"),
             &["expected the sheet `Other`, found `Sheet1`"],
         );
-        let unused = folder.run_input(&["convert", "-", "--read", "sheet=S", "--out", "u"], b"a,b\n1,2\n").ok();
+        folder.write("t.csv", "a,b\n1,2\n");
+        let unused = folder.run("convert t.csv --read sheet=S --out u").ok();
         assert!(unused.stderr.contains("--sheet has no effect: it is for Excel"), "{}", unused.stderr);
     }
 
@@ -100,7 +101,7 @@ mod with_feature {
         refused(&ran, &["row 2 of the sheet `Sheet1`", "celsius"]);
         let ran = folder.run("convert t.xlsx --type value=int64 --on-error quarantine --out q --json");
         assert_eq!(
-            (ran.code, ran.summary()["records_out"].clone(), ran.summary()["rejected"].clone()),
+            (ran.code, ran.summary()["records_out"].clone(), ran.summary()["records_rejected"].clone()),
             (3, 1.into(), 1.into())
         );
     }
@@ -110,16 +111,13 @@ mod with_feature {
         let folder = folder_with(&[
             ("refused/pass_protected.xlsx", "p.xlsx"),
             ("refused/pass_protected.ods", "p.ods"),
-            ("refused/issue_666_panic.xlsb", "panic.xlsb"),
             ("refused/issue_594_dos.ods", "dos.ods"),
             ("temperature.xlsx", "good/t.xlsx"),
         ]);
         for name in ["p.xlsx", "p.ods"] {
             refused(&folder.run(&format!("convert {name} --out d")), &["found an encrypted one", name]);
         }
-        for name in ["panic.xlsb", "dos.ods"] {
-            refused(&folder.run(&format!("convert {name} --read header=no --out d")), &[name]);
-        }
+        refused(&folder.run("convert dos.ods --read header=no --out d"), &["dos.ods", "cells that repeat others"]);
         let bytes = std::fs::read(folder.path().join("good/t.xlsx")).unwrap();
         folder.write("good/cut.xlsx", &bytes[..bytes.len() / 2]);
         refused(&folder.run("convert good --out d"), &["good/cut.xlsx", "truncated"]);
@@ -144,7 +142,7 @@ mod with_feature {
         let folder = folder_with(&[("temperature.xlsx", "a/t.xlsx"), ("temperature.xlsx", "b/t.xlsx")]);
         let ran = folder.run("convert a b --out d --jobs 8 --json").ok();
         assert_eq!(ran.summary()["records_out"], 4);
-        let chosen = folder.run("convert a --out c --columns value --where 'value > 50' --json").ok();
+        let chosen = folder.run("convert a --out c --columns value --where value>50 --json").ok();
         assert_eq!(chosen.summary()["records_out"], 1);
     }
 }

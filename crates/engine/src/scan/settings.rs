@@ -67,7 +67,7 @@ impl Table for Read {
         text_setting(
             "skip",
             "N",
-            "CSV, Excel: lines or rows before the header, or the first record, that are no records",
+            "CSV and Excel: lines or rows before the header, or the first record, that are no records",
             |text| parse_lines(text).map(drop),
         ),
         text_setting("decimal", "CHAR", "CSV: before the fraction of a number; `.` by default", |text| {
@@ -92,15 +92,15 @@ impl Table for Read {
         Setting {
             key: "header",
             values: SettingValues::Words(&[
-                ("yes", "CSV, Excel: the first row names the columns"),
-                ("no", "CSV, Excel: the first row is data"),
+                ("yes", "CSV and Excel: the first row names the columns"),
+                ("no", "CSV and Excel: the first row is data"),
             ]),
         },
         Setting {
             key: "null",
             values: SettingValues::List {
                 name: "TEXT[,TEXT]",
-                help: "CSV, Excel: texts to treat as null, in addition to empty fields",
+                help: "CSV and Excel: texts to treat as null, in addition to empty fields",
             },
         },
         Setting {

@@ -1,5 +1,5 @@
-//! Workbooks, whose readers are a feature of builds. Without it they are refused where they are meant as tables, and are
-//! files like all others where they are not.
+//! Workbooks, whose readers are a feature of builds. Without it they are refused where they are meant as tables, and
+//! are files like all others where they are not.
 
 use super::{
     super::source::RecordSource,

@@ -119,7 +119,7 @@ impl InputFormat {
 
     /// Whether settings of `--read` apply to it whose [scope](crate::settings::Setting::scope) this is.
     pub fn takes_settings(self, scope: &str) -> bool {
-        scope.split(", ").any(|scope| match scope {
+        scope.split(" and ").any(|scope| match scope {
             "CSV" => self.is_delimited(),
             "Text" => self.is_text(),
             "Arrays" => self.is_array(),

@@ -43,11 +43,19 @@ pub(super) fn password_error() -> Error {
         .with_hint("open it with its password, and save it without")
 }
 
+/// A workbook whose sizes were checked.
+pub(super) struct CheckedBook {
+    /// A container of nothing but its stream.
+    pub(super) container: Vec<u8>,
+    /// Bytes that its sheets take while they are decoded.
+    pub(super) needed: u64,
+}
+
 /// Returns the workbook as a container of nothing but its stream, after its sizes were checked.
 ///
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) if it is encrypted, damaged, or would take too much memory.
-pub(super) fn checked_container(input: &RangedInput, memory: u64) -> Result<Vec<u8>> {
+pub(super) fn checked_container(input: &RangedInput, memory: u64) -> Result<CheckedBook> {
     let bytes = input.byte_count();
     if bytes > memory / FILE_SHARE {
         return Err(Error::input(format!(
@@ -65,8 +73,8 @@ pub(super) fn checked_container(input: &RangedInput, memory: u64) -> Result<Vec<
     for name in ["Workbook", "Book"] {
         if let Some(mut stream) = container.stream(name)? {
             drop(container);
-            check_stream(&mut stream, memory)?;
-            return Ok(container_of(name, &stream));
+            let needed = check_stream(&mut stream, memory)?;
+            return Ok(CheckedBook { container: container_of(name, &stream), needed });
         }
     }
     Err(Error::input("expected a workbook in a compound file, found none: it is another kind of document"))
@@ -119,8 +127,8 @@ impl Bounds {
     }
 }
 
-/// Checks the sizes of all sheets, and sets those that are only stated.
-fn check_stream(stream: &mut [u8], memory: u64) -> Result<()> {
+/// Checks the sizes of all sheets, and sets those that are only stated. Returns the bytes that they take.
+fn check_stream(stream: &mut [u8], memory: u64) -> Result<u64> {
     let sheets = sheet_offsets(stream)?;
     let (mut walked, mut all, mut largest) = (0_u64, 0_u64, 0_u64);
     for at in sheets {
@@ -141,7 +149,7 @@ fn check_stream(stream: &mut [u8], memory: u64) -> Result<()> {
         .with_hint("raise --memory")
         .with_hint("or save it as xlsx, which is read piece by piece"));
     }
-    Ok(())
+    Ok(needed)
 }
 
 /// Returns where the sheets begin.

@@ -4,7 +4,7 @@
 //! whole, from a stream whose sizes were checked before ([`biff`](super::biff)). Sheets of OpenDocument are read by
 //! [`ods`](super::ods).
 
-use std::io::Cursor;
+use std::{io::Cursor, sync::MutexGuard};
 
 use calamine::{Data, DataRef, Reader, SheetType, SheetVisible, Xls, Xlsb, Xlsx, XlsxError};
 use memchr::memmem;
@@ -50,8 +50,10 @@ pub(super) struct SheetInfo {
 }
 
 /// A workbook that is open.
-pub(super) struct Book {
+pub(super) struct Book<'a> {
     inner: Inner,
+    /// Held while others that take much memory wait.
+    _turn: Option<MutexGuard<'a, ()>>,
     /// The source, for errors.
     name: String,
     /// Sheets of cells, in their order.
@@ -65,31 +67,35 @@ enum Inner {
     Ods(ods::OdsBook),
 }
 
-impl Book {
+impl<'a> Book<'a> {
     /// Opens a workbook. The room bounds the bytes of texts that cells share, and of what is decoded as a whole.
     ///
     /// # Errors
     /// [`Kind::Input`](crate::error::Kind::Input) if it is damaged, has a password, or is a bomb.
-    pub(super) fn open(form: BookForm, input: RangedInput, room: &Room, name: &str) -> Result<Self> {
+    pub(super) fn open(form: BookForm, input: RangedInput, room: &'a Room, name: &str) -> Result<Self> {
         let package = |input: RangedInput| {
             let members = list_members(&input)?;
             Package::open(input, members, room.most_texts())
         };
+        let mut turn = None;
         let inner = match form {
             BookForm::Xlsx => {
                 let package = package(input)?;
+                turn = room.take_turn(package.text_bytes());
                 let book = decode(&package, name, || Xlsx::new(package.clone()))?;
                 Inner::Xlsx(Box::new(book), package)
             }
             BookForm::Xlsb => {
                 let package = package(input)?;
+                turn = room.take_turn(package.text_bytes());
                 let book = decode(&package, name, || Xlsb::new(package.clone()))?;
                 Inner::Xlsb(Box::new(book), package)
             }
             BookForm::Ods => Inner::Ods(ods::OdsBook::open(package(input)?)?),
             BookForm::Xls => {
                 let checked = biff::checked_container(&input, room.memory())?;
-                Inner::Xls(Box::new(guarded(name, || Xls::new(Cursor::new(checked)).map_err(damaged))?))
+                turn = room.take_turn(checked.needed);
+                Inner::Xls(Box::new(guarded(name, || Xls::new(Cursor::new(checked.container)).map_err(damaged))?))
             }
         };
         let sheets = match &inner {
@@ -104,7 +110,7 @@ impl Book {
             Inner::Xls(book) => sheets_of(book.sheets_metadata()),
             Inner::Ods(book) => book.sheets(),
         };
-        Ok(Self { inner, name: name.to_owned(), sheets })
+        Ok(Self { inner, _turn: turn, name: name.to_owned(), sheets })
     }
 
     /// Returns whether a sheet has a cell that is not empty.

@@ -67,7 +67,7 @@ impl CellValue<'_> {
         }
     }
 
-    /// Appends the value as text: numbers as short as they are exact, dates in ISO 8601, booleans as a sheet shows them.
+    /// Appends the value as text: numbers as short as they are exact, dates in ISO 8601, booleans as sheets show them.
     pub(super) fn print(&self, out: &mut String) {
         match self {
             Self::Number(number) => print_number(*number, out),

@@ -4,7 +4,7 @@
 //! 0     d0 cf 11 e0 a1 b1 1a e1     30  sector shift u16     44  FAT sectors u32   48  directory u32
 //! 56    mini cutoff u32             60  mini FAT u32         68  more of the FAT u32    76  FAT sectors u32 [109]
 //! FAT        for each sector, the next one of its stream; ffff_fffe ends it
-//! directory  entries of 128 bytes: name in UTF-16 [64], bytes of it u16, kind u8, ... 116 first sector u32, 120 size u64
+//! directory  entries of 128 bytes: name in UTF-16 [64], its bytes u16, kind u8, ... 116 first sector u32, 120 size u64
 //! ```
 //!
 //! Streams shorter than the cutoff lie in sectors of 64 bytes within the stream of the root. Chains that run in circles

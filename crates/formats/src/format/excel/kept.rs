@@ -89,8 +89,8 @@ impl KeptRows {
         Self { room: Arc::clone(room), memory: 0, spill: None, places: Vec::new(), bytes: 0 }
     }
 
-    /// Appends a chunk; returns whether there is room. The first one that does not fit into memory takes a file on disk,
-    /// if `needs_room` even one more than there should be.
+    /// Appends a chunk; returns whether there is room. The first one that does not fit into memory takes a file on
+    /// disk, if `needs_room` even one more than there should be.
     ///
     /// # Errors
     /// When the disk is full.

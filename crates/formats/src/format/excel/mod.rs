@@ -5,11 +5,11 @@
 //! xls                     a compound file             container, biff ->
 //! ```
 //!
-//! A cell has a value of its own, whatever is above or below it, so types follow from all cells of a sheet. It is decoded
-//! once, when it is opened, and its rows wait as bytes until they are converted ([`kept`]).
+//! A cell has a value of its own, whatever is above or below it, so types follow from all cells of a sheet. It is
+//! decoded once, when it is opened, and its rows wait as bytes until they are converted (`kept`).
 //!
-//! Decoders allocate what a file states and may panic. What they get is checked before ([`watch`], [`biff`]), and they
-//! are called behind the guard. Without the feature `excel`, only the [options] exist.
+//! Decoders allocate what a file states and may panic. What they get is checked before (`watch`, `biff`), and they are
+//! called behind the guard. Without the feature `excel`, only the [options] exist.
 
 #[cfg(feature = "excel")]
 mod biff;

@@ -4,7 +4,7 @@
 //! <table:table table:name="Visits">
 //!   <table:table-row table:number-rows-repeated="2">
 //!     <table:table-cell office:value-type="float" office:value="7.5" table:number-columns-repeated="3"/>
-//!     <table:table-cell office:value-type="string"><text:p>first line</text:p><text:p>second</text:p></table:table-cell>
+//!     <table:table-cell office:value-type="string"><text:p>a line</text:p><text:p>another</text:p>...
 //! ```
 //!
 //! Empty cells up to the last row and column are repeated, too, which says nothing; how often cells with a value are

@@ -1,7 +1,7 @@
 //! How workbooks are read where they do not say, and how much memory their rows may take.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -13,6 +13,9 @@ const KEPT_SHARE: u64 = 16;
 
 /// Divisor of the memory of a run that gives the most bytes of the texts that cells of a workbook share.
 const TEXTS_SHARE: u64 = 8;
+
+/// Divisor of the memory of a run that gives the bytes from which on a workbook is decoded alone.
+const TURN_SHARE: u64 = 256;
 
 /// Most workbooks whose rows wait on disk.
 const MOST_SPILLS: u64 = 32;
@@ -44,6 +47,8 @@ pub struct Room {
     memory: u64,
     used: AtomicU64,
     spills: AtomicU64,
+    /// Whose turn it is among workbooks that take much memory while they are decoded.
+    turn: Mutex<()>,
 }
 
 impl Default for Room {
@@ -55,7 +60,7 @@ impl Default for Room {
 impl Room {
     /// Creates the room of a run with so many bytes of memory.
     pub fn with_memory(memory: u64) -> Self {
-        Self { memory, used: AtomicU64::new(0), spills: AtomicU64::new(0) }
+        Self { memory, used: AtomicU64::new(0), spills: AtomicU64::new(0), turn: Mutex::new(()) }
     }
 
     /// Returns the memory of the run in bytes.
@@ -66,6 +71,11 @@ impl Room {
     /// Returns the most bytes of the texts that cells share.
     pub(super) fn most_texts(&self) -> u64 {
         self.memory / TEXTS_SHARE
+    }
+
+    /// Waits until a workbook that holds so many bytes may be decoded; several small ones are at a time.
+    pub(super) fn take_turn(&self, bytes: u64) -> Option<MutexGuard<'_, ()>> {
+        (bytes > self.memory / TURN_SHARE).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes room in memory; returns whether there is enough.
@@ -108,5 +118,8 @@ mod tests {
         assert!((0..MOST_SPILLS).all(|_| room.take_spill()) && !room.take_spill());
         room.give_spill();
         assert!(room.take_spill());
+        assert!(room.take_turn(6).is_none());
+        let turn = room.take_turn(7);
+        assert!(turn.is_some() && room.take_turn(6).is_none());
     }
 }

@@ -145,6 +145,12 @@ impl Package {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the bytes of the texts that cells share.
+    pub(super) fn text_bytes(&self) -> u64 {
+        let is_texts = |part: &&Part| Watch::has_texts(&part.member.name);
+        self.lock().parts.iter().filter(is_texts).map(|part| part.member.content.bytes).sum()
+    }
+
     /// Returns why reading failed, if it did.
     pub(super) fn take_fault(&self) -> Option<Error> {
         self.lock().fault.take()
@@ -243,8 +249,9 @@ impl State {
         open.read += read as u64;
         self.watch.look_at(&buffer[..read])?;
         // The last read compares the checksum.
-        if read > 0 && open.read == self.parts[number].member.content.bytes {
-            open.input.read(&mut [0])?;
+        let is_end = read > 0 && open.read == self.parts[number].member.content.bytes;
+        if is_end && open.input.read(&mut [0])? > 0 {
+            return Err(Error::internal("a part is longer than it may be"));
         }
         Ok(read)
     }

@@ -155,13 +155,13 @@ impl ExcelReader {
     }
 }
 
-fn open_book(form: BookForm, open: &ReopenBook, options: &ExcelOptions, name: &str) -> Result<Book> {
+fn open_book<'a>(form: BookForm, open: &ReopenBook, options: &'a ExcelOptions, name: &str) -> Result<Book<'a>> {
     let at = |error: Error| if error.place().source.is_some() { error } else { error.at_location(name) };
     Book::open(form, open().map_err(at)?, &options.room, name).map_err(at)
 }
 
 fn decode_sheet(
-    book: &mut Book,
+    book: &mut Book<'_>,
     sheet: &str,
     options: &ExcelOptions,
     needs_room: bool,
@@ -174,7 +174,7 @@ fn decode_sheet(
 }
 
 /// Returns the name of the sheet that is read, and what to say of others.
-fn choose_sheet(book: &mut Book, options: &ExcelOptions) -> Result<(String, Vec<String>)> {
+fn choose_sheet(book: &mut Book<'_>, options: &ExcelOptions) -> Result<(String, Vec<String>)> {
     let listed = |sheets: &[&SheetInfo]| {
         let named = sheets.iter().take(NAMED_SHEETS).map(|sheet| format!("`{}`", sheet.name)).collect::<Vec<_>>();
         let more = sheets.len().saturating_sub(NAMED_SHEETS);
@@ -189,7 +189,7 @@ fn choose_sheet(book: &mut Book, options: &ExcelOptions) -> Result<(String, Vec<
                 "expected the sheet `{wanted}`, found {}",
                 listed(&all.iter().collect::<Vec<_>>())
             ))
-            .with_hint("name one of these with --read sheet=NAME")),
+            .with_hint("`convert --read sheet=NAME` reads one of them")),
         };
     }
     let (visible, hidden): (Vec<&SheetInfo>, Vec<&SheetInfo>) = all.iter().partition(|sheet| sheet.is_visible);
@@ -215,13 +215,13 @@ fn choose_sheet(book: &mut Book, options: &ExcelOptions) -> Result<(String, Vec<
                 "expected a visible sheet with data, found only hidden ones: {}",
                 listed(&hidden_filled)
             ))
-            .with_hint("name one of these with --read sheet=NAME")),
+            .with_hint("`convert --read sheet=NAME` reads one of them")),
             (Some(first), true) => Ok((first.name.clone(), Vec::new())),
             (None, true) => Err(Error::input("expected a workbook with sheets of cells, found none")),
         },
         several => {
             Err(Error::input(format!("expected one sheet with data, found {}: {}", several.len(), listed(several)))
-                .with_hint("name the one to read with --read sheet=NAME; the others are datasets of their own"))
+                .with_hint("`convert --read sheet=NAME` reads one of them; the others are datasets of their own"))
         }
     }
 }

@@ -397,8 +397,8 @@ impl Oddities {
         }
         if self.uncomputed > 0 {
             remarks.push(format!(
-                "{} no stored value (the first is {}), which is null: open the workbook in a program for sheets, and save \
-                 it",
+                "{} no stored value (the first is {}), which is null: open the workbook in a program for sheets, and \
+                 save it",
                 counted(self.uncomputed, sheet, ["formula", "formulas"], ["has", "have"]),
                 first(&self.first_uncomputed)
             ));

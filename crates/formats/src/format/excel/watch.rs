@@ -59,6 +59,12 @@ impl Watch {
     /// Most bytes of a part behind its last cell that are kept.
     pub(super) const MOST_TAIL: usize = 1 << 20;
 
+    /// Whether a part of this name is the table of texts.
+    pub(super) fn has_texts(name: &str) -> bool {
+        let lower = name.to_ascii_lowercase();
+        lower.ends_with("sharedstrings.xml") || lower.ends_with("sharedstrings.bin")
+    }
+
     /// Creates a watch that lets the texts that cells share take so many bytes.
     pub(super) fn new(most_texts: u64) -> Self {
         Self {
@@ -95,9 +101,8 @@ impl Watch {
     /// # Errors
     /// If it is the table of texts, and too large.
     pub(super) fn begin_part(&mut self, name: &str, bytes: u64) -> Result<()> {
-        let lower = name.to_ascii_lowercase();
-        let is_texts = lower.ends_with("sharedstrings.xml") || lower.ends_with("sharedstrings.bin");
-        self.part = match (is_texts, lower.ends_with(".bin")) {
+        let is_texts = Self::has_texts(name);
+        self.part = match (is_texts, name.to_ascii_lowercase().ends_with(".bin")) {
             (_, true) => PartKind::Records,
             (true, false) => PartKind::Texts,
             (false, false) => PartKind::Xml,
