@@ -16,13 +16,13 @@ use arrow::{
     error::ArrowError,
 };
 
-use super::column::{Column, Values, Variable};
+use super::column::{AvroColumn, Values, Variable};
 
 /// Returns the values of a column as an array of the type of its field.
 ///
 /// # Errors
 /// If texts are not UTF-8.
-pub(super) fn finish_column(column: Column, field: &Field) -> Result<ArrayRef, ArrowError> {
+pub(super) fn finish_column(column: AvroColumn, field: &Field) -> Result<ArrayRef, ArrowError> {
     let (count, nulls) = (column.valid.len(), column.valid.build());
     Ok(match column.values {
         Values::Null(count) => Arc::new(NullArray::new(count)),

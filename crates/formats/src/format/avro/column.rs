@@ -94,7 +94,7 @@ fn end_of(offsets: &[i32]) -> usize {
 }
 
 /// A column, or a part of one.
-pub(super) struct Column {
+pub(super) struct AvroColumn {
     /// Number of the branch that is null, if values are in a union.
     union: Option<Option<i64>>,
     pub(super) valid: NullBufferBuilder,
@@ -117,9 +117,9 @@ pub(super) enum Values {
     /// Numbers of at most so many digits, of a fixed number of bytes or with a length.
     Decimal(Digits, Vec<i128>),
     LargeDecimal(Digits, Vec<i256>),
-    List(Vec<i32>, Box<Column>),
-    Map(Vec<i32>, Variable, Box<Column>),
-    Struct(usize, Vec<Column>),
+    List(Vec<i32>, Box<AvroColumn>),
+    Map(Vec<i32>, Variable, Box<AvroColumn>),
+    Struct(usize, Vec<AvroColumn>),
 }
 
 /// How decimals are stored.
@@ -129,7 +129,7 @@ pub(super) struct Digits {
     fixed: Option<usize>,
 }
 
-impl Column {
+impl AvroColumn {
     /// Creates an empty column of a type that has an Arrow type.
     pub(super) fn new(of: &Type) -> Self {
         let (one, union) = match branches_of(of) {
@@ -208,9 +208,11 @@ impl Values {
             Stored::Text => Self::Text(Variable::default()),
             Stored::Fixed(bytes) => Self::Fixed(*bytes, Vec::new()),
             Stored::Enum(symbols) => Self::Enum(Arc::clone(symbols), Variable::default()),
-            Stored::Array(item) => Self::List(Vec::new(), Box::new(Column::new(item))),
-            Stored::Map(value) => Self::Map(Vec::new(), Variable::default(), Box::new(Column::new(value))),
-            Stored::Record(members) => Self::Struct(0, members.iter().map(|member| Column::new(&member.of)).collect()),
+            Stored::Array(item) => Self::List(Vec::new(), Box::new(AvroColumn::new(item))),
+            Stored::Map(value) => Self::Map(Vec::new(), Variable::default(), Box::new(AvroColumn::new(value))),
+            Stored::Record(members) => {
+                Self::Struct(0, members.iter().map(|member| AvroColumn::new(&member.of)).collect())
+            }
             // Columns of other unions and of recursive types are refused.
             Stored::Null | Stored::Union(_) | Stored::Again(_) => Self::Null(0),
         }
@@ -354,7 +356,7 @@ impl Values {
             Self::List(offsets, _) | Self::Map(offsets, ..) => push_end(offsets, 0),
             Self::Struct(count, parts) => {
                 *count += 1;
-                parts.iter_mut().for_each(Column::push_null);
+                parts.iter_mut().for_each(AvroColumn::push_null);
             }
         }
     }

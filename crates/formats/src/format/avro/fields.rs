@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DECIMAL256_MAX_PRECISION, DataType, Field, TimeUnit};
 
-use super::schema::{AvroSchema, Meaning, Member, Stored, Type, is_small};
+use super::schema::{AvroSchema, Meaning, SchemaMember, Stored, Type, is_small};
 use crate::{
     error::Error,
     schema::{INTERVAL, Logical, instant_type, map_of},
@@ -36,18 +36,18 @@ pub(super) struct FileColumn {
     pub(super) name: String,
     pub(super) of: Type,
     /// Its type; the error says why it has none.
-    pub(super) field: Result<Field, Refused>,
+    pub(super) field: Result<Field, RefusedColumn>,
 }
 
 /// Why a type cannot be a column.
 #[derive(Debug, Clone)]
-pub(super) struct Refused {
+pub(super) struct RefusedColumn {
     path: String,
     message: String,
     hint: &'static str,
 }
 
-impl Refused {
+impl RefusedColumn {
     pub(super) fn error(&self) -> Error {
         let error = Error::input(self.message.clone()).in_column(self.path.clone()).with_hint(self.hint);
         if self.hint == LEAVE_OUT { error } else { error.with_hint(LEAVE_OUT) }
@@ -62,7 +62,7 @@ pub(super) fn columns_of(schema: &AvroSchema) -> Vec<FileColumn> {
         FileColumn { name: name.to_owned(), of: of.clone(), field }
     };
     match &schema.root.stored {
-        Stored::Record(members) => members.iter().map(|Member { name, of }| column(name, of)).collect(),
+        Stored::Record(members) => members.iter().map(|SchemaMember { name, of }| column(name, of)).collect(),
         _ => vec![column(VALUE, &schema.root)],
     }
 }
@@ -87,8 +87,8 @@ pub(super) fn branches_of(of: &Type) -> Option<Branches<'_>> {
     }
 }
 
-fn field_of(name: &str, of: &Type, path: &str, types: &mut usize) -> Result<Field, Refused> {
-    let refused = |message: String, hint| Refused { path: path.to_owned(), message, hint };
+fn field_of(name: &str, of: &Type, path: &str, types: &mut usize) -> Result<Field, RefusedColumn> {
+    let refused = |message: String, hint| RefusedColumn { path: path.to_owned(), message, hint };
     let Some(left) = types.checked_sub(1) else {
         return Err(refused(format!("expected at most {MAX_TYPES} types in a column, found more"), LEAVE_OUT));
     };
@@ -119,8 +119,9 @@ fn field_of(name: &str, of: &Type, path: &str, types: &mut usize) -> Result<Fiel
             }
         }
         Stored::Record(members) => {
-            let part =
-                |Member { name, of }: &Member| field_of(name, of, &format!("{path}.{name}"), types).map(Arc::new);
+            let part = |SchemaMember { name, of }: &SchemaMember| {
+                field_of(name, of, &format!("{path}.{name}"), types).map(Arc::new)
+            };
             DataType::Struct(members.iter().map(part).collect::<Result<_, _>>()?)
         }
         Stored::Union(_) => return Err(refused("expected a type, found a union within a union".to_owned(), LEAVE_OUT)),

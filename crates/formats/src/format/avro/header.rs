@@ -88,7 +88,7 @@ struct Metadata<'a> {
 
 impl<'a> Metadata<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, Stop> {
-        let mut cursor = Cursor { bytes, at: MAGIC.len() };
+        let mut cursor = ByteCursor { bytes, at: MAGIC.len() };
         let (mut schema, mut codec) = (None, None);
         loop {
             let mut count = cursor.take_number()?;
@@ -113,12 +113,12 @@ impl<'a> Metadata<'a> {
     }
 }
 
-struct Cursor<'a> {
+struct ByteCursor<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> ByteCursor<'a> {
     fn take_number(&mut self) -> Result<i64, Stop> {
         match read_number(&self.bytes[self.at..]) {
             Number::Whole { value, bytes } => {

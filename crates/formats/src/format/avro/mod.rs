@@ -33,7 +33,7 @@ use std::{
 use arrow::datatypes::{Fields, SchemaRef};
 
 use self::{
-    column::{Column, Weight},
+    column::{AvroColumn, Weight},
     fields::{FileColumn, columns_of},
     header::{BlockHead, BlockLimits, Header, MAGIC},
     ranges::AvroRanges,
@@ -155,7 +155,7 @@ impl AvroReader {
         });
         let fields: Fields = fields.collect::<Result<_>>()?;
         self.fields = types::plain_fields(&types::mark_stated(&fields))?;
-        let bytes = taken().map(|column| Column::new(&column.of).weight().bytes).fold(0, u64::saturating_add);
+        let bytes = taken().map(|column| AvroColumn::new(&column.of).weight().bytes).fold(0, u64::saturating_add);
         self.weight = Weight { bytes, least: self.header.schema.root.least };
         Ok(self)
     }

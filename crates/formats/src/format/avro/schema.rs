@@ -58,7 +58,7 @@ pub(super) enum Stored {
     Enum(Arc<[String]>),
     Array(Arc<Type>),
     Map(Arc<Type>),
-    Record(Arc<[Member]>),
+    Record(Arc<[SchemaMember]>),
     /// The number of a type, and a value of it.
     Union(Arc<[Type]>),
     /// A type around this one, by its full name.
@@ -67,7 +67,7 @@ pub(super) enum Stored {
 
 /// A field of a record.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct SchemaMember {
     pub(super) name: String,
     pub(super) of: Type,
 }
@@ -115,7 +115,7 @@ impl AvroSchema {
                 return Err(Error::input(message).with_hint(DAMAGED).with_cause(error));
             }
         };
-        let mut parser = Parser::default();
+        let mut parser = SchemaParser::default();
         let root = parser.parse_type(&value, "", "", MAX_DEPTH)?;
         let named = parser.named.into_iter().filter_map(|(name, found)| Some((name, found?))).collect();
         Ok(Self { root, named, unknown: parser.unknown })
@@ -139,14 +139,14 @@ impl Type {
 }
 
 #[derive(Default)]
-struct Parser {
+struct SchemaParser {
     /// Types that have a name; `None` while one is being stated.
     named: HashMap<String, Option<Type>>,
     unknown: Vec<(String, String)>,
     types: usize,
 }
 
-impl Parser {
+impl SchemaParser {
     /// Parses a type at a path of fields, in the namespace of what is around it.
     fn parse_type(&mut self, value: &Value, space: &str, path: &str, depth: usize) -> Result<Type> {
         self.types += 1;
@@ -230,7 +230,7 @@ impl Parser {
         }))
     }
 
-    fn parse_members(&mut self, fields: &Value, space: &str, path: &str, depth: usize) -> Result<Arc<[Member]>> {
+    fn parse_members(&mut self, fields: &Value, space: &str, path: &str, depth: usize) -> Result<Arc<[SchemaMember]>> {
         let fields = fields.as_array();
         let fields =
             fields.ok_or_else(|| faulty(path, "expected a list of fields, found something else".to_owned()))?;
@@ -240,7 +240,7 @@ impl Parser {
                 return Err(faulty(path, "expected a field with a name and a type, found one without".to_owned()));
             };
             let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-            Ok(Member { name: name.to_owned(), of: self.parse_type(of, space, &path, depth)? })
+            Ok(SchemaMember { name: name.to_owned(), of: self.parse_type(of, space, &path, depth)? })
         };
         fields.iter().map(member).collect()
     }

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use super::{
     AvroReader,
     arrays::finish_column,
-    column::{Column, Decoding},
+    column::{AvroColumn, Decoding},
     header::{BlockHead, BlockLimits},
     input::{Damage, Input},
     row_number,
@@ -38,7 +38,7 @@ pub(super) const MAX_REJECTS: u64 = 1 << 16;
 
 /// What a field of a record is read to.
 enum Step<'a> {
-    Column(Box<Column>),
+    Column(Box<AvroColumn>),
     Skipped(&'a Type),
 }
 
@@ -98,7 +98,7 @@ impl<'a> Table<'a> {
             .iter()
             .zip(&reader.taken)
             .map(|(column, taken)| match taken {
-                true => Step::Column(Box::new(Column::new(&column.of))),
+                true => Step::Column(Box::new(AvroColumn::new(&column.of))),
                 false => Step::Skipped(&column.of),
             })
             .collect();

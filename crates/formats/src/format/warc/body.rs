@@ -28,7 +28,7 @@ pub(super) fn usual_growth(stored: usize) -> usize {
 
 /// A body, as far as its codings were undone.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Body<'a> {
+pub(super) struct HttpBody<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
     /// Codings that were not undone, in the order in which they were applied.
     pub(super) left: Vec<String>,
@@ -44,8 +44,8 @@ pub(super) struct Codings {
 }
 
 /// Undoes the codings of a body; it becomes no larger than `limit` bytes.
-pub(super) fn decode_body(stored: &[u8], mut codings: Codings, limit: usize) -> Body<'_> {
-    let mut body = Body { bytes: Cow::Borrowed(stored), ..Body::default() };
+pub(super) fn decode_body(stored: &[u8], mut codings: Codings, limit: usize) -> HttpBody<'_> {
+    let mut body = HttpBody { bytes: Cow::Borrowed(stored), ..HttpBody::default() };
     if stored.is_empty() {
         return body;
     }

@@ -22,10 +22,10 @@ use arrow::{
 };
 
 use super::{
-    body::{Body, Codings, decode_body},
-    entry::Record,
+    body::{Codings, HttpBody, decode_body},
+    entry::WarcRecord,
     fields::{self, MediaType, text_of, uri_text, without_brackets},
-    http::Message,
+    http::HttpMessage,
 };
 use crate::{
     error::Result,
@@ -67,25 +67,25 @@ pub(super) fn column_fields(text: bool) -> Vec<Field> {
 }
 
 /// A record on its way into columns. What few columns need is made when it is asked for.
-pub(super) struct Row<'a> {
-    record: &'a Record<'a>,
-    message: Option<Message<'a>>,
+pub(super) struct WarcRow<'a> {
+    record: &'a WarcRecord<'a>,
+    message: Option<HttpMessage<'a>>,
     mime: Option<MediaType>,
-    body: Body<'a>,
+    body: HttpBody<'a>,
     truncated: Option<Cow<'a, str>>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> WarcRow<'a> {
     /// Takes a record apart; its body becomes no larger than `limit` bytes.
-    pub(super) fn new(record: &'a Record<'a>, options: WarcOptions, limit: usize) -> Self {
+    pub(super) fn new(record: &'a WarcRecord<'a>, options: WarcOptions, limit: usize) -> Self {
         let stated = record.fields.value("Content-Type").and_then(MediaType::parse);
         let is_http = match &stated {
             Some(media) => media.essence == "application/http",
             None => ["response", "request", "revisit"].map(str::as_bytes).contains(&record_type(record)),
         };
-        let message = is_http.then(|| Message::parse(record.block)).flatten();
+        let message = is_http.then(|| HttpMessage::parse(record.block)).flatten();
         let stored = message.as_ref().map_or(record.block, |message| message.body);
-        let mut row = Self { record, mime: stated, message, body: Body::default(), truncated: None };
+        let mut row = Self { record, mime: stated, message, body: HttpBody::default(), truncated: None };
         row.body.bytes = Cow::Borrowed(stored);
         let Some(message) = &row.message else {
             row.truncated = record.fields.value("WARC-Truncated").map(text_of);
@@ -96,7 +96,7 @@ impl<'a> Row<'a> {
             Codings { content: message.codings("Content-Encoding"), transfer: message.codings("Transfer-Encoding") };
         let by_length = codings.transfer.is_empty() && lacks_bytes(record, message);
         row.body = if options.raw {
-            Body { left: codings.content.into_iter().chain(codings.transfer).collect(), ..row.body }
+            HttpBody { left: codings.content.into_iter().chain(codings.transfer).collect(), ..row.body }
         } else {
             decode_body(stored, codings, limit)
         };
@@ -115,12 +115,12 @@ impl<'a> Row<'a> {
     }
 }
 
-fn record_type<'a>(record: &'a Record<'_>) -> &'a [u8] {
+fn record_type<'a>(record: &'a WarcRecord<'_>) -> &'a [u8] {
     record.fields.value("WARC-Type").unwrap_or_default()
 }
 
 /// Whether the body of a response has fewer bytes than its header states.
-fn lacks_bytes(record: &Record<'_>, message: &Message<'_>) -> bool {
+fn lacks_bytes(record: &WarcRecord<'_>, message: &HttpMessage<'_>) -> bool {
     // A revisit has the header of the response, and not its body.
     let has_body = !matches!(message.status(), Some(100..=199 | 204 | 304)) && record_type(record) != b"revisit";
     has_body && message.stated_length().is_some_and(|stated| stated > message.body.len() as u64)
@@ -132,14 +132,14 @@ pub(super) fn shows_bodies<'a>(mut names: impl Iterator<Item = &'a str>) -> bool
 }
 
 /// Builds the columns of these names.
-pub(super) struct Columns {
+pub(super) struct WarcColumns {
     columns: Vec<(String, Column)>,
     /// Whether content that is text has a column of its own.
     text: bool,
     rows: usize,
 }
 
-impl Columns {
+impl WarcColumns {
     /// Starts columns of these names; `text` says whether content that is text has one of its own. All content together
     /// has about so many bytes.
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, text: bool, bytes: usize) -> Self {
@@ -148,7 +148,7 @@ impl Columns {
     }
 
     /// Appends a row.
-    pub(super) fn push_row(&mut self, row: &Row<'_>) {
+    pub(super) fn push_row(&mut self, row: &WarcRow<'_>) {
         self.rows += 1;
         let text = if self.text { simdutf8::basic::from_utf8(&row.body.bytes).ok() } else { None };
         for (_, column) in &mut self.columns {
@@ -243,11 +243,11 @@ impl Column {
     }
 
     /// Appends the value of a row; `text` is its content if that is text, and has a column of its own.
-    fn push_row(&mut self, row: &Row<'_>, text: Option<&str>) {
+    fn push_row(&mut self, row: &WarcRow<'_>, text: Option<&str>) {
         match self {
             Self::Text(of, builder) => builder.append_option(of.text_in(row)),
             Self::Date(builder) => builder.append_option(row.record.fields.value("WARC-Date").and_then(parse_time)),
-            Self::Status(builder) => builder.append_option(row.message.as_ref().and_then(Message::status)),
+            Self::Status(builder) => builder.append_option(row.message.as_ref().and_then(HttpMessage::status)),
             Self::Pairs(PairsOf::Record, builder) => builder.push_fields(Some(&row.record.fields)),
             Self::Pairs(PairsOf::Message, builder) => {
                 builder.push_fields(row.message.as_ref().map(|message| &message.fields));
@@ -270,7 +270,7 @@ impl Column {
 }
 
 impl TextOf {
-    fn text_in<'a>(self, row: &'a Row<'_>) -> Option<Cow<'a, str>> {
+    fn text_in<'a>(self, row: &'a WarcRow<'_>) -> Option<Cow<'a, str>> {
         let fields = &row.record.fields;
         match self {
             Self::Id => fields.value("WARC-Record-ID").map(|id| {

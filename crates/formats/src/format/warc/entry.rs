@@ -23,7 +23,7 @@ const VERSION: usize = b"WARC/1.0".len();
 
 /// A record.
 #[derive(Debug)]
-pub(super) struct Record<'a> {
+pub(super) struct WarcRecord<'a> {
     pub(super) fields: Fields<'a>,
     pub(super) block: &'a [u8],
     /// The record without the line ends behind it.
@@ -34,7 +34,7 @@ pub(super) struct Record<'a> {
 #[derive(Debug)]
 pub(super) enum Entry<'a> {
     /// A record, with its length up to the next one.
-    Record(Record<'a>, usize),
+    Record(WarcRecord<'a>, usize),
     /// Bytes that are no record, as many as there are before the next one, and why.
     Damage(usize, String),
     /// So many bytes are needed to tell.
@@ -107,7 +107,7 @@ pub(super) fn read_entry(bytes: &[u8], extent: Extent) -> Entry<'_> {
     }
     match tail_length(bytes[start..end].last().copied(), &bytes[end..], extent.ends) {
         Tail::Bytes(tail) => {
-            Entry::Record(Record { fields, block: &bytes[start..end], content: &bytes[..end] }, end + tail)
+            Entry::Record(WarcRecord { fields, block: &bytes[start..end], content: &bytes[..end] }, end + tail)
         }
         Tail::Unknown => Entry::Incomplete(end + LOOK + MAX_TAIL),
         Tail::None => skip_damage(bytes, extent, &Fault::Block { length, start }),

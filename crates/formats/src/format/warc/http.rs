@@ -11,14 +11,14 @@ use super::fields::{Fields, MAX_HEAD, first_line};
 
 /// A message.
 #[derive(Debug)]
-pub(super) struct Message<'a> {
+pub(super) struct HttpMessage<'a> {
     /// The first line.
     pub(super) start_line: &'a [u8],
     pub(super) fields: Fields<'a>,
     pub(super) body: &'a [u8],
 }
 
-impl<'a> Message<'a> {
+impl<'a> HttpMessage<'a> {
     /// Parses a block; `None` if it does not begin as a message does, or its header is too long.
     pub(super) fn parse(block: &'a [u8]) -> Option<Self> {
         let head = &block[..block.len().min(MAX_HEAD)];

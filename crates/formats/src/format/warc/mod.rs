@@ -27,8 +27,8 @@ use bytes::Bytes;
 
 pub use self::columns::WarcOptions;
 use self::{
-    columns::{Columns, Row, column_fields, shows_bodies},
-    entry::{Entry, Extent, Record, begins_record, read_entry},
+    columns::{WarcColumns, WarcRow, column_fields, shows_bodies},
+    entry::{Entry, Extent, WarcRecord, begins_record, read_entry},
     fields::MediaType,
     ranges::{Cut, WarcRanges},
 };
@@ -156,14 +156,14 @@ impl RecordReader for WarcReader {
     fn parse(&self, range: &SourceRange, schema: &SchemaRef) -> Result<Parsed> {
         let limit = self.max_record_bytes.load(Ordering::Relaxed);
         let names = self.fields.iter().map(|field| field.name().as_str());
-        let mut columns = Columns::new(names, self.text, range.content_bytes().len());
+        let mut columns = WarcColumns::new(names, self.text, range.content_bytes().len());
         let mut left = Remark { line: 0, count: 0, oddity: Oddity::Doubtful, why: LEFT };
         let mut block = RecordBlock { bytes_in: range.bytes_in(), ..RecordBlock::empty() };
         for (row, Found { at, content, record }) in (0..).zip(entries(range)) {
             let byte = range.offset + at as u64;
             match record {
                 Ok(record) => {
-                    let row_of_record = Row::new(&record, self.options, limit);
+                    let row_of_record = WarcRow::new(&record, self.options, limit);
                     left.count += u64::from(row_of_record.keeps_coding());
                     columns.push_row(&row_of_record);
                     block.rows.push(row);
@@ -195,7 +195,7 @@ struct Found<'a> {
     at: usize,
     content: &'a [u8],
     /// The record, or what is wrong with it.
-    record: Result<Record<'a>, String>,
+    record: Result<WarcRecord<'a>, String>,
 }
 
 /// Iterates over the entries of a range, which are complete.

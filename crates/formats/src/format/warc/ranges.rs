@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::{
     body,
-    entry::{Entry, Extent, LOOK, MAX_TAIL, Record, Tail, read_entry, tail_length},
+    entry::{Entry, Extent, LOOK, MAX_TAIL, Tail, WarcRecord, read_entry, tail_length},
     http,
 };
 use crate::{
@@ -58,11 +58,11 @@ struct Judged {
     ends: Vec<usize>,
     /// End of the entries, of which the last may belong to a range that is not complete.
     at: usize,
-    stop: Stop,
+    stop: CutEnd,
 }
 
 /// Why no further bytes were judged.
-enum Stop {
+enum CutEnd {
     /// All of them were.
     AtEnd,
     /// So many bytes are needed.
@@ -118,20 +118,20 @@ impl<'a> WarcRanges<'a> {
                 Err(error) => (false, Some(Error::from(error))),
             };
             let Judged { mut ends, at, stop } = self.judge_entries(ends);
-            if !matches!(stop, Stop::Needs(_)) || fault.is_some() {
+            if !matches!(stop, CutEnd::Needs(_)) || fault.is_some() {
                 // What lies before a fault is valid.
                 ends.extend((at > ends.last().copied().unwrap_or_default()).then_some(at));
             }
             match stop {
-                Stop::Needs(more) if fault.is_none() && ends.is_empty() => {
+                CutEnd::Needs(more) if fault.is_none() && ends.is_empty() => {
                     target = more;
                     continue;
                 }
-                Stop::Needs(_) if fault.is_none() => {}
-                Stop::Needs(_) => self.fail(fault),
-                Stop::AtEnd => self.done = true,
-                Stop::Lost(reason) => self.fail(Some(self.lost(at, &reason))),
-                Stop::TooLarge { head, length } => {
+                CutEnd::Needs(_) if fault.is_none() => {}
+                CutEnd::Needs(_) => self.fail(fault),
+                CutEnd::AtEnd => self.done = true,
+                CutEnd::Lost(reason) => self.fail(Some(self.lost(at, &reason))),
+                CutEnd::TooLarge { head, length } => {
                     self.take_ranges(&ends);
                     return self.pass_over(head, length);
                 }
@@ -148,7 +148,7 @@ impl<'a> WarcRanges<'a> {
     fn judge_entries(&self, ends: bool) -> Judged {
         let bytes = self.carried.as_slice();
         let extent = Extent { ends, max_block: self.max_record_bytes as u64 };
-        let mut judged = Judged { ends: Vec::new(), at: 0, stop: Stop::AtEnd };
+        let mut judged = Judged { ends: Vec::new(), at: 0, stop: CutEnd::AtEnd };
         let (mut start, mut weight) = (0, 0_usize);
         while judged.at < bytes.len() {
             let at = judged.at;
@@ -156,20 +156,20 @@ impl<'a> WarcRanges<'a> {
                 Entry::Record(record, length) => (length, self.weigh_record(&record, length)),
                 Entry::Damage(length, _) => (length, length),
                 Entry::Incomplete(needed) => {
-                    judged.stop = Stop::Needs(at.saturating_add(needed));
+                    judged.stop = CutEnd::Needs(at.saturating_add(needed));
                     return judged;
                 }
                 // A source that ends within the block is damaged, which can still be told if it ends soon.
                 Entry::TooLarge { .. } if !ends && bytes.len() - at <= self.max_record_bytes => {
-                    judged.stop = Stop::Needs(at + self.max_record_bytes + LOOK);
+                    judged.stop = CutEnd::Needs(at + self.max_record_bytes + LOOK);
                     return judged;
                 }
                 Entry::TooLarge { head, length } => {
-                    judged.stop = Stop::TooLarge { head, length };
+                    judged.stop = CutEnd::TooLarge { head, length };
                     return judged;
                 }
                 Entry::Lost(reason) => {
-                    judged.stop = Stop::Lost(reason);
+                    judged.stop = CutEnd::Lost(reason);
                     return judged;
                 }
             };
@@ -181,12 +181,12 @@ impl<'a> WarcRanges<'a> {
             judged.at += length;
         }
         if !ends {
-            judged.stop = Stop::Needs(judged.at + LOOK);
+            judged.stop = CutEnd::Needs(judged.at + LOOK);
         }
         judged
     }
 
-    fn weigh_record(&self, record: &Record<'_>, length: usize) -> usize {
+    fn weigh_record(&self, record: &WarcRecord<'_>, length: usize) -> usize {
         if self.decodes && http::states_coding(record.block) {
             length.saturating_add(body::usual_growth(record.block.len()))
         } else {
