@@ -23,14 +23,17 @@ use crate::{
         encode::{EncodeUnit, Encoder, SourceBatch},
         source::SourceName,
     },
-    format::{OutputFormat, Parsed},
+    format::{OutputFormat, Parsed, ipc::StreamEnd},
     ops::{export, prove},
     record::Payload,
-    scan::{self, Input, InputFormat, RecordSource, SniffOptions, SourceFile, classify_inputs},
+    scan::{self, Input, InputFormat, RecordSource, SniffOptions, SourceFile, StatedStream, classify_inputs},
     schema::{self, schema_of, unite_lists},
     storage::{Location, Store, ZipStore},
     units::{Size, parse_duration},
 };
+
+/// Maximum bytes of a record of a stream.
+const FUZZED_RECORD: usize = 1 << 20;
 
 /// Entry point of a reader.
 pub type Target = fn(&[u8]) -> Result<()>;
@@ -111,12 +114,16 @@ pub fn parquet(bytes: &[u8]) -> Result<()> {
     read_file("x.parquet", bytes, Some(InputFormat::PARQUET))
 }
 
-/// Reads Arrow IPC, a file or a stream.
+/// Reads Arrow IPC, a file or a stream, whose rows are first hashed, as those of standard input are.
 ///
 /// # Errors
 /// Fails like [`csv`].
 pub fn arrow(bytes: &[u8]) -> Result<()> {
-    read_file("x.arrow", bytes, Some(InputFormat::ARROW))
+    let (name, from, end) = (Some("x"), InputFormat::ARROW, StreamEnd::Any);
+    let stated = StatedStream { name, etag: None, from, end, max_record_bytes: FUZZED_RECORD };
+    let hashed = stated.read_source(bytes);
+    let read = read_file("x.arrow", bytes, Some(InputFormat::ARROW));
+    hashed.map_or_else(|error| if blames(&error) { Err(error) } else { Ok(()) }, |_| Ok(())).and(read)
 }
 
 /// Reads an Avro file.

@@ -137,7 +137,7 @@ fn rows_of_another_name_are_known_by_content() {
 fn private_datasets_know_their_streams() {
     let folder = Folder::new();
     let key = "--id-mode hmac --id-key key --redact-source-paths --id visit";
-    folder.write("key", &"0f".repeat(32));
+    folder.write("key", "0f".repeat(32));
     convert(&folder, &stream_of(&visits(0, texts), 7), &format!("--name visits --etag v1 {key}")).ok();
     assert_unchanged(convert(&folder, &stream_of(&visits(0, words), 3), "--name visits --id-key key"));
     assert_unchanged(convert(&folder, b"", "--name visits --etag v1 --id-key key"));
@@ -168,7 +168,7 @@ fn a_stream_that_was_cut_commits_nothing() {
     assert_eq!(convert(&folder, unmarked, "--name v --read end=any").ok().summary()["records_out"], ROWS);
     assert_unchanged(convert(&folder, &whole, "--name v"));
     // A file may end so.
-    std::fs::write(folder.path().join("unmarked.arrows"), unmarked).unwrap();
+    folder.write("unmarked.arrows", unmarked);
     assert_eq!(folder.run("convert unmarked.arrows --out e --json").ok().summary()["records_out"], ROWS);
 }
 
@@ -206,8 +206,8 @@ fn rows_arrive_in_every_format() {
 fn settings_that_do_not_fit_are_errors() {
     let folder = Folder::new();
     let rows = stream_of(&visits(0, texts), 7);
-    std::fs::write(folder.path().join("visits"), &rows).unwrap();
-    std::fs::write(folder.path().join("other.arrows"), &rows).unwrap();
+    folder.write("visits", &rows);
+    folder.write("other.arrows", &rows);
     for (arguments, part) in [
         ("convert - --from arrow --etag v1 --out d", "expected --read name=NAME with --read etag=v1"),
         ("convert visits --name v --out d", "expected `-`, standard input, among the sources with --read name"),

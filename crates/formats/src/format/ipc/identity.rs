@@ -3,7 +3,7 @@
 //! Both are asked of a stream before it is converted: the [hash of its rows](crate::record::table_hash) says whether they
 //! are those of an earlier run, and the end mark that its writer was not stopped between two batches.
 
-use std::num::NonZeroU64;
+use std::{num::NonZeroU64, sync::Arc};
 
 use super::{FileBatches, IpcBatches, IpcRanges, IpcReader, StreamBatches, named_batch, plain};
 use crate::{
@@ -47,7 +47,7 @@ impl IpcReader {
                 require_mark(stream, end)?;
                 stream.schema()
             }
-            IpcBatches::File(_) => self.file.as_ref().map(|file| file.schema().clone()),
+            IpcBatches::File(_) => self.file.as_ref().map(|file| Arc::clone(file.schema())),
         };
         match (hasher, schema) {
             (Some(hasher), _) => Ok(hasher.finish()),

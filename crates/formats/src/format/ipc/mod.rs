@@ -69,11 +69,32 @@ pub fn sniff(head: &[u8]) -> Option<IpcForm> {
     if head.starts_with(MAGIC) {
         return Some(IpcForm::File);
     }
-    let head = head.strip_prefix(&[0xff; 4]).unwrap_or(head);
-    let (length, rest) = head.split_first_chunk::<4>()?;
-    let message = rest.get(..usize::try_from(i32::from_le_bytes(*length)).ok()?)?;
-    let message = ipc::root_as_message(message).ok()?;
-    (message.header_type() == MessageHeader::Schema).then_some(IpcForm::Stream)
+    let marked = head.strip_prefix(&[0xff; 4]);
+    let (length, rest) = marked.unwrap_or(head).split_first_chunk::<4>()?;
+    let length = usize::try_from(i32::from_le_bytes(*length)).ok()?;
+    let is_schema = match rest.get(..length) {
+        Some(message) => ipc::root_as_message(message).ok()?.header_type() == MessageHeader::Schema,
+        // The schema of thousands of columns is longer than the head.
+        None => marked.is_some() && begins_schema(rest) == Some(true),
+    };
+    is_schema.then_some(IpcForm::Stream)
+}
+
+/// Whether the start of a flatbuffer is that of a message with a schema; `None` if it is none, or too short to tell.
+///
+/// ```text
+/// root: u32 -> table: i32, back to its vtable; fields        vtable: u16 bytes, u16 of the table, u16 per field
+/// ```
+fn begins_schema(start: &[u8]) -> Option<bool> {
+    let place = |at: usize| -> Option<usize> {
+        let bytes = start.get(at..)?.first_chunk::<4>()?;
+        usize::try_from(i32::from_le_bytes(*bytes)).ok()
+    };
+    let table = place(0)?;
+    let vtable = table.checked_sub(place(table)?)?;
+    let field = start.get(vtable..)?.get(usize::from(ipc::Message::VT_HEADER_TYPE)..)?.first_chunk::<2>()?;
+    let header = start.get(table..)?.get(usize::from(u16::from_le_bytes(*field)))?;
+    Some(*header == MessageHeader::Schema.0)
 }
 
 /// Reads an Arrow IPC file, or any stream.

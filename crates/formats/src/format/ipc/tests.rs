@@ -174,7 +174,7 @@ fn hash_of(bytes: &[u8], end: StreamEnd) -> Result<u64> {
 #[test]
 fn the_hash_of_rows_is_that_of_any_batches_and_forms() {
     let whole = batch();
-    let expected = hash_of(&stream(&[whole.clone()], None), StreamEnd::Mark).unwrap();
+    let expected = hash_of(&stream(std::slice::from_ref(&whole), None), StreamEnd::Mark).unwrap();
     for rows in [1, 7, 333, 1000] {
         let pieces: Vec<RecordBatch> = (0..1000).step_by(rows).map(|at| whole.slice(at, rows.min(1000 - at))).collect();
         for bytes in [stream(&pieces, None), stream(&pieces, Some(CompressionType::ZSTD))] {
@@ -184,13 +184,13 @@ fn the_hash_of_rows_is_that_of_any_batches_and_forms() {
     assert_eq!(hash_of(&file(&[whole.slice(0, 3), whole.slice(3, 997)]), StreamEnd::Mark).unwrap(), expected);
     // As plain texts.
     let plain = cast_to(&whole, &plain(whole.schema_ref()).unwrap()).unwrap();
-    assert_eq!(hash_of(&stream(&[plain.clone()], None), StreamEnd::Mark).unwrap(), expected);
+    assert_eq!(hash_of(&stream(std::slice::from_ref(&plain), None), StreamEnd::Mark).unwrap(), expected);
     for other in [plain.slice(0, 999), plain.slice(1, 999), plain.project(&[0, 2, 1]).unwrap(), plain.slice(0, 0)] {
         assert_ne!(hash_of(&stream(&[other], None), StreamEnd::Mark).unwrap(), expected);
     }
     let none = plain.slice(0, 0);
     assert_eq!(
-        hash_of(&stream(&[none.clone()], None), StreamEnd::Mark).unwrap(),
+        hash_of(&stream(std::slice::from_ref(&none), None), StreamEnd::Mark).unwrap(),
         hash_of(&file(&[none.clone(), none]), StreamEnd::Mark).unwrap()
     );
 }
@@ -220,4 +220,24 @@ fn a_stream_that_is_cut_anywhere_has_no_end() {
     assert!(
         IpcReader::of_stream().check_end(Box::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f][..]), 1).is_err()
     );
+}
+
+#[test]
+fn a_schema_that_is_longer_than_the_head_is_recognised() {
+    let column = || Arc::new(Int32Array::from(vec![1])) as ArrayRef;
+    let wide = RecordBatch::try_from_iter((0..500).map(|number| (format!("column_{number}"), column()))).unwrap();
+    let bytes = stream(&[wide], None);
+    assert_eq!(sniff(&bytes[..4096]), Some(IpcForm::Stream));
+    // The head of another message, and bytes that look like one.
+    let second = 8 + usize::try_from(i32::from_le_bytes(*bytes[4..].first_chunk().unwrap())).unwrap();
+    assert_eq!(sniff(&bytes[second..second + 64]), None);
+    for at in 8..72 {
+        let mut damaged = bytes[..4096].to_vec();
+        damaged[at] ^= 0xff;
+        let _ = sniff(&damaged);
+    }
+    for head in [&[0xff; 64][..], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 4, 0, 0, 0], b"\xff\xff\xff\xffabcdefgh"]
+    {
+        assert_eq!(sniff(head), None, "{head:?}");
+    }
 }
