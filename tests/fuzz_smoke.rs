@@ -193,6 +193,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy safetensors nifti zip packed any foreign_shards delta dataset proof
-    schema arguments
+    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy safetensors nifti zip packed any foreign_shards
+    delta dataset proof schema arguments
 );
