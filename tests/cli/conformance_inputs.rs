@@ -150,7 +150,8 @@ fn threads_change_no_byte_and_a_second_run_finds_nothing() {
                 folder.run(&format!("convert {} --out {out} --to {to} --jobs {jobs} {}", seed.name, seed.options))
             };
             let (one, many) = (format!("{to}1"), format!("{to}8"));
-            (run(1, &one).ok(), run(8, &many).ok());
+            run(1, &one).ok();
+            run(8, &many).ok();
             assert_eq!(folder.shards_below_tags(&one), folder.shards_below_tags(&many), "{} to {to}", format.name());
             let ids = |dataset: &str| places_of(folder, dataset);
             assert!(ids(&one) == ids(&many) && !ids(&one).is_empty(), "{}", format.name());

@@ -2,7 +2,7 @@
 //! converts them to rows.
 //!
 //! ```text
-//! format::{npy, netcdf, hdf5, zarr}  -- Header, read(slab) -->  records::Plan (pure)  -->  rows (RecordBatch)
+//! format::{npy, safetensors, netcdf, hdf5, zarr, nifti}  -- Header, read(slab) -->  records::Plan (pure)  -->  rows
 //! ```
 //!
 //! A source has variables. A variable has a type, a shape with named dimensions, the shape of its stored chunks, and

@@ -1,4 +1,5 @@
-//! Inputs that are read out of order: a stored object, or bytes in memory or on disk if a source had to be decompressed.
+//! Inputs that are read out of order: a stored object, or bytes in memory or on disk if a source had to be
+//! decompressed.
 
 use std::{any::Any, io::Read, ops::Range, sync::Arc};
 
