@@ -26,7 +26,7 @@ pub(super) use block::BlockArgs;
 pub(super) use check::CheckArgs;
 pub(super) use convert::ConvertArgs;
 pub(super) use erase::EraseArgs;
-pub(super) use head::{HeadArgs, InputArgs};
+pub(super) use head::HeadArgs;
 pub(super) use manifest::{Export, ManifestArgs};
 pub(super) use plan::{CommitArgs, Manifest, PlanAdoptArgs, PlanArgs, PlanCommand, PlanCompactArgs, RunTaskArgs};
 pub(super) use proof::{ProveArgs, VerifyProofArgs};
@@ -35,12 +35,15 @@ pub(super) use report::ReportArgs;
 pub(super) use reshard::ReshardArgs;
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
-use self::choices::choice;
+use self::{choices::choice, head::InputArgs};
 use crate::{
     codec::Codec,
     dataset::{Arrangement, IdMode, Order, PrivateChoice},
     error::{Error, Result},
-    ops::{adopt::AdoptOptions, compact, convert::column_type as named_type, vacuum::VacuumOptions},
+    ops::{
+        adopt::AdoptOptions, compact, convert::column_type as named_type, inspect::InspectOptions,
+        vacuum::VacuumOptions,
+    },
     plan::memory::DEFAULT_MEMORY,
     record::subject::SubjectPattern,
     storage::Location,
@@ -399,9 +402,17 @@ impl AdoptArgs {
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// Dataset, file, folder, glob or URL [default: current folder].
-    pub(super) source: Option<String>,
+    source: Option<String>,
     #[command(flatten)]
-    pub(super) input: InputArgs,
+    input: InputArgs,
+}
+
+impl InspectArgs {
+    /// Returns what to inspect.
+    pub(super) fn to_options(&self) -> InspectOptions {
+        let source = self.source.as_deref().unwrap_or(".").to_owned();
+        InspectOptions { source, from: self.input.from, read: self.input.settings() }
+    }
 }
 
 #[derive(Debug, Args)]

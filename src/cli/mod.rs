@@ -59,7 +59,6 @@ use crate::{
         diff::{RecordChange, Wants},
         erase::{EraseId, EraseOptions},
         export::export_records,
-        inspect::InspectOptions,
         lineage::{self, LineageJob},
     },
     storage::{self, Location, SmallFile},
@@ -388,14 +387,7 @@ impl CommandSession<'_> {
     }
 
     fn run_inspect(&self, args: &InspectArgs) -> Result<CommandOutcome> {
-        let report = ops::inspect::inspect_source(
-            &self.context,
-            &InspectOptions {
-                source: args.source.as_deref().unwrap_or(".").to_owned(),
-                from: args.input.from,
-                read: args.input.settings(),
-            },
-        )?;
+        let report = ops::inspect::inspect_source(&self.context, &args.to_options())?;
         self.progress.stop();
         self.print_answer(|w| {
             if !self.global.json {

@@ -14,15 +14,19 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Context;
 use crate::{
     dataset::{
-        CameFrom, IdQuery, Pseudonymizer, ReplacedSources, Snapshot, SourceRow, StreamHash, StreamTag, check_folders,
-        find_orphaned, is_beside_shards, is_shard_name, pseudonymizer_of,
+        CameFrom, IdQuery, Pseudonymizer, ReplacedSources, Snapshot, SourceRow, check_folders, find_orphaned,
+        is_beside_shards, is_shard_name, pseudonymizer_of,
     },
     error::{Error, Kind, Result},
     events::Event,
     exec::{constants::ConstantSets, types},
     format::{files::TreeFile as _, index::IndexKind},
     id::Version,
-    record::{clutter::is_sign, split::Splits},
+    record::{
+        clutter::is_sign,
+        split::Splits,
+        stream_tag::{StreamHash, StreamTag},
+    },
     scan::{SourceFile, content_hash},
     schema::bound,
     storage::{Location, Store},

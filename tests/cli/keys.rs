@@ -5,7 +5,7 @@ use crate::support::{Folder, Ran};
 
 fn scans(folder: &Folder, source: &str) {
     for number in 0..40 {
-        folder.write(&format!("{source}/1.2.840.113619.2.55.3.{number}.dcm"), format!("scan {number}").as_bytes());
+        folder.write(&format!("{source}/1.2.840.113619.2.55.3.{number}.ima"), format!("scan {number}").as_bytes());
     }
 }
 
@@ -25,7 +25,7 @@ fn names_with_dots_are_samples_of_their_own() {
     let told = folder.run("convert in --out one --to tar").ok();
     assert!(
         told.stderr.contains(
-            "40 files, such as `1.2.840.113619.2.55.3.0.dcm` and `1.2.840.113619.2.55.3.1.dcm`, become one sample, `1`"
+            "40 files, such as `1.2.840.113619.2.55.3.0.ima` and `1.2.840.113619.2.55.3.1.ima`, become one sample, `1`"
         ),
         "{told:?}"
     );
@@ -37,9 +37,9 @@ fn names_with_dots_are_samples_of_their_own() {
         assert_eq!(ran.summary()["records_out"], 40);
         assert!(!ran.stderr.contains("become one sample"), "{ran:?}");
         let found = folder.run(&format!("manifest {to} --find 1.2.840.113619.2.55.3.7 --json")).ok();
-        assert!(found.stdout.contains("1.2.840.113619.2.55.3.7.dcm"), "{found:?}");
+        assert!(found.stdout.contains("1.2.840.113619.2.55.3.7.ima"), "{found:?}");
         // A later run needs no option, and refuses another rule.
-        folder.write(&format!("{from}/1.2.840.113619.2.55.3.99.dcm"), b"another");
+        folder.write(&format!("{from}/1.2.840.113619.2.55.3.99.ima"), b"another");
         assert_eq!(folder.run(&format!("convert {from} --out {to} --json")).ok().summary()["records_out"], 1);
         refused(
             folder.run(&format!("convert {from} --out {to} --key first-dot")),
@@ -50,7 +50,7 @@ fn names_with_dots_are_samples_of_their_own() {
         // Erased is one sample, with its file.
         let erased = folder.run(&format!("erase {to} 1.2.840.113619.2.55.3.7 --json")).ok().summary();
         assert_eq!(erased["records_erased"], 1);
-        let removed = folder.run(&format!("remove {to} --source 1.2.840.113619.2.55.3.8.dcm --json")).ok().summary();
+        let removed = folder.run(&format!("remove {to} --source 1.2.840.113619.2.55.3.8.ima --json")).ok().summary();
         assert_eq!(removed["records"], 1, "{removed}");
         assert_eq!(folder.run(&format!("verify {to} --read-data --json")).ok().summary()["records"], 39);
         // The erased file does not come back, and the removed one does.
@@ -58,7 +58,7 @@ fn names_with_dots_are_samples_of_their_own() {
         assert_eq!((&again["records_out"], &again["sources_erased"]), (&1.into(), &1.into()), "{again}");
     }
     let members = folder.members("tar");
-    assert!(members.contains_key("1%2E2%2E840%2E113619%2E2%2E55%2E3%2E39.dcm"), "{members:?}");
+    assert!(members.contains_key("1%2E2%2E840%2E113619%2E2%2E55%2E3%2E39.ima"), "{members:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{HIGH_SCORE, InspectOptions, InspectReport};
+use super::report::{HIGH_SCORE, InspectOptions, InspectReport};
 use crate::{
     ops::{convert, shell_word},
     scan::InputFormat,

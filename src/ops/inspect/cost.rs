@@ -19,7 +19,7 @@ use std::{
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::InspectOptions;
+use super::report::InspectOptions;
 use crate::{
     error::{Error, Result},
     events::{Cancel, Silent},

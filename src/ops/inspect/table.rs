@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{FormatReport, InspectReport, base_report};
+use super::report::{FormatReport, InspectReport, base_report};
 use crate::{
     delta::{self, LiveFile},
     error::{Error, Result},

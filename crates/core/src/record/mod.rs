@@ -29,6 +29,7 @@ pub mod source_part;
 pub mod sparse;
 pub mod spelling;
 pub mod split;
+pub mod stream_tag;
 pub mod subject;
 pub mod table_hash;
 pub mod time;

@@ -17,8 +17,8 @@
 //! ```
 //!
 //! Children are the fields of a struct, the items of a list, keys and values of a map; items of null lists are omitted.
-//! Types are in the words of `schema.json`, but large texts, binaries and lists are those without `large`, and types with
-//! children are `struct`, `list`, `map` and `fixed_list(items)`.
+//! Types are in the words of `schema.json`, but large texts, binaries and lists are those without `large`, and types
+//! with children are `struct`, `list`, `map` and `fixed_list(items)`.
 
 use std::{num::NonZeroU64, sync::Arc};
 
@@ -401,7 +401,8 @@ mod tests {
         ) {
             let texts: Vec<Option<&str>> = values.iter().map(Option::as_deref).collect();
             let numbers = || texts.iter().map(|text| text.map(|text| text.len() as i64));
-            let lists = || texts.iter().map(|text| text.map(|text| text.bytes().map(|b| Some(i64::from(b))).collect::<Vec<_>>()));
+            let bytes = |text: &str| text.bytes().map(|b| Some(i64::from(b))).collect::<Vec<_>>();
+            let lists = || texts.iter().map(|text| text.map(bytes));
             let forms: [(ArrayRef, ArrayRef, ArrayRef); 3] = [
                 (
                     Arc::new(StringArray::from(texts.clone())),
@@ -424,7 +425,8 @@ mod tests {
                 RecordBatch::try_from_iter(columns.map(|(name, column)| (name, Arc::clone(column)))).unwrap()
             };
             let expected = hash_of(&[batch(&forms[0])]);
-            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (values.len() + 1)).chain([0, values.len()]).collect();
+            let inner = cuts.iter().map(|cut| cut % (values.len() + 1));
+            let mut cuts: Vec<usize> = inner.chain([0, values.len()]).collect();
             cuts.sort_unstable();
             for form in &forms {
                 let whole = batch(form);
@@ -441,7 +443,11 @@ mod tests {
         }
 
         #[test]
-        fn bytes_are_hashed_as_they_are(values in proptest::collection::vec(proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), 0..50)) {
+        fn bytes_are_hashed_as_they_are(
+            values in proptest::collection::vec(
+                proptest::option::of(proptest::collection::vec(any::<u8>(), 0..40)), 0..50,
+            ),
+        ) {
             let bytes: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
             let views: ArrayRef = Arc::new(BinaryViewArray::from(bytes.clone()));
             let plain: ArrayRef = Arc::new(arrow::array::LargeBinaryArray::from(bytes));

@@ -93,7 +93,6 @@ pub use self::{
         shards::{NewShard, ShardMeta, check_folders},
         snapshot::{Dataset, Snapshot},
         sources::{NewSources, OptionalColumns, SourceRow},
-        stream_tag::{StreamHash, StreamTag},
         tags::{add_tag, remove_tag},
         transaction::{Numbers, SegmentMerge, Transaction},
     },

@@ -21,6 +21,7 @@ mod selected;
 pub mod settings;
 mod sniff;
 mod source;
+mod stated_stream;
 mod stored;
 mod stores;
 mod stream;
@@ -46,8 +47,8 @@ pub use misnamed::{contradiction_note, misnamed_note, names_arrays};
 pub use partitions::{folders_in, folders_of, with_partitions};
 pub use parts::{Scouted, closed_hash, scout_parts};
 pub use source::{First, RecordSource};
+pub use stated_stream::StatedStream;
 pub use stored::{Listed as ListedSource, content_hash, reopen_sources};
-pub use stream::StatedStream;
 pub use tables::{FoundTable, TableFormat, refuse_foreign};
 
 use self::{

@@ -27,6 +27,5 @@ pub(super) mod shards;
 pub(super) mod snapshot;
 pub(super) mod sources;
 pub(super) mod store_test;
-pub(super) mod stream_tag;
 pub(super) mod tags;
 pub(super) mod transaction;

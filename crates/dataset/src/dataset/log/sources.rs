@@ -16,7 +16,7 @@ use parquet::{
 
 use crate::{
     dataset::{
-        log::{bounds::check_number, stream_tag::StreamTag},
+        log::bounds::check_number,
         table::{
             self,
             fetch::{Parts, group_range, in_parallel},
@@ -26,6 +26,7 @@ use crate::{
     },
     error::{Error, Result},
     id::Version,
+    record::stream_tag::StreamTag,
     storage::Store,
 };
 

@@ -61,7 +61,8 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
         let stated = CsvOptions { delimiter: Some(delimiter), skip, certain: true, ..options.clone() };
         let mut source = sniff(head, complete, &stated)?;
         let shown = char::from(delimiter).escape_default();
-        source.facts.notes.push(format!("the first line, `sep={shown}`, names the delimiter, as Excel understands it"));
+        let note = format!("the first line, `sep={shown}`, names the delimiter, as Excel understands it");
+        source.facts.notes.push(note);
         return Some(source);
     }
     if !options.stated.is_usual() {

@@ -11,7 +11,7 @@ use std::fmt;
 /// What the hash of a stream is taken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamHash {
-    /// Its rows: a [hash of the table](crate::record::table_hash).
+    /// Its rows: a [hash of the table](super::table_hash).
     Rows,
     /// Its bytes.
     Bytes,
