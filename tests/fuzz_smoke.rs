@@ -188,6 +188,6 @@ macro_rules! targets {
 }
 
 targets!(
-    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy zip excel packed any foreign_shards delta dataset proof
-    schema arguments
+    csv json jsonl parquet arrow tar tfrecord netcdf hdf5 zarr npy zip excel packed any foreign_shards delta dataset
+    proof schema arguments
 );

@@ -150,7 +150,8 @@ fn settings_without_effect_are_told() {
     folder.write("a.jsonl", "{\"x\":1}\n");
     let ran = folder.run("convert a.jsonl --delimiter ; --null NA --patch lat=2 --row-group 1MiB --to tar").ok();
     for note in [
-        "--delimiter, --null have no effect: they are for CSV, and the inputs are jsonl",
+        "--delimiter has no effect: it is for CSV, and the inputs are jsonl",
+        "--null has no effect: it is for CSV and Excel, and the inputs are jsonl",
         "--patch has no effect: it is for arrays, and the inputs are jsonl",
         "--row-group has no effect: it is for Parquet shards, and these are tar",
     ] {
