@@ -414,6 +414,13 @@ fn sample_tables(sources: &[RecordSource], formats: &mut Vec<FormatReport>, samp
         let bytes = source.file.bytes();
         if let Some(rows) = source.reader.facts().rows {
             entry.1 += rows;
+            if let (true, Some(range), true) =
+                (i < SAMPLED_FILES, &source.sample, source.reader.facts().sheet.is_some())
+                && let Parsed::Block(block) = source.reader.parse(range, &schema_of(&source.fields))?
+                && let Payload::Rows(batch) = block.payload
+            {
+                sample.add_batch(batch.slice(0, batch.num_rows().min(SAMPLE_ROWS)));
+            }
         } else if let Some(range) = &source.sample {
             let fields = schema_of(&source.fields);
             if let Parsed::Block(block) = source.reader.parse(range, &fields)? {

@@ -124,8 +124,8 @@ mod with_feature {
         let ran = folder.run("convert good --on-error quarantine --out d --json");
         assert_eq!((ran.code, ran.summary()["records_out"].clone()), (3, 2.into()));
         folder.write("text.xlsx", "id,name\n1,a\n2,b\n");
-        refused(&folder.run("convert text.xlsx --out e"), &["found delimited text", "--from csv"]);
-        assert_eq!(folder.run("convert text.xlsx --from csv --out e --json").ok().summary()["records_out"], 2);
+        let ran = folder.run("convert text.xlsx --out e").ok();
+        assert!(ran.stderr.contains("is named as a workbook but contains csv"), "{}", ran.stderr);
     }
 
     #[test]
