@@ -139,7 +139,7 @@ def table_of(cells, header=True):
         return [], []
     used = [at for row in rows for at, value in enumerate(row) if value is not None]
     first, last = min(used), max(used)
-    rows = [(row + [None] * last)[first : last + 1] for row in rows]
+    rows = [(row + [None] * (last + 1))[first : last + 1] for row in rows]
     names = rows.pop(0) if header else [f"column_{at + 1}" for at in range(last - first + 1)]
     columns = []
     for at in range(len(names)):
@@ -269,7 +269,11 @@ def check_generated(program, folder, rng, count):
                 source.write_bytes(gzip.compress(path.read_bytes()))
             if variant == 2:
                 source, stdin, options = "-", path.read_bytes(), ["--from", "excel", *options]
-            program.convert(source, folder / "out", "--jobs", jobs, *options, stdin=stdin)
+            # A visible sheet without a cell is refused beside a hidden one with some.
+            codes = (0,) if expected[0] else (0, 6)
+            code, _ = program.convert(source, folder / "out", "--jobs", jobs, *options, codes=codes, stdin=stdin)
+            if code:
+                continue
             compare(f"book {number} of seed, as {source}", rows_of(folder / "out") if expected[1] else (expected[0], [], []), expected)
     print(f"ok    {count} generated books, value by value as openpyxl reads them")
 

@@ -1,6 +1,5 @@
 //! Workbooks as tables: their sheets are converted and shown, and what is not read of them is told. Without the feature
 //! `excel` they are refused by name.
-#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use crate::support;
 
@@ -35,6 +34,7 @@ fn builds_without_the_feature_say_so() {
 }
 
 #[cfg(feature = "excel")]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
 mod with_feature {
     use std::io::Write as _;
 

@@ -33,6 +33,8 @@ mod package;
 #[cfg(feature = "excel")]
 mod reader;
 #[cfg(feature = "excel")]
+mod room;
+#[cfg(feature = "excel")]
 mod sheet;
 #[cfg(all(test, feature = "excel"))]
 mod tests;
