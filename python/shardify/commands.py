@@ -48,14 +48,14 @@ class ReadSettings(TypedDict, total=False):
         quote: CSV. Encloses values; `"` by default.
         escape: CSV. Before a quote, delimiter or line end that is part of a value.
         comment: CSV. Begins lines that are no records.
-        skip: CSV, Excel. Lines or rows before the header, or the first record, that are no records.
+        skip: CSV and Excel. Lines or rows before the header, or the first record, that are no records.
         decimal: CSV. Before the fraction of a number; `.` by default.
         thousands: CSV. Between thousands, such as `.` in 1.234.567.
         date: CSV. Dates beside ISO 8601, such as %d.%m.%Y.
         timestamp: CSV. Times beside ISO 8601, such as '%m/%d/%Y %I:%M %p'.
         encoding: Text. Such as latin1, windows-1252, utf-16 or shift_jis; detected by default.
-        header: CSV, Excel. True: the first row names the columns. False: the first row is data.
-        null: CSV, Excel. Texts to treat as null, in addition to empty fields.
+        header: CSV and Excel. True: the first row names the columns. False: the first row is data.
+        null: CSV and Excel. Texts to treat as null, in addition to empty fields.
         tidy: CSV. True: where the standard reading is impossible, read by another one that fits. False: only the standard reading (RFC
             4180): the first line is the header, all others are records.
         sheet: Excel. Sheet to read; the only visible one with data by default.

@@ -1,8 +1,8 @@
 //! A workbook of any kind: its sheets, and the cells of one of them.
 //!
 //! xlsx, xlsm and xlsb are read as streams by the crate calamine, behind a [`Package`]. It reads a sheet of xls as a
-//! whole, from a stream whose sizes were checked before ([`biff`](super::biff)). Sheets of OpenDocument are read by
-//! [`ods`](super::ods).
+//! whole, from a stream whose sizes were checked before ([`biff`]). Sheets of OpenDocument are read by
+//! [`ods`].
 
 use std::{io::Cursor, sync::MutexGuard};
 
