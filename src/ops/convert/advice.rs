@@ -109,8 +109,8 @@ pub(super) fn tell_of_plan(job: &ConvertJob<'_>, plan: &ConvertPlan) {
     }
 }
 
-/// Returns a note that tables have other columns than others, so that values of the one table that they become are null:
-/// most of them, if the tables have few columns in common.
+/// Returns a note that tables have other columns than others, so that values of the one table that they become are
+/// null: most of them, if the tables have few columns in common.
 fn unlike_note(sources: &[RecordSource]) -> Option<String> {
     let tables: Vec<&RecordSource> =
         sources.iter().filter(|s| !s.yields_samples() && !s.format.is_array() && !s.fields.is_empty()).collect();
@@ -143,8 +143,8 @@ fn unlike_note(sources: &[RecordSource]) -> Option<String> {
     ))
 }
 
-/// Returns a note on tables that lack columns which others have; `having` tells how many tables have a column. Where each
-/// record has its own columns, a sample of them says nothing.
+/// Returns a note on tables that lack columns which others have; `having` tells how many tables have a column. Where
+/// each record has its own columns, a sample of them says nothing.
 fn lacking_note(tables: &[&RecordSource], having: &HashMap<&str, usize>) -> Option<String> {
     let lacks = |table: &&&RecordSource| table.fields.len() < having.len() && table.reader.facts().columns.is_some();
     let lacking: Vec<&&RecordSource> = tables.iter().filter(lacks).collect();
@@ -153,7 +153,8 @@ fn lacking_note(tables: &[&RecordSource], having: &HashMap<&str, usize>) -> Opti
     let missing = having.keys().filter(|name| !own.contains(*name)).min()?;
     let (count, lack) = (lacking.len(), if lacking.len() == 1 { "lacks" } else { "lack" });
     Some(format!(
-        "{count} of {} tables {lack} columns that others have, which are null in their records: `{}` has no `{missing}`",
+        "{count} of {} tables {lack} columns that others have, which are null in their records: `{}` has no \
+         `{missing}`",
         tables.len(),
         first.file.name(),
     ))

@@ -90,8 +90,8 @@ pub fn sniff(head: &[u8], complete: bool, options: &CsvOptions) -> Option<CsvSou
     usual_source(&TableStart { mark, above, comments, blank }, text, complete, options, dialect)
 }
 
-/// Returns the delimiter that a first line `sep=;` states, which is no record, and the number of lines with it; `None` if
-/// there is no such line, or the user stated something else.
+/// Returns the delimiter that a first line `sep=;` states, which is no record, and the number of lines with it; `None`
+/// if there is no such line, or the user stated something else.
 fn stated_separator(text: &[u8], options: &CsvOptions) -> Option<(u8, u64)> {
     let is_free = options.tidy && options.delimiter.is_none() && options.skip == 0 && options.stated.is_usual();
     let rest = text.strip_prefix(b"sep=").filter(|_| is_free)?;

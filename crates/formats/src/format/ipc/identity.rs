@@ -1,7 +1,7 @@
 //! Which table a source holds, and whether all of it arrived.
 //!
-//! Both are asked of a stream before it is converted: the [hash of its rows](crate::record::table_hash) says whether they
-//! are those of an earlier run, and the end mark that its writer was not stopped between two batches.
+//! Both are asked of a stream before it is converted: the [hash of its rows](crate::record::table_hash) says whether
+//! they are those of an earlier run, and the end mark that its writer was not stopped between two batches.
 
 use std::{num::NonZeroU64, sync::Arc};
 
