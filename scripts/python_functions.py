@@ -45,6 +45,8 @@ TYPES = {
     "SIZE": "int | str",
     "content|id|COLUMN[,COLUMN]|none": "str | Iterable[str]",
 }
+# Longest line of Python.
+MAX_LINE = 140
 # Types of the values of `read` and `write`; `yes` and `no` are a bool, and several words a `Literal`.
 SETTINGS = {
     **dict.fromkeys(("CHAR", "CHAR|none", "FORMAT", "NAME", "NAME[.NAME]", "TEXT", "DIM"), "str"),
@@ -363,6 +365,12 @@ def literal(words: Iterable[str]) -> str:
     return f"Literal[{', '.join(json.dumps(word) for word in words)}]"
 
 
+def named_literal(name: str, words: Iterable[str]) -> str:
+    """A line that names the type of one of several words, or lines, if it is long."""
+    line = f"{name} = {literal(words)}"
+    return line if len(line) <= MAX_LINE else f"{name} = Literal[\n{''.join(f'    {json.dumps(word)},{chr(10)}' for word in words)}]"
+
+
 def type_of(option: Definition, function: Function) -> str:
     """The Python type of an option's value."""
     name, value = option["name"], option["value"]
@@ -537,7 +545,7 @@ def functions(definitions: Definition) -> str:
         "from collections.abc import Iterable, Mapping\n"
         "from typing import Any, Literal, TypedDict\n\nfrom . import _calls\nfrom ._options import Duration, Path, When\nfrom ._sources import Source\n"
         "from .progress import Wanted\nfrom .reports import (\n" + "".join(f"    {name},\n" for name in reports) + ")",
-        "\n".join(f"{name} = {literal(own[option]['choices'])}" for option, name in WORDS.items()),
+        "\n".join(named_literal(name, own[option]["choices"]) for option, name in WORDS.items()),
         *(settings_of(own[name]) for name in ("read", "write")),
         *(bundle(name, function, skipped, kept[function]) for name, (function, skipped) in BUNDLES.items()),
     ]

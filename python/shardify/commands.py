@@ -35,7 +35,26 @@ from .reports import (
     VersionReport,
 )
 
-Format = Literal["csv", "tsv", "jsonl", "json", "parquet", "arrow", "avro", "excel", "files", "tar", "tfrecord", "warc", "netcdf", "hdf5", "zarr", "npy", "safetensors", "nifti"]
+Format = Literal[
+    "csv",
+    "tsv",
+    "jsonl",
+    "json",
+    "parquet",
+    "arrow",
+    "avro",
+    "excel",
+    "files",
+    "tar",
+    "tfrecord",
+    "warc",
+    "netcdf",
+    "hdf5",
+    "zarr",
+    "npy",
+    "safetensors",
+    "nifti",
+]
 Index = Literal["auto", "none", "dali", "wids", "energon", "tfindex", "delta", "hf"]
 Accept = Literal["kind", "columns", "settings", "subjects", "labels", "constants", "units"]
 
