@@ -118,7 +118,9 @@ fn odd_sources_give_the_rest_of_the_report() {
     for number in 0..4_200 {
         folder.write(&format!("bytes/{number:04}.txt"), "x");
     }
-    for source in ["line.csv", "broken.csv", "packs", "bytes"] {
+    let packs = folder.run("inspect packs --json").ok().summary();
+    assert!(packs["command"].is_null() && packs["advice"].as_str().unwrap().contains("a rar archive"), "{packs}");
+    for source in ["line.csv", "broken.csv", "bytes"] {
         let ran = folder.run(&format!("inspect {source} --json"));
         assert!(ran.code == 0 && ran.stderr.is_empty(), "{source}: {ran:?}");
         assert!(ran.summary()["command"].as_str().unwrap().starts_with("shardify convert"), "{source}");
