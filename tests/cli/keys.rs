@@ -65,9 +65,9 @@ fn names_with_dots_are_samples_of_their_own() {
 fn a_pattern_makes_samples_of_folders_and_of_words() {
     let folder = Folder::new();
     for (path, text) in [
-        ("in/P1/scan.nii", "a"),
+        ("in/P1/scan.dcm", "a"),
         ("in/P1/report.txt", "b"),
-        ("in/P2/scan.nii", "c"),
+        ("in/P2/scan.dcm", "c"),
         ("in/P2/report.txt", "d"),
         ("flat/P1_image.png", "e"),
         ("flat/P1_mask.png", "f"),
@@ -83,7 +83,7 @@ fn a_pattern_makes_samples_of_folders_and_of_words() {
         folder.members(&out).into_keys().collect::<Vec<_>>()
     };
     for task in ["", "--task-size 1KiB"] {
-        assert_eq!(of("in", "^([^/]+)/", task), ["P1.report.txt", "P1.scan.nii", "P2.report.txt", "P2.scan.nii"]);
+        assert_eq!(of("in", "^([^/]+)/", task), ["P1.report.txt", "P1.scan.dcm", "P2.report.txt", "P2.scan.dcm"]);
         let flat = ["P1.image.png", "P1.mask.png", "P2.image.png", "P2.mask.png"];
         assert_eq!(of("flat", "([^_/]+)_", task), flat);
     }
