@@ -56,13 +56,19 @@ fn notation_in(rows: &HeadRows<'_>, first: usize, column: usize) -> Option<Strin
     }
     let has = |notation: &Notation, wanted| {
         let mut values = values();
-        let is_number = |value: &[u8]| wanted == Wanted::Value && value.iter().all(u8::is_ascii_digit);
+        // A zero at the beginning of an id or a postcode is part of it.
+        let is_number = |value: &[u8]| {
+            let is_plain = value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || value.first() != Some(&b'0'));
+            wanted == Wanted::Value && is_plain
+        };
         values.all(|value| {
             is_number(&value) || notation.to_usual(&value, wanted).is_some_and(|usual| !usual.ends_with(b" "))
         })
     };
+    let shows = |mark: Option<u8>| mark.is_none_or(|mark| values().any(|value| value.contains(&mark)));
     let numbers = NUMBERS.into_iter().find(|(decimal, thousands)| {
-        has(&Notation { decimal: *decimal, thousands: *thousands, ..Notation::default() }, Wanted::Value)
+        (shows(*decimal) && shows(*thousands))
+            && has(&Notation { decimal: *decimal, thousands: *thousands, ..Notation::default() }, Wanted::Value)
     });
     if let Some((decimal, thousands)) = numbers {
         let setting = |key: &str, mark: Option<u8>| mark.map(|mark| format!("--read '{key}={}'", char::from(mark)));
@@ -127,6 +133,8 @@ mod tests {
             &["10%"],
             &["192.168.0.1"],
             &["+49 30 1234"],
+            &["01234", "99501"],
+            &["1", "2", "007"],
         ] {
             assert!(notes(values).is_empty(), "{values:?}: {:?}", notes(values));
         }

@@ -274,14 +274,13 @@ impl<'de> Visitor<'de> for Member<'_> {
     }
 }
 
-/// Returns the path to the first array of objects in an object, as far as the start of a text shows: a member of the
-/// object, or an array below members that takes up most of the text, as in `{"data": {"items": [...]}}`.
+/// Returns the path to the array of objects that takes up most of an object, as far as the start of a text shows: a member
+/// of the object, or of members of it, as in `{"data": {"items": [...]}}`. Arrays that are smaller describe one record.
 pub(super) fn first_array(text: &str) -> Option<String> {
     let mut at = text.find('{').filter(|at| text[..*at].trim_ascii().is_empty())? + 1;
-    // Names of the members that lead to what is open; an item of an array has none.
-    let mut path: Vec<Option<String>> = Vec::new();
+    // What is open: the name of the member, which an item of an array has not, and where an array of objects began.
+    let mut open: Vec<(Option<String>, Option<usize>)> = Vec::new();
     let mut name = None;
-    let mut nested: Option<(usize, String)> = None;
     let is_most = |from: usize, to: usize| 2 * (to - from) >= text.len();
     while let Some(next) = text[at..].find(['"', '{', '[', '}', ']']) {
         at += next;
@@ -293,30 +292,29 @@ pub(super) fn first_array(text: &str) -> Option<String> {
                 name = after.trim_ascii_start().starts_with(':').then(|| serde_json::from_str(text).ok()).flatten();
                 continue;
             }
-            b'[' if from[1..].trim_ascii_start().starts_with('{') => {
-                path.push(name.take());
-                match (path_of(&path), path.len()) {
-                    (Some(found), 1) => return Some(found),
-                    (Some(found), _) if nested.is_none() => nested = Some((at, found)),
-                    _ => {}
-                }
-            }
-            b'{' | b'[' => path.push(name.take()),
+            b'[' => open.push((name.take(), from[1..].trim_ascii_start().starts_with('{').then_some(at))),
+            b'{' => open.push((name.take(), None)),
             _ => {
-                path.pop();
-                let is_open = |found: &str| found.matches('.').count() != path.len();
-                nested = nested.filter(|(start, found)| is_open(found) || is_most(*start, at));
+                if open.last().is_some_and(|(_, start)| start.is_some_and(|start| is_most(start, at)))
+                    && let Some(path) = path_of(&open)
+                {
+                    return Some(path);
+                }
+                open.pop();
             }
         }
         at += 1;
     }
-    nested.filter(|(start, _)| is_most(*start, text.len())).map(|(_, found)| found)
+    // The text ends within what is open; the outermost array has the records.
+    let outer = open.iter().position(|(_, start)| start.is_some())?;
+    let start = open[outer].1.filter(|start| is_most(*start, text.len()));
+    start.and_then(|_| path_of(&open[..=outer]))
 }
 
 /// Returns members as a path; `None` if one has no name, or one that a path cannot have.
-fn path_of(members: &[Option<String>]) -> Option<String> {
+fn path_of(members: &[(Option<String>, Option<usize>)]) -> Option<String> {
     let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty() && !name.contains('.'));
-    members.iter().map(named).collect::<Option<Vec<_>>>().map(|names| names.join("."))
+    members.iter().map(|(name, _)| named(name)).collect::<Option<Vec<_>>>().map(|names| names.join("."))
 }
 
 /// Fails if the start of a document that is not an object shows that it is not an array of objects either.
@@ -438,8 +436,9 @@ mod tests {
     #[test]
     fn the_array_that_has_the_records_is_found() {
         for (text, path) in [
-            (r#"{"a": 1, "b": [{"x": 1}]}"#, Some("b")),
-            (r#"{"meta": {"n": [{"k": 1}]}, "rows": [{"x": 1}, {"x": 2}]}"#, Some("rows")),
+            (r#"{"a": 1, "b": [{"x": 1}, {"x": 2}]}"#, Some("b")),
+            (r#"{"a": 1, "category": [{"x": 1}], "text": "a record that has a list"}"#, None),
+            (r#"{"meta": {"n": [{"k": 1}]}, "rows": [{"x": 1}, {"x": [{"y": 2}]}, {"x": 30}]}"#, Some("rows")),
             (r#"{"meta": {"n": 2}, "data": {"items": [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}]}}"#, Some("data.items")),
             (r#"{"data": {"pages": {"items": [{"a": "[{"}, {"a": 2}, {"a""#, Some("data.pages.items")),
             (r#"{"code": {"coding": [{"c": 1}]}, "subject": {"reference": "someone"}, "value": 1234567}"#, None),
