@@ -184,7 +184,7 @@ fn metadata_of_other_tools_are_no_records() {
     folder.write("saved/dataset_dict.json", r#"{"splits": ["train"]}"#);
     let ran = folder.run("convert saved --out s --json").ok();
     assert_eq!((&ran.summary()["records_in"], &ran.summary()["files_passed_over"]), (&3.into(), &3.into()));
-    assert!(ran.stderr.contains("metadata of Hugging Face datasets"), "{ran:?}");
+    assert!(ran.stderr.contains("files of Hugging Face datasets"), "{ran:?}");
     assert!(ran.stderr.contains("`saved/dataset_dict.json`") || ran.stderr.contains("`dataset_dict.json`"), "{ran:?}");
     // Alone, such names say nothing.
     folder.write("alone/state.json", r#"{"a": 1}"#);
