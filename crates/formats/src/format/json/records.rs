@@ -275,7 +275,8 @@ impl<'de> Visitor<'de> for Member<'_> {
 }
 
 /// Returns the path to the array of objects that takes up most of an object, as far as the start of a text shows: a
-/// member of the object, or of members of it, as in `{"data": {"items": [...]}}`. Arrays that are smaller describe one record.
+/// member of the object, or of members of it, as in `{"data": {"items": [...]}}`. Arrays that are smaller describe one
+/// record.
 pub(super) fn first_array(text: &str) -> Option<String> {
     let mut at = text.find('{').filter(|at| text[..*at].trim_ascii().is_empty())? + 1;
     // What is open: the name of the member, which an item of an array has not, and where an array of objects began.

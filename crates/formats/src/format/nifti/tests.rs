@@ -1,3 +1,5 @@
+//! Headers and images, against literal bytes of the standard and files that other programs wrote; what is damaged ends
+//! in errors.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Headers and tensors, against literal bytes of the specification and files that the library wrote; what is damaged
+//! ends in errors.
 #![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 use proptest::prelude::*;
