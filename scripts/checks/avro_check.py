@@ -9,7 +9,6 @@ or has a bit flipped, ends in an error that names it, or gives records and rejec
 Hostile files are refused in little time and memory.
 """
 
-import argparse
 import bz2
 import datetime
 import decimal
@@ -17,13 +16,6 @@ import io
 import json
 import lzma
 import math
-import os
-import pathlib
-import random
-import resource
-import shutil
-import subprocess
-import tempfile
 import time
 import uuid
 import zlib
@@ -33,12 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from harness import Failure, expect, finish
+from harness import Failure, convert_bounded, cuts_of, damage_check, expect, finish, flips_of
 
-# Bytes of address space of a run over a damaged or hostile file.
-ADDRESS_SPACE = 4 << 30
-# Longest time of such a run, in seconds.
-PATIENCE = 60
 EPOCH = datetime.datetime(1970, 1, 1)
 SYNC = bytes(range(100, 116))
 
@@ -259,22 +247,10 @@ def made_file(rng, codec, columns, rows):
     return packed, plain, schema
 
 
-def limited():
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-
-
 def convert(binary, source, out, *options):
     """Converts to Parquet; returns exit code, summary and standard error."""
-    shutil.rmtree(out, ignore_errors=True)
-    command = [binary, "convert", source, "--out", out, "--json", "--memory", "512MiB", *options]
-    try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, timeout=PATIENCE, preexec_fn=limited)
-    except subprocess.TimeoutExpired as slow:
-        raise Failure(f"{source} hangs") from slow
-    said = done.stderr.decode(errors="replace")
-    if done.returncode < 0 or done.returncode > 6 or "panic" in said or "a bug" in said:
-        raise Failure(f"{source}: exit code {done.returncode}\n{said}")
-    return done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, said
+    code, printed, said = convert_bounded(binary, source, out, "--json", "--memory", "512MiB", *options)
+    return code, json.loads(printed) if printed.strip() else None, said
 
 
 def check_values(binary, folder, rng, files):
@@ -290,7 +266,8 @@ def check_values(binary, folder, rng, files):
         for jobs in (1, 4):
             code, _, said = convert(binary, path, folder / "out", "--jobs", jobs)
             expect(f"{path.name}, {codec}, {json.dumps(schema)}: exit code\n{said}", code, 0)
-            made = {shard.name: shard.read_bytes() for shard in sorted((folder / "out").glob("*.parquet"))}
+            made = {shard.name: shard.read_bytes() for shard in sorted((folder / "out").glob("*/*.parquet"))}
+            expect(f"{path.name}: has shards", bool(made), bool(wanted))
             expect(f"{path.name}: bytes at {jobs} threads", shards in (None, made), True)
             shards = made
         found = rows_of(folder / "out")
@@ -318,10 +295,7 @@ def check_damage(binary, folder, rng, flips, cuts):
         data, plain, schema = made_file(rng, codec, 5, 300)
         whole = [json.dumps(row, default=str) for row in by_fastavro(plain, schema)]
         start = data.index(SYNC) + len(SYNC)
-        spoilt = [(f"cut at {at}", data[:at]) for at in sorted(rng.sample(range(5, len(data)), min(cuts // len(CODECS), len(data) - 5)))]
-        for _ in range(flips // len(CODECS)):
-            at, bit = rng.randrange(len(data)), rng.randrange(8)
-            spoilt.append((f"bit {bit} of byte {at} flipped", data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]))
+        spoilt = (*cuts_of(rng, data, cuts // len(CODECS), first=5), *flips_of(rng, data, flips // len(CODECS)))
         for what, bytes_of in spoilt:
             path = folder / "spoilt.avro"
             path.write_bytes(bytes_of)
@@ -392,16 +366,8 @@ def check_hostile(binary, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shardify", required=True)
-    parser.add_argument("--files", type=int, default=120)
-    parser.add_argument("--flips", type=int, default=300)
-    parser.add_argument("--cuts", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    binary, rng = os.path.abspath(options.shardify), random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with damage_check(__doc__, files=120, flips=300, cuts=60) as (options, rng, folder):
+        binary = options.shardify
         check_values(binary, folder, rng, options.files)
         check_damage(binary, folder, rng, options.flips, options.cuts)
         check_hostile(binary, folder)

@@ -14,13 +14,9 @@ import argparse
 import datetime
 import gzip
 import io
-import json
 import math
 import pathlib
 import random
-import resource
-import shutil
-import subprocess
 import tempfile
 import zipfile
 
@@ -28,14 +24,10 @@ import openpyxl
 import pyarrow.parquet as pq
 import python_calamine
 import xlrd
-from harness import ROOT, Failure, expect, finish, not_run
+from harness import ADDRESS_SPACE, ROOT, Failure, convert_bounded, expect, finish, not_run
 from openpyxl.cell import WriteOnlyCell
 from openpyxl.utils.escape import unescape
 
-# Bytes of address space of a run over a hostile book: all that it allocates, threads and the program included.
-ADDRESS_SPACE = 4 << 30
-# Longest time of a run over a hostile book, in seconds.
-PATIENCE = 60
 DATA = ROOT / "testdata" / "excel"
 TYPES = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 
@@ -44,24 +36,12 @@ class Program:
     def __init__(self, binary):
         self.binary = str(pathlib.Path(binary).resolve())
 
-    def convert(self, source, out, *more, codes=(0,), stdin=None, memory=None):
+    def convert(self, source, out, *more, codes=(0,), stdin=None):
         """Runs a conversion; returns the exit code and standard error."""
-        shutil.rmtree(out, ignore_errors=True)
-        command = [self.binary, "convert", str(source), "--out", str(out), "--json", "--progress", "never", *map(str, more)]
-
-        def limit():
-            resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-
-        try:
-            done = subprocess.run(
-                command, capture_output=True, input=stdin, timeout=PATIENCE, preexec_fn=limit if memory else None, env={"RUST_BACKTRACE": "0"}
-            )
-        except subprocess.TimeoutExpired as slow:
-            raise Failure(f"`{' '.join(command)}` hangs") from slow
-        errors = done.stderr.decode(errors="replace")
-        if done.returncode not in codes or "panicked" in errors:
-            raise Failure(f"`{' '.join(command)}`: exit code {done.returncode}, expected {codes}\n{errors[-2000:]}")
-        return done.returncode, errors
+        code, _, errors = convert_bounded(self.binary, source, out, "--json", *more, stdin=stdin)
+        if code not in codes:
+            raise Failure(f"{source}: exit code {code}, expected {codes}\n{errors[-2000:]}")
+        return code, errors
 
 
 def rows_of(dataset):
@@ -435,12 +415,12 @@ def check_hostile(program, folder):
     for name, content in books.items():
         path = folder / name
         path.write_bytes(content)
-        _, errors = program.convert(path, folder / "out", "--read", "header=no", codes=(6,), memory=True)
+        _, errors = program.convert(path, folder / "out", "--read", "header=no", codes=(6,))
         if name not in errors:
             raise Failure(f"{name}: an error that does not name it: {errors[-500:]}")
     refused = sorted((DATA / "refused").iterdir())
     for path in refused:
-        _, errors = program.convert(path, folder / "out", codes=(6,), memory=True)
+        _, errors = program.convert(path, folder / "out", codes=(6,))
         if "pass_" in path.name and "password" not in errors:
             raise Failure(f"{path.name}: an error without the password: {errors[-500:]}")
     print(f"ok    {len(books)} hostile books, {len(refused)} encrypted or damaged ones refused by name within {ADDRESS_SPACE >> 30} GiB of addresses")

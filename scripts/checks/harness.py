@@ -8,21 +8,28 @@ are, whatever happened in between: one of both versions, whole, with every older
 command again, undisturbed, after which exactly the wanted records are there and a vacuum leaves nothing behind.
 """
 
+import argparse
 import collections
+import contextlib
 import csv
 import io
 import json
 import os
 import pathlib
+import random
+import resource
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 
 # Exit codes of README.md.
 OK, NO, USAGE, REJECTS, CONFLICT, STORAGE, INPUT = 0, 1, 2, 3, 4, 5, 6
 FORMATS = ("parquet", "tar", "tfrecord")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Bytes of address space, and longest time in seconds, of a run over a damaged or hostile file.
+ADDRESS_SPACE, PATIENCE = 4 << 30, 60
 # What `verify` says of shards that an erasure was to delete.
 CUT_SHORT = "run the same `shardify erase` again"
 # Rows of each source, shards of about so many bytes: ten or so in all.
@@ -85,6 +92,50 @@ def run(binary, *words, codes=(0,), folder=None, environment=None, timeout=600):
         said = (done.stdout[-2000:] + done.stderr).decode(errors="replace")
         raise Failure(f"`{' '.join(command[1:])}`: expected exit code {' or '.join(map(str, codes))}, found {done.returncode}\n{said}")
     return done.stdout
+
+
+def convert_bounded(binary, source, out, *options, stdin=None):
+    """Converts anew within limits of address space and time; returns exit code, standard output and standard error.
+
+    A crash, a hang, or an error that blames the program is a failure, whatever the input."""
+    shutil.rmtree(out, ignore_errors=True)
+    command = [str(word) for word in (binary, "convert", source, "--out", out, "--progress", "never", *options)]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))  # noqa: E731
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, preexec_fn=limit, input=stdin)
+    except subprocess.TimeoutExpired as slow:
+        raise Failure(f"{source} hangs") from slow
+    said = done.stderr.decode(errors="replace")
+    if not OK <= done.returncode <= INPUT or "panic" in said or "a bug" in said:
+        raise Failure(f"{source}: exit code {done.returncode}\n{said}")
+    return done.returncode, done.stdout, said
+
+
+def cuts_of(rng, data, count, first=0, end=None):
+    """Beginnings of a file, each with its description, which end at so many places between two."""
+    places = range(first, len(data) if end is None else end)
+    for at in sorted(rng.sample(places, min(count, len(places)))):
+        yield f"cut at {at}", data[:at]
+
+
+def flips_of(rng, data, count, first=0, end=None):
+    """Copies of a file, each with its description, of which one bit between two places is another."""
+    bits = range(8 * first, 8 * (len(data) if end is None else end))
+    for number in rng.sample(bits, min(count, len(bits))):
+        at, bit = divmod(number, 8)
+        yield f"bit {bit} of byte {at} flipped", data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+
+
+@contextlib.contextmanager
+def damage_check(about, **counts):
+    """The options of a check of damaged files, with defaults for its counts; and a generator and a folder for it."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shardify", type=os.path.abspath, required=True)
+    for name, count in {**counts, "seed": 1}.items():
+        parser.add_argument(f"--{name}", type=int, default=count)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        yield options, random.Random(options.seed), pathlib.Path(folder)
 
 
 def objects(binary, *words, **more):

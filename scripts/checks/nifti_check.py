@@ -9,19 +9,12 @@ all of them. A file that is cut, or has a bit flipped, ends in an error that nam
 are refused in little time and memory. Needs nibabel, numpy and pyarrow.
 """
 
-import argparse
 import gzip
 import io
 import logging
-import os
-import pathlib
 import random
-import resource
-import shutil
 import struct
-import subprocess
 import tarfile
-import tempfile
 import time
 import warnings
 
@@ -30,34 +23,19 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet as pq
 
-from harness import ROOT, Failure, expect, finish
+from harness import ROOT, Failure, convert_bounded, cuts_of, damage_check, expect, finish, flips_of
 
 warnings.simplefilter("ignore")
 logging.getLogger("nibabel").setLevel(logging.CRITICAL)
 
 TYPES = ["u1", "i2", "i4", "f4", "f8", "i1", "u2", "u4", "i8", "u8"]
 COLOURS = {128: [("R", "u1"), ("G", "u1"), ("B", "u1")], 2304: [("R", "u1"), ("G", "u1"), ("B", "u1"), ("A", "u1")]}
-# Bytes of address space, and seconds, of a run.
-ADDRESS_SPACE = 4 << 30
-PATIENCE = 60
-
-
-def limited():
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
 
 
 def convert(binary, source, out, *options):
     """Converts; returns exit code and standard error."""
-    shutil.rmtree(out, ignore_errors=True)
-    command = [binary, "convert", source, "--out", out, "--progress", "never", "--memory", "512MiB", *options]
-    try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, timeout=PATIENCE, preexec_fn=limited)
-    except subprocess.TimeoutExpired as slow:
-        raise Failure(f"{source} hangs") from slow
-    said = done.stderr.decode(errors="replace")
-    if done.returncode < 0 or done.returncode > 8 or "panic" in said or "a bug" in said:
-        raise Failure(f"{source}: exit code {done.returncode}\n{said}")
-    return done.returncode, said
+    code, _, said = convert_bounded(binary, source, out, "--memory", "512MiB", *options)
+    return code, said
 
 
 def image_of(rng, number):
@@ -155,7 +133,7 @@ def tensors(column):
     column = column.combine_chunks()
     if isinstance(column.type, pyarrow.FixedShapeTensorType):
         return list(column.to_numpy_ndarray())
-    rows, kind = [], column.type.storage_type if isinstance(column.type, pyarrow.ExtensionType) else column.type
+    rows = []
     for row in column.storage if hasattr(column, "storage") else column:
         values = row["data"].values.to_numpy(zero_copy_only=False)
         rows.append(values.reshape(row["shape"].as_py()))
@@ -250,16 +228,8 @@ def check_folder(binary, folder, rng, count):
 def check_damage(binary, folder, rng, cuts, flips):
     whole = image_of(random.Random(7), 23)
     header = nib.Nifti1Header.from_fileobj(io.BytesIO(whole))
-    spoilt = [(f"cut at {at}", whole[:at]) for at in sorted(rng.sample(range(len(whole) - 512), min(cuts, len(whole) - 512)))]
-    for at, bit in rng.sample([(at, bit) for at in range(int(header["vox_offset"]) + 16) for bit in range(8)], flips):
-        other = bytearray(whole)
-        other[at] ^= 1 << bit
-        spoilt.append((f"bit {bit} of byte {at} flipped", bytes(other)))
-    packed = gzip.compress(whole)
-    for at, bit in rng.sample([(at, bit) for at in range(10, len(packed)) for bit in range(8)], flips // 4):
-        other = bytearray(packed)
-        other[at] ^= 1 << bit
-        spoilt.append((f"bit {bit} of byte {at} flipped in gzip", bytes(other)))
+    spoilt = [*cuts_of(rng, whole, cuts, end=len(whole) - 512), *flips_of(rng, whole, flips, end=int(header["vox_offset"]) + 16)]
+    spoilt += [(f"{what} in gzip", data) for what, data in flips_of(rng, gzip.compress(whole), flips // 4, first=10)]
     errors = equal = 0
     for what, data in spoilt:
         path = folder / ("spoilt.nii.gz" if "gzip" in what else "spoilt.nii")
@@ -323,16 +293,8 @@ def check_hostile(binary, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shardify", required=True)
-    parser.add_argument("--files", type=int, default=40)
-    parser.add_argument("--flips", type=int, default=300)
-    parser.add_argument("--cuts", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    binary, rng = os.path.abspath(options.shardify), random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with damage_check(__doc__, files=40, flips=300, cuts=40) as (options, rng, folder):
+        binary = options.shardify
         check_equal(binary, folder, rng, options.files)
         check_folder(binary, folder, rng, options.files)
         check_damage(binary, folder, rng, options.cuts, options.flips)

@@ -9,19 +9,11 @@ that is cut at any place, or has a bit flipped, ends in an error that names it, 
 little time and memory. Needs safetensors, numpy and pyarrow.
 """
 
-import argparse
 import gzip
 import io
 import json
-import os
-import pathlib
-import random
-import resource
-import shutil
 import struct
-import subprocess
 import tarfile
-import tempfile
 import time
 
 import numpy as np
@@ -29,32 +21,17 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 from safetensors import SafetensorError, deserialize
 
-from harness import Failure, expect, finish
+from harness import Failure, convert_bounded, cuts_of, damage_check, expect, finish, flips_of
 
 # Types of tensors as NumPy has them; those below have no column type, and are kept as their bits.
 TYPES = {"BOOL": "?", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
 BITS = {"BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1"}
-# Bytes of address space, and seconds, of a run over a damaged file.
-ADDRESS_SPACE = 4 << 30
-PATIENCE = 60
-
-
-def limited():
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
 
 
 def convert(binary, source, out, *options):
     """Converts; returns exit code and standard error."""
-    shutil.rmtree(out, ignore_errors=True)
-    command = [binary, "convert", source, "--out", out, "--progress", "never", "--memory", "512MiB", *options]
-    try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, timeout=PATIENCE, preexec_fn=limited)
-    except subprocess.TimeoutExpired as slow:
-        raise Failure(f"{source} hangs") from slow
-    said = done.stderr.decode(errors="replace")
-    if done.returncode < 0 or done.returncode > 6 or "panic" in said or "a bug" in said:
-        raise Failure(f"{source}: exit code {done.returncode}\n{said}")
-    return done.returncode, said
+    code, _, said = convert_bounded(binary, source, out, "--memory", "512MiB", *options)
+    return code, said
 
 
 def file_of(tensors, metadata=None):
@@ -167,11 +144,7 @@ def check_equal(binary, folder, rng, count):
 def check_damage(binary, folder, rng, cuts, flips):
     tensors = [("x", "F32", [4, 2], rng.randbytes(32)), ("y", "U8", [4], b"abcd"), ("flag", "BOOL", [4, 1], bytes([1, 0, 0, 1]))]
     whole = file_of(tensors, {"a": "b"})
-    spoilt = [(f"cut at {at}", whole[:at]) for at in sorted(rng.sample(range(len(whole)), min(cuts, len(whole))))]
-    for at, bit in rng.sample([(at, bit) for at in range(len(whole)) for bit in range(8)], flips):
-        other = bytearray(whole)
-        other[at] ^= 1 << bit
-        spoilt.append((f"bit {bit} of byte {at} flipped", bytes(other)))
+    spoilt = [*cuts_of(rng, whole, cuts), *flips_of(rng, whole, flips)]
     path, errors, equal = folder / "spoilt.safetensors", 0, 0
     for what, data in spoilt:
         path.write_bytes(data)
@@ -230,16 +203,8 @@ def check_hostile(binary, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shardify", required=True)
-    parser.add_argument("--files", type=int, default=30)
-    parser.add_argument("--flips", type=int, default=200)
-    parser.add_argument("--cuts", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    binary, rng = os.path.abspath(options.shardify), random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with damage_check(__doc__, files=30, flips=200, cuts=40) as (options, rng, folder):
+        binary = options.shardify
         check_equal(binary, folder, rng, options.files)
         check_damage(binary, folder, rng, options.cuts, options.flips)
         check_hostile(binary, folder)

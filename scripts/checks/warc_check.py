@@ -9,18 +9,10 @@ of each record, bodies with the bytes that were written, at 1 and 4 threads and 
 time and memory. Of an archive that is cut anywhere, or has a bit flipped, every record that is kept is one of the whole, or one whose own bytes were hit.
 """
 
-import argparse
 import datetime
 import gzip
 import io
 import json
-import os
-import pathlib
-import random
-import resource
-import shutil
-import subprocess
-import tempfile
 import time
 import zlib
 
@@ -31,31 +23,14 @@ import warcio
 import zstandard
 from warcio.statusandheaders import StatusAndHeaders
 
-from harness import ROOT, Failure, expect, finish
-
-# Bytes of address space of a run over a hostile archive.
-ADDRESS_SPACE = 4 << 30
-# Longest time of a run, in seconds.
-PATIENCE = 60
-
-
-def limited():
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+from harness import ROOT, Failure, convert_bounded, cuts_of, damage_check, expect, finish, flips_of
 
 
 def convert(binary, source, out, *options, stdin=None):
     """Converts to Parquet; returns exit code, rows and standard error."""
-    shutil.rmtree(out, ignore_errors=True)
-    command = list(map(str, [binary, "convert", source, "--out", out, "--progress", "never", *options]))
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=PATIENCE, preexec_fn=limited, input=stdin)
-    except subprocess.TimeoutExpired as slow:
-        raise Failure(f"{source} hangs") from slow
-    said = done.stderr.decode(errors="replace")
-    if done.returncode < 0 or done.returncode > 6 or "panic" in said or "a bug" in said:
-        raise Failure(f"{source}: exit code {done.returncode}\n{said}")
+    code, _, said = convert_bounded(binary, source, out, *options, stdin=stdin)
     shards = [pq.read_table(shard) for shard in sorted(out.rglob("*.parquet")) if "_shardify" not in shard.parts] if out.exists() else []
-    return done.returncode, pa.concat_tables(shards).to_pylist() if shards else [], said
+    return code, pa.concat_tables(shards).to_pylist() if shards else [], said
 
 
 def deflate(data, bits):
@@ -335,12 +310,7 @@ def check_damage(binary, folder, rng, cuts, flips):
     _, rows, _ = convert(binary, whole, folder / "out", "--read", "text=no")
     known = [json.dumps(row, default=repr, sort_keys=True) for row in rows]
     kept = lost = 0
-    spoilt = [(f"cut at {at}", data[:at]) for at in sorted(rng.sample(range(len(data)), min(cuts, len(data))))]
-    for _ in range(flips):
-        at, bit = rng.randrange(len(data)), rng.randrange(8)
-        changed = bytearray(data)
-        changed[at] ^= 1 << bit
-        spoilt.append((f"bit {bit} of byte {at} flipped", bytes(changed)))
+    spoilt = (*cuts_of(rng, data, cuts), *flips_of(rng, data, flips))
     for what, bytes_now in spoilt:
         path = folder / "spoilt.warc"
         path.write_bytes(bytes_now)
@@ -360,16 +330,8 @@ def check_damage(binary, folder, rng, cuts, flips):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shardify", required=True)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--flips", type=int, default=200)
-    parser.add_argument("--cuts", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    binary, rng = os.path.abspath(options.shardify), random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with damage_check(__doc__, rounds=30, flips=200, cuts=60) as (options, rng, folder):
+        binary = options.shardify
         check_equal(binary, folder, rng, options.rounds)
         check_real(binary, folder)
         check_hostile(binary, folder)

@@ -9,29 +9,16 @@ many members. Bombs are refused in little time and memory. An archive that is cu
 gives the records of the whole one. Needs nothing but Python.
 """
 
-import argparse
 import io
 import json
 import lzma
-import os
-import pathlib
-import random
-import resource
-import shutil
 import struct
-import subprocess
 import tarfile
-import tempfile
 import time
 import zipfile
 import zlib
 
-from harness import Failure, expect, finish, not_run
-
-# Bytes of address space of a run over a hostile archive.
-ADDRESS_SPACE = 4 << 30
-# Longest time of a run over a hostile archive, in seconds.
-PATIENCE = 60
+from harness import Failure, convert_bounded, cuts_of, damage_check, expect, finish, flips_of, not_run
 
 
 class Unseekable(io.RawIOBase):
@@ -147,22 +134,10 @@ def members_of(dataset):
     return found
 
 
-def limited():
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-
-
 def convert(binary, source, out, *options):
     """Converts to tar; returns exit code and standard error."""
-    shutil.rmtree(out, ignore_errors=True)
-    command = [binary, "convert", source, "--out", out, "--to", "tar", "--progress", "never", "--memory", "512MiB", *options]
-    try:
-        done = subprocess.run(list(map(str, command)), capture_output=True, timeout=PATIENCE, preexec_fn=limited)
-    except subprocess.TimeoutExpired as slow:
-        raise Failure(f"{source} hangs") from slow
-    said = done.stderr.decode(errors="replace")
-    if done.returncode < 0 or done.returncode > 6 or "panic" in said or "a bug" in said:
-        raise Failure(f"{source}: exit code {done.returncode}\n{said}")
-    return done.returncode, said
+    code, _, said = convert_bounded(binary, source, out, "--to", "tar", "--memory", "512MiB", *options)
+    return code, said
 
 
 def check_equal(binary, folder, rng, count):
@@ -244,7 +219,7 @@ def check_bombs(binary, folder):
         print(f"ok    {name}: {said.splitlines()[0][:120]} ({time.monotonic() - begun:.1f} s)", flush=True)
 
 
-def damaged(folder, rng, cuts, flips):
+def check_damage(binary, folder, rng, cuts, flips):
     """A small archive with every feature, and pieces and copies of it."""
     files = {"a.txt": b"first " * 90, "b/c.jpg": rng.randbytes(200), "d.bin": b"", "e.txt": b"e" * 70}
     path = folder / "whole.zip"
@@ -252,18 +227,8 @@ def damaged(folder, rng, cuts, flips):
         for number, (name, data) in enumerate(files.items()):
             archive.writestr(name, data, compress_type=(zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED, zipfile.ZIP_BZIP2)[number % 3])
     whole = path.read_bytes()
-    for at in sorted(rng.sample(range(len(whole)), min(cuts, len(whole)))):
-        yield f"cut at {at}", whole[:at], files
-    bits = [(at, bit) for at in range(len(whole)) for bit in range(8)]
-    for at, bit in rng.sample(bits, min(flips, len(bits))):
-        spoilt = bytearray(whole)
-        spoilt[at] ^= 1 << bit
-        yield f"bit {bit} of byte {at} flipped", bytes(spoilt), files
-
-
-def check_damage(binary, folder, rng, cuts, flips):
     same = errors = 0
-    for what, data, files in damaged(folder, rng, cuts, flips):
+    for what, data in (*cuts_of(rng, whole, cuts), *flips_of(rng, whole, flips)):
         path = folder / "spoilt.zip"
         path.write_bytes(data)
         code, said = convert(binary, path, folder / "out")
@@ -283,16 +248,8 @@ def check_damage(binary, folder, rng, cuts, flips):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shardify", required=True)
-    parser.add_argument("--flips", type=int, default=200)
-    parser.add_argument("--cuts", type=int, default=60)
-    parser.add_argument("--members", type=int, default=20000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    binary, rng = os.path.abspath(options.shardify), random.Random(options.seed)
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
+    with damage_check(__doc__, flips=200, cuts=60, members=20000) as (options, rng, folder):
+        binary = options.shardify
         check_equal(binary, folder, rng, options.members)
         check_table(binary, folder)
         check_bombs(binary, folder)
