@@ -45,7 +45,7 @@ pub(super) fn note_missing(
     let mut texts: Vec<String> = Vec::new();
     let mut columns: Vec<&str> = Vec::new();
     for (column, name) in names.iter().enumerate().filter(|(_, name)| !is_given(name)) {
-        let Some(found) = missing_in(rows, first, column, nulls).filter(|found| !found.is_empty()) else { continue };
+        let Some(found) = missing_in(rows, first, column, nulls) else { continue };
         columns.push(name);
         texts.extend(found);
     }
@@ -74,23 +74,23 @@ pub(super) fn join_names(columns: &[&str]) -> String {
     }
 }
 
-/// Returns such texts in the first records of a column; `None` if its other values are texts, or there are none.
+/// Returns such texts in the first records of a column, if its other values are of one kind that is not text.
 fn missing_in(rows: &HeadRows<'_>, first: usize, column: usize, nulls: &[String]) -> Option<Vec<String>> {
-    let mut kind = None;
-    let mut texts = Vec::new();
-    for row in first..rows.len().min(first + PROFILED) {
-        let value = rows.unquoted_field(row, column);
-        if value.is_empty() || nulls.iter().any(|null| null.as_bytes() == &*value) {
-            continue;
-        }
-        let found = generic_kind(ValueKind::from_text(&value));
-        match std::str::from_utf8(&value).ok().filter(|text| is_null(text.as_bytes())) {
-            Some(text) if found == ValueKind::Text => texts.push(text.to_owned()),
-            _ if found == ValueKind::Text || found != *kind.get_or_insert(found) => return None,
-            _ => {}
-        }
+    let rows_of = || first..rows.len().min(first + PROFILED);
+    let is_known = |value: &[u8]| value.is_empty() || nulls.iter().any(|null| null.as_bytes() == value);
+    let values = || rows_of().map(|row| rows.unquoted_field(row, column)).filter(|value| !is_known(value));
+    let kind_of = |value: &[u8]| generic_kind(ValueKind::from_text(value));
+    // `NaN` is a float.
+    let is_text_for_null = |value: &[u8]| is_null(value) && kind_of(value) == ValueKind::Text;
+    let texts = values().filter(|value| is_text_for_null(value));
+    let texts: Vec<String> = texts.filter_map(|text| String::from_utf8(text.into_owned()).ok()).collect();
+    // Usually there are none, and no value has to be parsed.
+    if texts.is_empty() {
+        return None;
     }
-    kind.map(|_| texts)
+    let mut kinds = values().filter(|value| !is_text_for_null(value)).map(|value| kind_of(&value));
+    let kind = kinds.next().filter(|kind| *kind != ValueKind::Text)?;
+    kinds.all(|other| other == kind).then_some(texts)
 }
 
 #[cfg(test)]

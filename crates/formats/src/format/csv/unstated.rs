@@ -46,11 +46,7 @@ pub(super) fn note_notations(
 fn notation_in(rows: &HeadRows<'_>, first: usize, column: usize) -> Option<String> {
     let rows_of = || first..rows.len().min(first + PROFILED);
     let values = || rows_of().map(|row| rows.unquoted_field(row, column)).filter(|value| !is_null(value));
-    // Most texts begin with a letter, which no number and no day here does.
-    let is_other = |value: &[u8]| {
-        let begins = value.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+'));
-        begins && generic_kind(ValueKind::from_text(value)) == ValueKind::Text
-    };
+    let is_other = |value: &[u8]| has_marks(value) && generic_kind(ValueKind::from_text(value)) == ValueKind::Text;
     if !values().any(|value| is_other(&value)) {
         return None;
     }
@@ -90,6 +86,14 @@ fn notation_in(rows: &HeadRows<'_>, first: usize, column: usize) -> Option<Strin
         .map(|format| format!("--read 'timestamp={format}'"))
         .collect();
     (!times.is_empty()).then(|| format!("times: {}", times.join(" or ")))
+}
+
+/// Whether a value may be a number or a day with marks that the usual notations lack. Most values are not, and need not
+/// be parsed.
+fn has_marks(value: &[u8]) -> bool {
+    let begins = value.first().is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+'));
+    let count = |mark: u8| value.iter().filter(|byte| **byte == mark).count();
+    begins && (value.iter().any(|byte| matches!(byte, b',' | b'/' | b' ')) || count(b'.') > 1 || count(b'-') > 1)
 }
 
 #[cfg(test)]
