@@ -1,5 +1,4 @@
-//! Omits columns of sources whose readers read all of them. Readers of Parquet, Avro, WARC, delimited text and
-//! JSON do that themselves.
+//! Omits columns of sources whose readers read all of them; most readers do that themselves.
 
 use std::sync::Arc;
 
@@ -16,17 +15,13 @@ use crate::{
         adapted::{Adapted, Adapter},
     },
     record::{Payload, SourceRange},
-    scan::InputFormat,
     schema::schema_of,
 };
 
 /// Makes a source of rows give only the columns of these names.
 pub(super) fn select_columns(source: &mut RecordSource, taken: &[String]) {
-    let formats = [InputFormat::PARQUET, InputFormat::AVRO, InputFormat::WARC];
-    let selects = source.format.is_text() || formats.contains(&source.format);
-    let selects_itself = selects && source.file.table_file().is_none();
-    if !selects_itself && !source.yields_samples() {
-        let mut facts = source.reader.facts().clone();
+    let mut facts = source.reader.facts().clone();
+    if !facts.selects_columns && !source.yields_samples() {
         facts.units.retain(|(column, _)| taken.contains(column));
         source.reader = Arc::new(Adapted::new(Arc::clone(&source.reader), facts, Selected { taken: taken.to_vec() }));
     }

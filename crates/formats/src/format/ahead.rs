@@ -7,7 +7,10 @@ use std::io::Read;
 
 use bytes::Bytes;
 
-use crate::{error::Result, record::SourceRange};
+use crate::{
+    error::{Error, Result},
+    record::SourceRange,
+};
 
 /// Bytes of one read.
 pub(super) const READ: usize = 256 << 10;
@@ -24,6 +27,13 @@ pub(super) fn fill_buffer(input: &mut dyn Read, buffer: &mut Vec<u8>, target: us
         }
     }
     Ok(true)
+}
+
+/// Returns the error of a file that ends at a byte, where more was expected.
+pub(super) fn cut_short(expected: &str, byte: u64) -> Error {
+    Error::input(format!("{expected}, found the end of the file"))
+        .at_byte(byte)
+        .with_hint("the file was cut short; get it anew from where it came from")
 }
 
 /// Removes and returns the first `length` bytes of the buffer as a range. `offset` is their position in the source and

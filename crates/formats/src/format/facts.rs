@@ -14,6 +14,8 @@ pub struct ReaderFacts {
     pub skips_bytes: bool,
     /// Whether records may take far more memory than their bytes, because they lie in compressed blocks.
     pub packs_records: bool,
+    /// Whether the reader itself omits columns that are not taken.
+    pub selects_columns: bool,
     /// Whether records are samples rather than rows.
     pub yields_samples: bool,
     /// Names of the columns, when the source has a fixed set of them; `None` when each record may have its own.
@@ -65,6 +67,7 @@ const fn base_facts(reads_own_source: bool, yields_samples: bool) -> ReaderFacts
     ReaderFacts {
         reads_own_source,
         yields_samples,
+        selects_columns: false,
         skips_bytes: false,
         packs_records: false,
         columns: None,

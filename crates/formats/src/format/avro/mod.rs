@@ -111,9 +111,7 @@ impl AvroReader {
 
     /// Returns the error for a file that ends within its header.
     pub fn cut_short(bytes: u64) -> Error {
-        Error::input("expected the header of an Avro file, found the end of the file")
-            .at_byte(bytes)
-            .with_hint("the file was cut short; get it anew from where it came from")
+        ahead::cut_short("expected the header of an Avro file", bytes)
     }
 
     fn new(header: Header) -> Result<Self> {
@@ -125,7 +123,13 @@ impl AvroReader {
             format!("column `{path}` has the logical type {name}, which is not supported; it is read as bytes")
         });
         let remarks = unknown.collect();
-        let facts = ReaderFacts { columns: Some(names), packs_records: true, remarks, ..ReaderFacts::default() };
+        let facts = ReaderFacts {
+            columns: Some(names),
+            selects_columns: true,
+            packs_records: true,
+            remarks,
+            ..ReaderFacts::default()
+        };
         Ok(Self {
             taken: vec![true; columns.len()],
             columns,

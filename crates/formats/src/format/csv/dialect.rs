@@ -155,6 +155,7 @@ fn usual_source(
     let blank_lines = if options.has_header { count_lines(&text[..*blank]) } else { 0 };
     let mut source = CsvSource {
         facts: ReaderFacts {
+            selects_columns: true,
             columns: Some(columns),
             blank_lines_before: count_lines(above) - comments.lines.len() as u64 + blank_lines,
             lines_skipped: options.skip + (comments.lines.len() + layout.header) as u64,

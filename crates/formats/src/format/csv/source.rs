@@ -56,7 +56,12 @@ impl CsvSource {
     /// Returns a source without records, whose first `lines` lines are blank.
     pub(super) fn without_records(data_offset: u64, lines: u64, options: &CsvOptions) -> Self {
         Self {
-            facts: ReaderFacts { columns: Some(Vec::new()), blank_lines_before: lines, ..ReaderFacts::default() },
+            facts: ReaderFacts {
+                selects_columns: true,
+                columns: Some(Vec::new()),
+                blank_lines_before: lines,
+                ..ReaderFacts::default()
+            },
             delimiter: options.delimiter.unwrap_or(b','),
             consistency: 1.0,
             data_offset,

@@ -59,6 +59,7 @@ pub(super) fn sniff_stated(
     let header_lines = if options.has_header { 1 + count_lines(&text[first]) } else { 0 };
     Some(CsvSource {
         facts: ReaderFacts {
+            selects_columns: true,
             columns: Some(distinct_names(names?)),
             lines_skipped: skipped + comments,
             blank_lines_before: lines.saturating_sub(header_lines + skipped + comments),

@@ -90,7 +90,11 @@ pub struct JsonSource {
 impl JsonSource {
     /// Returns a source with this layout.
     pub fn new(mode: Mode) -> Self {
-        Self { mode, options: JsonOptions::default(), facts: facts::ROWS.clone() }
+        Self {
+            mode,
+            options: JsonOptions::default(),
+            facts: ReaderFacts { selects_columns: true, ..facts::ROWS.clone() },
+        }
     }
 
     /// Sets the column options.

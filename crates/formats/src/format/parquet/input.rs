@@ -216,7 +216,12 @@ impl ParquetReader {
             metadata: decoded,
             stated,
             schema,
-            facts: ReaderFacts { reads_own_source: true, columns: Some(columns), ..ReaderFacts::default() },
+            facts: ReaderFacts {
+                reads_own_source: true,
+                selects_columns: true,
+                columns: Some(columns),
+                ..ReaderFacts::default()
+            },
             taken,
             roots,
             groups,

@@ -401,9 +401,7 @@ impl<'a> TfRecordRanges<'a> {
     }
 
     fn cut_short(&self, expected: &str) -> Error {
-        Error::input(format!("{expected}, found the end of the file"))
-            .at_byte(self.offset + self.buffer.len() as u64)
-            .with_hint("the file was cut short; get it anew from where it came from")
+        ahead::cut_short(expected, self.offset + self.buffer.len() as u64)
     }
 }
 

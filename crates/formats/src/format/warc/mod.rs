@@ -77,7 +77,7 @@ impl WarcReader {
         let raw = options.raw || !shows_bodies(fields.iter().map(|field| field.name().as_str()));
         let options = WarcOptions { raw, ..options };
         let columns = fields.iter().map(|field| field.name().clone()).collect();
-        let facts = ReaderFacts { columns: Some(columns), ..facts::ROWS.clone() };
+        let facts = ReaderFacts { columns: Some(columns), selects_columns: true, ..facts::ROWS.clone() };
         Self { options, facts, fields: fields.into(), text, max_record_bytes: AtomicUsize::new(usize::MAX) }
     }
 
