@@ -141,7 +141,8 @@ fn a_refused_thread_is_no_bug_but_a_lack_of_resources() {
     assert!(!folder.path().join("shards/_shardify/log").exists(), "nothing is committed");
     let ran = without_threads(&folder, &["convert", "in.csv", "--json"]);
     assert_eq!(ran.status.code(), Some(5));
-    let object: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let object: serde_json::Value = serde_json::from_slice(&ran.stderr).unwrap();
+    assert!(ran.stdout.is_empty(), "an error is no answer");
     assert_eq!((&object["type"], &object["code"]), (&"error".into(), &5.into()), "{object}");
     folder.run("convert in.csv").ok();
 }

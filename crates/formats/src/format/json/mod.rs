@@ -478,9 +478,10 @@ mod tests {
     #[test]
     fn an_array_of_objects_in_a_document_is_told() {
         let note = |text: &str| sniff(text.as_bytes(), false).unwrap().facts.notes.join("");
-        assert!(
-            note("{\"m\": {\"x\": [{}]}, \"d\": \"[{\", \"features\" : [ {\"a\": 1}, {").contains("records=features")
-        );
+        let before = "{\"m\": {\"x\": [{}]}, \"d\": \"[{\", \"features\" : [ ";
+        let most = format!("{before}{}", "{\"a\": 1}, ".repeat(before.len()));
+        assert!(note(&most).contains("records=features"));
+        assert_eq!(note(&format!("{before}{{\"a\": 1}}, {{")), "", "an array that is small describes a record");
         assert_eq!(note("{\"a\":[{\"b\":1}]}\n{\"a\":[{\"b\":1}]}\n"), "");
         assert_eq!(note("{\"a\": [1, 2],\n \"b\": {\"c\": [{}]}, "), "");
     }

@@ -440,8 +440,14 @@ mod tests {
             (r#"{"a": 1, "b": [{"x": 1}, {"x": 2}]}"#, Some("b")),
             (r#"{"a": 1, "category": [{"x": 1}], "text": "a record that has a list"}"#, None),
             (r#"{"meta": {"n": [{"k": 1}]}, "rows": [{"x": 1}, {"x": [{"y": 2}]}, {"x": 30}]}"#, Some("rows")),
-            (r#"{"meta": {"n": 2}, "data": {"items": [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}]}}"#, Some("data.items")),
-            (r#"{"data": {"pages": {"items": [{"a": "[{"}, {"a": 2}, {"a""#, Some("data.pages.items")),
+            (
+                r#"{"meta": {"n": 2}, "data": {"items": [{"a": 1}, {"a": 2}, {"a": "long"}, {"a": 5}]}}"#,
+                Some("data.items"),
+            ),
+            (
+                r#"{"data": {"pages": {"items": [{"a": "[{"}, {"a": 2}, {"a": "a long text"}, {"a""#,
+                Some("data.pages.items"),
+            ),
             (r#"{"code": {"coding": [{"c": 1}]}, "subject": {"reference": "someone"}, "value": 1234567}"#, None),
             (r#"{"a.b": [{"x": 1}]}"#, None),
             (r#"{"a": [[{"x": 1}]], "b": [1, 2]}"#, None),
