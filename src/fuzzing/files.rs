@@ -84,7 +84,7 @@ impl Store for MemoryFiles {
         let file = self.find_file(path)?.clone();
         Ok(match reading {
             Reading::Range(range, _) => Box::new(self.read_range(path, &range)?.reader()),
-            Reading::Whole(_) | Reading::Start | Reading::Back => Box::new(file.reader()),
+            Reading::Whole(_) | Reading::Start(_) | Reading::Back => Box::new(file.reader()),
         })
     }
 

@@ -376,7 +376,7 @@ impl Store for LocalStore {
     fn open_reader(&self, path: &str, reading: Reading<'_>) -> Result<Box<dyn Read + Send>> {
         let opened = self.object_path(path).and_then(|path| -> io::Result<Box<dyn Read + Send>> {
             Ok(match reading {
-                Reading::Whole(_) | Reading::Start => Box::new(File::open(path)?),
+                Reading::Whole(_) | Reading::Start(_) => Box::new(File::open(path)?),
                 Reading::Back => back::open_uncached(&path)?,
                 Reading::Range(range, _) => {
                     let mut file = File::open(path)?;

@@ -223,12 +223,12 @@ impl Object {
         Ok(Box::new(watch::ReportingReader(Box::new(whole), place)))
     }
 
-    /// Opens the object for reading only its beginning.
+    /// Opens the object for reading only about so many bytes of its beginning.
     ///
     /// # Errors
     /// When the object is missing.
-    pub fn read_start(&self) -> Result<Box<dyn Read + Send>> {
-        self.store.open_reader(&self.path, Reading::Start)
+    pub fn read_start(&self, bytes: u64) -> Result<Box<dyn Read + Send>> {
+        self.store.open_reader(&self.path, Reading::Start(bytes))
     }
 
     /// Opens the object from its first byte, for it was just written and is read once.

@@ -206,10 +206,10 @@ impl RemoteStore {
         }
     }
 
-    /// Reads an object range by range, all ranges from one version.
-    fn read_ranges(&self, path: &str, at: ObjectPath, pin: &Pin) -> Result<Box<dyn Read + Send>> {
+    /// Reads an object range by range, all ranges from one version. Of `start` only about so many bytes are read.
+    fn read_ranges(&self, path: &str, at: ObjectPath, pin: &Pin, start: Option<u64>) -> Result<Box<dyn Read + Send>> {
         let first = async {
-            match self.range_of(path, &at, 0..FIRST_BYTES, pin).await {
+            match self.range_of(path, &at, 0..start.unwrap_or(FIRST_BYTES), pin).await {
                 Ok(first) => Ok(Some(first)),
                 Err(Failed::Version(e)) => Err(e),
                 Err(Failed::Store(StoreError::NotFound { .. })) => Err(missing_object(&self.location, path)),
@@ -230,6 +230,7 @@ impl RemoteStore {
             end,
             ahead,
             next: None,
+            is_start: start.is_some(),
         }))
     }
 
@@ -342,6 +343,7 @@ impl RemoteStore {
             end: range.end,
             ahead: Bytes::new(),
             next: None,
+            is_start: false,
         }
     }
 
@@ -431,10 +433,10 @@ impl Store for RemoteStore {
         match reading {
             // A single response of a web server is always of one version.
             Reading::Whole(_) | Reading::Back if web => self.read_web(path, &at),
-            Reading::Whole(pin) => self.read_ranges(path, at, pin),
-            Reading::Back => self.read_ranges(path, at, &Pin::default()),
+            Reading::Whole(pin) => self.read_ranges(path, at, pin, None),
+            Reading::Back => self.read_ranges(path, at, &Pin::default(), None),
             Reading::Range(range, pin) => Ok(Box::new(self.range_reader(path, at, range, pin))),
-            Reading::Start => match self.read_ranges(path, at.clone(), &Pin::default()) {
+            Reading::Start(bytes) => match self.read_ranges(path, at.clone(), &Pin::default(), Some(bytes)) {
                 // A plain web server need not support ranges.
                 Err(_) if web => self.read_web(path, &at),
                 begun => begun,
@@ -525,12 +527,15 @@ struct RemoteReader {
     end: u64,
     ahead: Bytes,
     next: Option<JoinHandle<Result<Bytes>>>,
+    /// Whether the caller reads only the beginning, so that nothing is fetched before it is asked for.
+    is_start: bool,
 }
 
 impl RemoteReader {
     /// Starts the request for the next range.
     fn request_next(&mut self) -> Result<()> {
-        let range = self.at..(self.at + READ_BYTES).min(self.end);
+        let bytes = if self.is_start { FIRST_BYTES } else { READ_BYTES };
+        let range = self.at..(self.at + bytes).min(self.end);
         if range.is_empty() {
             return Ok(());
         }
@@ -560,7 +565,8 @@ impl RemoteReader {
 
 impl Read for RemoteReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.next.is_none() && (self.ahead.len() as u64) < FIRST_BYTES / 2 {
+        let low = if self.is_start { 1 } else { FIRST_BYTES / 2 };
+        if self.next.is_none() && (self.ahead.len() as u64) < low {
             self.request_next()?;
         }
         if self.ahead.is_empty()

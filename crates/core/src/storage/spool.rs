@@ -161,7 +161,7 @@ impl Store for SpoolStore {
         let reader = |at| SpoolReader { file: Arc::clone(&self.file), at };
         Ok(match reading {
             Reading::Range(range, _) => Box::new(reader(range.start).take(range.end.saturating_sub(range.start))),
-            Reading::Whole(_) | Reading::Start | Reading::Back => Box::new(reader(0)),
+            Reading::Whole(_) | Reading::Start(_) | Reading::Back => Box::new(reader(0)),
         })
     }
 

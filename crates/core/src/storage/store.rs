@@ -70,8 +70,8 @@ pub enum Reading<'a> {
     Whole(&'a Pin),
     /// A range, in the version that the pin names. The stream may end early if the object does.
     Range(Range<u64>, &'a Pin),
-    /// From its first byte, for a caller that reads only the beginning.
-    Start,
+    /// From its first byte, for a caller that reads only about so many bytes.
+    Start(u64),
     /// From its first byte, for an object that was just written and is read once: bypasses caches where possible.
     Back,
 }

@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// Bytes that tell an archive from another file.
+const MAGIC_BYTES: u64 = 4;
+
 /// Which archives are read as folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Archives {
@@ -159,7 +162,10 @@ impl Scan {
             return Ok(());
         }
         let mut head = Vec::new();
-        root.unwatched.open_reader(&facts.path, Reading::Start)?.take(4).read_to_end(&mut head)?;
+        root.unwatched
+            .open_reader(&facts.path, Reading::Start(MAGIC_BYTES))?
+            .take(MAGIC_BYTES)
+            .read_to_end(&mut head)?;
         if !STARTS.iter().any(|start| head.starts_with(start)) {
             // What is below a file that is no archive does not exist.
             if is_wanted("") {

@@ -345,7 +345,7 @@ impl SourceFile {
     /// # Errors
     /// Fails if it cannot be read.
     pub fn read_head(&self, limit: usize) -> Result<Head> {
-        let (input, packed) = self.decompress_input(self.object().read_start()?)?;
+        let (input, packed) = self.decompress_input(self.object().read_start(limit as u64 + 1)?)?;
         let mut bytes = Vec::new();
         match input.take(limit as u64 + 1).read_to_end(&mut bytes) {
             Ok(_) => {}
