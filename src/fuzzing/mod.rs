@@ -274,8 +274,7 @@ pub fn packed(bytes: &[u8]) -> Result<()> {
 /// Fails like [`csv`].
 pub fn foreign_shards(bytes: &[u8]) -> Result<()> {
     let mut outcome = Ok(());
-    for format in [OutputFormat::Tar, OutputFormat::TfRecord] {
-        let Some(framing) = crate::exec::encode::framing_for(format) else { continue };
+    for framing in OutputFormat::ALL.into_iter().filter_map(|format| format.facts().framing) {
         let foreign = framing.scan_foreign(&mut &*bytes, &mut |_, _| Ok(())).map(|_| ());
         let own = framing.scan(&mut &*bytes, &mut |_| Ok(()));
         outcome = outcome.and(foreign).and(own);
@@ -433,7 +432,7 @@ fn encode_records(payload: Payload, schema: &arrow::datatypes::SchemaRef) -> Res
     let records = payload.len();
     let formats: &[OutputFormat] = match &payload {
         Payload::Rows(batch) if batch.get_array_memory_size() as u64 > ENCODED => return Ok(()),
-        Payload::Rows(_) => &[OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord],
+        Payload::Rows(_) => &OutputFormat::ALL,
         Payload::Samples(_) => &[OutputFormat::Tar],
     };
     let source = Arc::new(SourceName { name: "x".into(), key: "x".into(), columns: None, subject: None });

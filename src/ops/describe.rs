@@ -18,7 +18,7 @@ use crate::{
     codec::hex::to_hex,
     dataset::{Entry, Revision, Snapshot, VersionTree},
     error::{Error, Result},
-    format::{OutputFormat, parquet},
+    format::parquet,
     id::Version,
 };
 
@@ -107,7 +107,7 @@ fn describe_croissant(snapshot: &Snapshot) -> Result<Value> {
         "@id": "shards",
         "name": "shards",
         "description": format!("{} shards of {format}, {} records", entry.totals.shards, entry.totals.records),
-        "encodingFormat": media_type(format),
+        "encodingFormat": format.facts().media_type,
         "includes": shard_patterns(snapshot)?,
     });
     let log = json!({
@@ -136,7 +136,7 @@ fn describe_croissant(snapshot: &Snapshot) -> Result<Value> {
         "prov:wasDerivedFrom": derived_from(snapshot)?,
         "prov:wasGeneratedBy": generated_by(entry),
     });
-    let fields = if format == OutputFormat::Parquet { croissant_fields(snapshot)? } else { Vec::new() };
+    let fields = if format.is_columnar() { croissant_fields(snapshot)? } else { Vec::new() };
     if !fields.is_empty() {
         let mut records = json!({ "@type": "cr:RecordSet", "@id": "records", "name": "records", "field": fields });
         // Croissant has no field for a key of several columns, or for a path into a nested column.
@@ -148,14 +148,6 @@ fn describe_croissant(snapshot: &Snapshot) -> Result<Value> {
         document["recordSet"] = json!([records]);
     }
     Ok(document)
-}
-
-fn media_type(format: OutputFormat) -> &'static str {
-    match format {
-        OutputFormat::Parquet => "application/x-parquet",
-        OutputFormat::Tar => "application/x-tar",
-        OutputFormat::TfRecord => "application/x-tfrecord",
-    }
 }
 
 /// Returns the live shards, or patterns for all shards of their folders if there are too many.

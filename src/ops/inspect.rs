@@ -40,9 +40,9 @@ use super::{
 use crate::{
     array::{Header, Variable, records::Plan},
     dataset::{Dataset, PlanRecord, PlanState, Snapshot, plan_state, stored_plans},
-    error::{Error, Result},
+    error::Result,
     events::Event,
-    exec::{encode::framing_for, separated::Separated},
+    exec::separated::Separated,
     format::{OutputFormat, Parsed, files, parquet},
     record::{Payload, id_column, key_rule::KeyRule},
     scan::{self, Input, RecordSource, ScanOptions, SourceFile, classify_inputs},
@@ -306,7 +306,9 @@ fn inspect_dataset(context: &Context<'_>, location: &Location, snapshot: &Snapsh
         damaged: 0,
     });
     let store: &Dataset = snapshot.dataset();
-    if let (OutputFormat::Parquet, Some(shard)) = (settings.shard_format, shards.last()) {
+    if settings.shard_format.is_columnar()
+        && let Some(shard) = shards.last()
+    {
         let mut sample = SampledBatches::default();
         sample.add_parquet(parquet::open(store.object_at(&shard.path, shard.bytes), &shard.path)?)?;
         let (id, subject) = (report.id.take(), report.subject.take());
@@ -348,7 +350,7 @@ fn shard_format(
     files: &[SourceFile],
     sample: &mut SampledBatches,
 ) -> Result<(FormatReport, Option<String>)> {
-    if format == OutputFormat::Parquet {
+    if format.is_columnar() {
         let open = |file: &SourceFile| parquet::open(file.object(), &file.uri());
         let facts = |file: parquet::ParquetFile<Object>| {
             let largest = file.row_groups().iter().map(|group| group.uncompressed_bytes).max().unwrap_or(0);
@@ -367,7 +369,7 @@ fn shard_format(
         let largest = rows.iter().flatten().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         return Ok((FormatReport { damaged, ..report }, problems::of_row_groups(largest)));
     }
-    let framing = framing_for(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+    let framing = format.framing()?;
     let (mut records, mut looked_at, mut problem) = (0_u64, 0_u64, None);
     for file in files.iter().take(SAMPLED_FILES) {
         let read = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
@@ -387,7 +389,7 @@ fn shard_format(
         problem = problem.or_else(|| separated.repeated_keys_note(file.name()));
         // The end of the sample may cut a record in two, which is not damage.
         if let Err(e) = scanned
-            && format == OutputFormat::Tar
+            && format.has_keys()
             && !e.message().contains("the end of the archive")
         {
             problem.get_or_insert_with(|| format!("{}: {}", file.name(), e.message()));

@@ -109,7 +109,7 @@ impl Naming {
         let rules = NameRules::new(settings.shard_format, &settings.indexes, false);
         match choices.on_name.unwrap_or(if choices.asked { OnName::Fail } else { OnName::Rename }) {
             OnName::Rename => Self { renaming: rules.required_renaming(), ..Self::default() },
-            _ if settings.shard_format != OutputFormat::Tar => Self::default(),
+            _ if !settings.shard_format.has_keys() => Self::default(),
             on_name => {
                 let gate = NameGate { rules, skip: on_name == OnName::Skip };
                 Self { gate: Some(gate), ..Self::default() }

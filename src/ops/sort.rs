@@ -17,7 +17,6 @@ use crate::{
         shard::ShardNaming,
         sort::{Sort, SortInput, Sorted, Sorter, shard_ranges},
     },
-    format::OutputFormat,
     id::TransactionId,
     indexes::version::{PreparedIndexes, refresh_indexes},
     plan::{
@@ -54,7 +53,7 @@ fn is_gone(group: &SortGroup, replaced: &BTreeSet<usize>) -> bool {
 impl Sorting<'_> {
     /// Plans the sort, and carries it out unless `dry_run` is set.
     pub(super) fn run(&self, options: &CompactOptions, dry_run: bool) -> Result<CompactReport> {
-        if self.settings.shard_format != OutputFormat::Parquet {
+        if !self.settings.shard_format.is_columnar() {
             return Err(Error::usage(format!(
                 "only a dataset with Parquet shards can be sorted; this one has {}",
                 self.settings.shard_format.title()

@@ -33,7 +33,7 @@ use crate::{
     },
     error::{Error, Kind, Result},
     events::Event,
-    exec::{encode::framing_for, rewrite::verify_checksum},
+    exec::rewrite::verify_checksum,
     format::index,
     format::{
         OutputFormat, Scanned, parquet,
@@ -353,10 +353,8 @@ impl Verification<'_> {
             return Ok(());
         }
         verify_checksum(self.dataset, shard, &self.context.cancel)?;
-        match self.snapshot.entry().settings.shard_format {
-            OutputFormat::Parquet => self.verify_parquet(shard),
-            format => self.verify_stream(shard, format),
-        }
+        let format = self.snapshot.entry().settings.shard_format;
+        if format.is_columnar() { self.verify_parquet(shard) } else { self.verify_stream(shard, format) }
     }
 
     fn verify_stream(&self, shard: &ShardMeta, format: OutputFormat) -> Result<()> {
@@ -393,7 +391,7 @@ impl Verification<'_> {
             };
             scan_with(&mut input, self.context.memory.0 / 8, read, |found, agree| compare(&found, agree))?;
         } else {
-            let framing = framing_for(format).ok_or_else(|| Error::internal("expected a framed format"))?;
+            let framing = format.framing()?;
             framing.scan_foreign(&mut input, &mut |found, _| compare(&found, true))?;
         }
         if ordinal == shard.records {

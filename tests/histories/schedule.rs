@@ -62,7 +62,7 @@ fn commands(format: OutputFormat) -> Vec<(&'static str, Command)> {
         ("untag", Command::Untag("first".to_owned())),
         ("read", Command::Read),
     ];
-    if format == OutputFormat::Parquet {
+    if format.is_columnar() {
         out.insert(7, ("sort", Command::Sort));
         out.insert(8, ("zorder", Command::ZOrder));
     }

@@ -563,7 +563,7 @@ impl World {
                     sources: vec![source],
                     from: Some(InputFormat::CSV),
                     to: Some(self.format),
-                    codec: (self.format != OutputFormat::Parquet).then_some(Codec::None),
+                    codec: (!self.format.is_columnar()).then_some(Codec::None),
                     target_shard: Some(Size(self.target)),
                     id: vec!["rid".into()],
                     subject: Some("who".into()),
@@ -594,7 +594,7 @@ impl World {
                     Some(Order { by, columns: columns.iter().map(|c| (*c).to_owned()).collect() })
                 };
                 let order = match command {
-                    _ if self.format != OutputFormat::Parquet => None,
+                    _ if !self.format.is_columnar() => None,
                     Command::Sort => order(Arrangement::Sort, &["v"]),
                     Command::ZOrder => order(Arrangement::ZOrder, &["v", "who"]),
                     _ => None,

@@ -166,7 +166,7 @@ proptest! {
                     let columns = columns.into_iter().map(str::to_owned).collect();
                     let options = compact::Options {
                         target_shard: Some(Size(target)),
-                        order: (format == OutputFormat::Parquet).then_some(Order { by, columns }),
+                        order: (format.is_columnar()).then_some(Order { by, columns }),
                         ..compact::Options::default()
                     };
                     compact::compact_dataset(&context, &out, &options).unwrap();

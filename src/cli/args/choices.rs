@@ -102,12 +102,14 @@ impl Choice for InputFormat {
     }
 }
 
-choices! {
-    OutputFormat {
-        Parquet = "parquet": "Apache Parquet",
-        Tar = "tar": "WebDataset tar",
-        TfRecord = "tfrecord": "TFRecord of tf.train.Example",
+impl Choice for OutputFormat {
+    fn all() -> Vec<(Self, PossibleValue)> {
+        let value = |format: Self| with_other_names(PossibleValue::new(format.name()).help(format.facts().help));
+        Self::ALL.into_iter().map(|format| (format, value(format))).collect()
     }
+}
+
+choices! {
     OnSchema {
         Keep = "keep": "Unite columns by name, and keep the types of the dataset",
         Union = "union": "Unite columns by name, and widen the types of the dataset",

@@ -51,10 +51,9 @@ impl ValueEnum for IndexChoice {
 
 /// Names the shards of these formats that may have an index.
 fn shard_names(formats: &[OutputFormat]) -> String {
-    let name = |format: &OutputFormat| match format {
-        OutputFormat::Parquet => "Parquet",
-        OutputFormat::Tar => "uncompressed tar",
-        OutputFormat::TfRecord => "uncompressed TFRecord",
+    let name = |format: &OutputFormat| match format.is_columnar() {
+        true => format.title().to_owned(),
+        false => format!("uncompressed {}", format.title()),
     };
     formats.iter().map(name).collect::<Vec<_>>().join(", ")
 }
@@ -66,8 +65,10 @@ fn auto_help() -> String {
             indexes::default_kinds(format, Codec::None).into_iter().map(|kind| kind.files().name).collect();
         (!kinds.is_empty()).then(|| format!("{} for {}", kinds.join(" and "), shard_names(&[format])))
     };
-    let formats = [OutputFormat::Parquet, OutputFormat::Tar, OutputFormat::TfRecord];
-    format!("The inexpensive ones: {}", formats.into_iter().filter_map(of_format).collect::<Vec<_>>().join(", "))
+    format!(
+        "The inexpensive ones: {}",
+        OutputFormat::ALL.into_iter().filter_map(of_format).collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// Returns the kinds of index to write; `None` means auto.

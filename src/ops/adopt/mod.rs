@@ -15,6 +15,7 @@ use std::{
     time::Instant,
 };
 
+use bytes::Bytes;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,6 @@ use super::{
 use crate::{
     codec::{
         Codec,
-        checksum::masked_crc32c,
         decompress::{self, Compression},
     },
     dataset::{
@@ -42,7 +42,7 @@ use crate::{
         ordered::run_ordered,
         shard::ShardNaming,
     },
-    format::{OutputFormat, index::IndexKind, tar},
+    format::{OutputFormat, index::IndexKind},
     id::{TransactionId, Version, Writer},
     indexes::{self, version},
     record::key_rule::KeyRule,
@@ -254,7 +254,7 @@ impl<'a> Adoption<'a> {
         if self.options.out.is_some() {
             self.report.folder = Some(tag);
         }
-        if format == OutputFormat::Parquet && self.snapshot.is_none() {
+        if format.is_columnar() && self.snapshot.is_none() {
             // Shards that are added or compacted later use the codec of the existing ones.
             settings.codec = adopted.first().map_or(settings.codec, |(_, first)| first.shard.meta.codec);
         }
@@ -447,7 +447,7 @@ impl<'a> Adoption<'a> {
             hashes,
             private: None,
         });
-        if format == OutputFormat::Tar && (!self.options.id.is_empty() || self.options.subject.is_some()) {
+        if format.has_keys() && (!self.options.id.is_empty() || self.options.subject.is_some()) {
             return Err(Error::usage("expected Parquet or TFRecord for --id and --subject, found tar")
                 .with_hint("leave both out: the record id of a tar sample is its key, the path up to the first dot")
                 .with_hint("`shardify convert` makes shards with subject ids from tables"));
@@ -749,17 +749,18 @@ fn is_reserved(name: &str) -> bool {
 /// Returns whether a name looks like a shard: `a.tar.gz`, `part-0.snappy.parquet`, `train.tfrecord-00000-of-00010`.
 fn is_named_like_a_shard(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
-    let ends = [".parquet", ".tar", ".tar.gz", ".tgz", ".tar.zst", ".tfrecord", ".tfrecords", ".tfrecord.gz"];
-    ends.iter().any(|end| file.ends_with(end)) || file.contains(".tfrecord-")
+    let mut endings = OutputFormat::ALL.iter().flat_map(|format| format.facts().endings);
+    // As in `train.tfrecord-00000-of-00010`.
+    let is_numbered =
+        |rest: &str| rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    endings.any(|ending| file.split_once(ending).is_some_and(|(_, rest)| rest.is_empty() || is_numbered(rest)))
 }
 
 /// Detects a file's format and compression from its content.
 pub(super) fn sniff_format(file: &SourceFile) -> Result<Detected> {
-    let head = file.object().get_range(0..file.bytes().min(16))?;
-    if head.starts_with(b"PAR1") {
-        return Ok(Some((OutputFormat::Parquet, Codec::None)));
-    }
-    let codec = match decompress::detect_compression(&head) {
+    let head = file.read_head(HEAD_BYTES)?;
+    let packed = if head.packed { file.object().get_range(0..file.bytes().min(16))? } else { Bytes::new() };
+    let codec = match decompress::detect_compression(&packed) {
         None => Codec::None,
         Some(Compression::Gzip) => "gzip".parse()?,
         Some(Compression::Zstd) => "zstd".parse()?,
@@ -767,28 +768,20 @@ pub(super) fn sniff_format(file: &SourceFile) -> Result<Detected> {
         Some(Compression::Snappy) => Codec::Snappy,
         Some(Compression::Bzip2 | Compression::Xz) => return Ok(None),
     };
-    if head.is_empty() && is_named_like_a_shard(file.name()) && file.name().contains(".tfrecord") {
+    if head.bytes.is_empty() && !head.packed && is_named_like_a_shard(file.name()) && file.name().contains(".tfrecord")
+    {
         // An empty file is a TFRecord file without records.
         return Ok(Some((OutputFormat::TfRecord, codec)));
     }
-    let head = file.read_head(HEAD_BYTES)?.bytes;
-    let format = if tar::sniff(&head) {
-        OutputFormat::Tar
-    } else if is_tfrecord(&head) {
-        OutputFormat::TfRecord
-    } else {
+    let claims = |format: &OutputFormat| (format.facts().claims)(&head.bytes);
+    // Columns have their codec within the file.
+    let Some(format) =
+        OutputFormat::ALL.into_iter().find(claims).filter(|format| codec == Codec::None || !format.is_columnar())
+    else {
         return Ok(None);
     };
     format.check_codec(codec).map_err(|e| e.at_location(file.uri()))?;
     Ok(Some((format, codec)))
-}
-
-/// Returns whether a file begins with a TFRecord length and its valid checksum.
-fn is_tfrecord(head: &[u8]) -> bool {
-    match (head.first_chunk::<8>(), head.get(8..12).and_then(|crc| crc.first_chunk::<4>())) {
-        (Some(length), Some(crc)) => masked_crc32c(length) == u32::from_le_bytes(*crc),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

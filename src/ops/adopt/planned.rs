@@ -20,7 +20,6 @@ use crate::{
         Publication, Revision, Settings, Snapshot, Transaction, delete_plan, stage_sources,
     },
     error::{Error, Result},
-    format::OutputFormat,
     id::Writer,
     indexes::version,
     ops::{
@@ -250,7 +249,7 @@ fn commit_outcomes(
     stacked.counts.reconcile()?;
     context.cancel.check()?;
     let mut settings = work.settings.clone();
-    if settings.shard_format == OutputFormat::Parquet && newest.is_none() {
+    if settings.shard_format.is_columnar() && newest.is_none() {
         // Shards that are added or compacted later use the codec of the existing ones.
         settings.codec = stacked.adds.first().map_or(settings.codec, |first| first.meta.codec);
     }

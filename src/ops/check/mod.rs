@@ -324,7 +324,7 @@ impl Check<'_> {
 
     /// Whether records may be samples, whose parts may name anybody.
     fn has_samples(&self) -> bool {
-        self.snapshot.entry().settings.shard_format != crate::format::OutputFormat::Parquet
+        !self.snapshot.entry().settings.shard_format.is_columnar()
     }
 
     /// Returns the memory of one of all sets of fingerprints.

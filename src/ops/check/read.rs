@@ -27,7 +27,7 @@ use crate::{
     dataset::{ShardMeta, Snapshot, sidecar_batches},
     error::Result,
     events::Event,
-    format::{OutputFormat, parquet::RowGroupSize},
+    format::parquet::RowGroupSize,
     ops::{
         Context,
         columns::{Table, filter_live, flat_columns, row_count, shard_tables},
@@ -87,9 +87,10 @@ impl<'a> Scan<'a> {
         if values {
             let tables = shard_tables(self.snapshot, shards)?;
             shards.par_iter().zip(&tables).try_for_each(|(shard, table)| {
-                match self.snapshot.entry().settings.shard_format {
-                    OutputFormat::Parquet => self.read_parquet(shard, table),
-                    OutputFormat::Tar | OutputFormat::TfRecord => self.read_records(shard, table),
+                if self.snapshot.entry().settings.shard_format.is_columnar() {
+                    self.read_parquet(shard, table)
+                } else {
+                    self.read_records(shard, table)
                 }
             })?;
         }

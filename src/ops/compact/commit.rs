@@ -13,7 +13,6 @@ use crate::{
     },
     error::{Kind, Result},
     exec::{constants::ConstantSets, types},
-    format::OutputFormat,
     id::Version,
     indexes,
     storage::Staged,
@@ -134,7 +133,7 @@ impl CompactCommit<'_> {
 
     /// Stages the `schema.json` of the new shards' folders, with the columns of the old ones.
     fn stage_types(&self, all: &[Replacement]) -> Result<Vec<Staged>> {
-        if self.settings.shard_format == OutputFormat::Parquet {
+        if self.settings.shard_format.is_columnar() {
             return Ok(Vec::new());
         }
         let store = self.dataset().store().as_ref();

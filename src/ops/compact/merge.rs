@@ -15,7 +15,7 @@ use crate::{
         shard::{FinishedShard, ShardNaming},
         types,
     },
-    format::{OutputFormat, parquet::Tally},
+    format::parquet::Tally,
     id::Version,
     ops::Context,
     plan::{compact::piece_count, memory::MemoryPlan},
@@ -91,7 +91,7 @@ impl<'a> Merging<'a> {
         context.observer.event(Event::Phase { name: "compacting", bytes: Some(total) });
         let memory = |limit| MemoryPlan::for_settings(limit, context.jobs, self.settings);
         // While one merge of Parquet waits for its input, another one uses the processor.
-        let max = context.jobs + usize::from(naming.format == OutputFormat::Parquet);
+        let max = context.jobs + usize::from(naming.format.is_columnar());
         let concurrent = memory(context.memory).concurrent_rewrites(naming.format, max);
         let merger = Merger {
             rewriter: Rewriter {

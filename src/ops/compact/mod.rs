@@ -29,7 +29,6 @@ use crate::{
     error::{Error, Result},
     events::Event,
     exec::{constants::ConstantSets, shard::ShardNaming, types::TypeKinds},
-    format::OutputFormat,
     id::TransactionId,
     indexes::version::{PreparedIndexes, refresh_indexes},
     plan::compact::{self as plan, Choice, CompactCandidate, CompactOptions, CompactPlan},
@@ -117,7 +116,7 @@ fn choose_settings(snapshot: &Snapshot, options: &Options) -> Result<Settings> {
     if let Some(codec) = options.codec
         && codec != settings.codec
     {
-        if settings.shard_format != OutputFormat::Parquet {
+        if !settings.shard_format.is_columnar() {
             return Err(Error::usage(format!(
                 "{} shards are compacted by copying, so the codec cannot change",
                 settings.shard_format.title()
@@ -210,8 +209,7 @@ fn merge_candidates(
             sorted: s.order.is_some(),
             settled: s.compacted_for >= settings.target_shard.0,
             made_for_target: s.compacted_for == settings.target_shard.0,
-            mergeable: settings.shard_format == OutputFormat::Parquet
-                || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
+            mergeable: settings.shard_format.is_columnar() || (same(&s.codec, &settings.codec) && s.body_bytes > 0),
             partition: folder_suffix(&s.path, constants),
             outdated: constants.is_outdated(&s.path),
         })

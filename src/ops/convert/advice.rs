@@ -10,11 +10,10 @@ use super::{
     unused::unused_settings,
 };
 use crate::{
-    codec::Codec,
     dataset::Settings,
     events::Event,
     exec::{cut::ShardEnds, encode::RowsAs},
-    format::{OutputFormat, Parsed},
+    format::Parsed,
     record::{Payload, RecordBlock, id_column, parts::KEY_COLUMN, split::SplitBy},
     scan::{self, RecordSource, SourceFile},
     schema::{is_id, is_subject, names_any},
@@ -96,7 +95,7 @@ pub(super) fn tell_of_plan(job: &ConvertJob<'_>, plan: &ConvertPlan) {
         }
         Inputs::Records(_) if job.options.write.row_form() == Some(RowsAs::Parts) => {
             let values = plan.stored_schema().fields().len() as u64;
-            let is_framed = plan.settings.shard_format == OutputFormat::Tar;
+            let is_framed = plan.settings.shard_format.has_keys();
             if is_framed && values > 1 && plan.fields.find(KEY_COLUMN).is_none() {
                 let least = Size(values << 10);
                 note(format!(
@@ -279,8 +278,7 @@ fn few_shards(job: &ConvertJob<'_>, report: &ConvertReport) -> Option<String> {
     let parts = report.splits.iter().map(|split| split.shards).filter(|shards| *shards > 0);
     let shards = parts.min().unwrap_or(report.counts.shards_added);
     let is_new = job.snapshot.is_none() && !is_chosen;
-    if !is_new || report.format != OutputFormat::Tar || shards >= FEW_SHARDS || report.counts.records_out < MANY_RECORDS
-    {
+    if !is_new || !report.format.has_keys() || shards >= FEW_SHARDS || report.counts.records_out < MANY_RECORDS {
         return None;
     }
     let (has, dataset) = (if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") }, &report.dataset);
@@ -303,11 +301,8 @@ fn few_shards(job: &ConvertJob<'_>, report: &ConvertReport) -> Option<String> {
 
 /// Returns why usual loaders do not read shards of these settings, if they do not.
 fn unreadable_reason(settings: &Settings) -> Option<String> {
-    let (format, codec) = (settings.shard_format, settings.codec);
-    let readers = match (format, codec) {
-        (OutputFormat::Tar, Codec::Zstd(_)) => "webdataset reads .tar and .tar.gz",
-        (OutputFormat::TfRecord, Codec::Zstd(_)) => "TensorFlow reads plain TFRecord and gzip",
-        _ => return None,
-    };
+    let codec = settings.codec;
+    let loader = settings.shard_format.facts().loader.as_ref().filter(|loader| !(loader.opens)(codec))?;
+    let readers = loader.words;
     Some(format!("{readers}, not {codec}: choose --codec none or gzip if such a loader is to read the shards"))
 }

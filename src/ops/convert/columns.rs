@@ -178,9 +178,9 @@ impl GivenTypes {
 
     /// Unites the columns that are read of all sources, in the types that the shards have.
     pub(super) fn unite_columns(&self, settings: &Settings, fields: &[Fields], sources: &[RecordSource]) -> Fields {
-        let storable = |fields: Fields| match settings.shard_format {
-            OutputFormat::Parquet => parquet::storable_fields(&fields),
-            OutputFormat::Tar | OutputFormat::TfRecord => schema::with_open_intervals(&fields),
+        let storable = |fields: Fields| match settings.shard_format.is_columnar() {
+            true => parquet::storable_fields(&fields),
+            false => schema::with_open_intervals(&fields),
         };
         if let Some(prescribed) = &self.prescribed {
             return self.bind_types(storable(self.selection.read(prescribed)));
@@ -355,7 +355,7 @@ pub(super) fn refuse_conflicts(sources: &[RecordSource], fields: &[Fields], give
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) for tensors of a different shape; when a shard cannot be read.
 pub(super) fn fit_shapes(job: &ConvertJob<'_>, format: OutputFormat, fields: Fields) -> Result<Fields> {
-    let Some(snapshot) = job.snapshot.filter(|_| format == OutputFormat::Parquet) else {
+    let Some(snapshot) = job.snapshot.filter(|_| format.is_columnar()) else {
         return Ok(fields);
     };
     let Some(shard) = snapshot.live_shards()?.last().filter(|_| outputs::has_tensors(&fields)) else {

@@ -83,16 +83,12 @@ impl ConvertJob<'_> {
     /// Returns the columns of a shard; `None` if the types of its rows are not recorded.
     pub(super) fn columns_of(&self, shard: &ShardMeta, format: OutputFormat) -> Result<Option<Fields>> {
         let store = self.dataset.store();
-        match format {
-            OutputFormat::Parquet => {
-                let place = store.location().join(&shard.path).to_string();
-                let file = parquet::open(self.dataset.object_at(&shard.path, shard.bytes), &place)?;
-                Ok(Some(file.schema().fields().clone()))
-            }
-            OutputFormat::Tar | OutputFormat::TfRecord => {
-                types::of_shards(store.as_ref(), std::iter::once(shard.path.as_str()), None)
-            }
+        if !format.is_columnar() {
+            return types::of_shards(store.as_ref(), std::iter::once(shard.path.as_str()), None);
         }
+        let place = store.location().join(&shard.path).to_string();
+        let file = parquet::open(self.dataset.object_at(&shard.path, shard.bytes), &place)?;
+        Ok(Some(file.schema().fields().clone()))
     }
 
     /// Returns an error unless the rows share a column with the last shard, or with a shard of another recent commit.

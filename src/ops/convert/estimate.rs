@@ -15,11 +15,14 @@ use crate::{
         encode::{Body, EncodeUnit, SourceBatch},
         gates::{Gate as _, GatedBlock},
     },
-    format::{OutputFormat, Parsed, files::SampleFiles},
+    format::{Framing, Parsed, files::SampleFiles},
     plan::roll::shard_count,
     record::{numbers::Numbers, split::Splits},
     scan::RecordSource,
 };
+
+/// Bytes that a value takes in a column beside its content, about.
+const VALUE_BYTES: u64 = 32;
 
 impl ConvertPlan {
     /// Encodes the first records of each source to find the ratio of output to input bytes.
@@ -27,7 +30,7 @@ impl ConvertPlan {
         let (records, bytes) = match &self.inputs {
             Inputs::Records(sources) => self.estimate_records(job, sources)?,
             Inputs::Samples { files, samples } => {
-                let framing = if self.settings.shard_format == OutputFormat::Tar { 768 } else { 32 };
+                let framing = self.settings.shard_format.facts().framing.map_or(VALUE_BYTES, Framing::member_bytes);
                 let sizes = samples.iter_range(0..samples.len(), files).flat_map(SampleFiles::part_sizes);
                 (samples.len() as u64, sizes.map(|bytes| bytes + framing).sum())
             }

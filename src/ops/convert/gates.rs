@@ -19,7 +19,6 @@ use crate::{
         subjects::SubjectResolver,
         suppress::SuppressGate,
     },
-    format::OutputFormat,
     id::Writer,
     storage::Staged,
 };
@@ -57,7 +56,7 @@ impl ConvertPlan {
         let reads_records = matches!(self.inputs, Inputs::Records(_));
         let prunes = self.given.given_names().is_empty();
         let suppress = job.suppress.as_ref().filter(|_| reads_records);
-        let fits = self.inputs.give_samples() && self.settings.shard_format == OutputFormat::Parquet;
+        let fits = self.inputs.give_samples() && self.settings.shard_format.is_columnar();
         Ok(ConvertGates {
             open: self.row_fields().and_then(OpenTypesGate::new),
             select: if self.inputs.give_samples() {

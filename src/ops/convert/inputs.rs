@@ -166,7 +166,7 @@ fn sniff_options(job: &ConvertJob<'_>, sources: usize, given: &GivenTypes, forma
             ..stated.csv
         },
         json: JsonOptions { pinned, bound, taken: taken.clone(), ..stated.json },
-        arrays: ArrayOptions { coded: format == OutputFormat::Parquet, floats: given.float_widths(), ..stated.arrays },
+        arrays: ArrayOptions { coded: format.is_columnar(), floats: given.float_widths(), ..stated.arrays },
         binary: given.binary_names(),
         taken,
         hashed: job.options.identity == Identity::Content,
@@ -208,7 +208,7 @@ pub(super) fn source_facts(
             file: source.file.clone(),
             bytes: source.input_bytes(),
             hashes_bytes: source.format.is_text(),
-            stores_hashes: settings.shard_format == OutputFormat::Parquet
+            stores_hashes: settings.shard_format.is_columnar()
                 && (source.yields_samples() || settings.hashes_rows(source.format.is_text())),
             by_row: source.format.is_typed(),
             sheet: source.reader.facts().sheet.clone(),

@@ -41,7 +41,7 @@ use crate::{
         encode::{Encoder, RowsAs},
         gates::{IdColumns, names::PartsGate, subjects::SubjectResolver},
     },
-    format::{OutputFormat, files, parquet::schema_of_samples},
+    format::{OutputFormat, StoredTypes, files, parquet::schema_of_samples},
     id::Version,
     indexes::version,
     ops::{
@@ -316,7 +316,7 @@ impl Named {
                 |column: &str| given.prescribed.is_some() || given.given_names().iter().any(|name| name == column);
             fields = version::fit_fields(job.dataset, job.snapshot, &settings.indexes, fields, &is_given)?;
         }
-        if settings.shard_format == OutputFormat::Parquet && !inputs.give_samples() {
+        if settings.shard_format.is_columnar() && !inputs.give_samples() {
             check_columns(&given.selection.stored_columns(&fields), memory)?;
         }
         let constants = inputs.shared_constants(&live)?;
@@ -427,10 +427,11 @@ impl ConvertPlan {
     /// Returns the columns whose types the shards do not store.
     pub(super) fn fields_to_keep(&self) -> Option<Fields> {
         let schema = self.stored_schema();
-        let is_untyped = match self.settings.shard_format {
-            OutputFormat::Parquet => false,
-            OutputFormat::Tar => self.rows_as(&schema) == RowsAs::Json,
-            OutputFormat::TfRecord => true,
+        let format = self.settings.shard_format;
+        let is_untyped = match format.facts().types {
+            StoredTypes::All => false,
+            StoredTypes::OfParts => self.rows_as(&schema) == RowsAs::Json,
+            StoredTypes::Widest => true,
         };
         let fields = || match self.rows_as(&schema) {
             RowsAs::Tensors => outputs::feature_fields(schema.fields()),
@@ -552,7 +553,7 @@ fn final_splits(
     let known = record_facts(inputs, fields);
     let splits = split::settle_splits(settings, job.options.split.as_ref(), &known)?;
     let has_column = selection.stored_columns(fields).find(FOLDER_KEY).is_some();
-    if splits.is_some() && settings.shard_format == OutputFormat::Parquet && has_column {
+    if splits.is_some() && settings.shard_format.is_columnar() && has_column {
         return Err(Error::usage(format!(
             "expected no column `{FOLDER_KEY}` beside --split, found one: readers take the name of the folder for it"
         ))

@@ -26,7 +26,6 @@ use crate::{
     dataset::{Run, SidecarRow, Snapshot, numbered_rows, stream_sidecar},
     error::{Error, Result},
     events::Cancel,
-    format::OutputFormat,
     ops::export::shown_hash,
     record::BATCH_ROWS,
     storage::{Location, Scratch, create_scratch},
@@ -89,7 +88,7 @@ pub(super) fn find_changes(
     }
     let mut wanted = [WantedRows::default(), WantedRows::default()];
     let mut matcher = read_sides(context, sides, &wanted)?;
-    if matcher.unknown && first.entry().settings.shard_format == OutputFormat::Parquet {
+    if matcher.unknown && first.entry().settings.shard_format.is_columnar() {
         matcher.finish(&context.cancel, &mut |same| {
             if same.iter().any(|row| row.second)
                 && same.iter().any(|row| !row.second)

@@ -30,7 +30,6 @@ use crate::{
     dataset::{ShardMeta, Snapshot},
     error::{Error, Result},
     events::Event,
-    format::OutputFormat,
     id::Version,
     plan::drift::population_stability,
     record::BATCH_ROWS,
@@ -222,7 +221,7 @@ impl Comparison<'_> {
         let volume_change = if before == 0 { 0.0 } else { after as f64 / before as f64 - 1.0 };
         let volume_beyond = volume_change.abs() > thresholds.volume || (before == 0) != (after == 0);
         let columns_beyond = columns.iter().filter(|c| !c.beyond.is_empty()).count() as u64;
-        let tables = self.older.entry().settings.shard_format == OutputFormat::Parquet;
+        let tables = self.older.entry().settings.shard_format.is_columnar();
         Ok(DriftReport {
             dataset: self.older.dataset().store().location().to_string(),
             from: self.older.version(),
@@ -258,7 +257,7 @@ impl Comparison<'_> {
         let mut merge = |own: BTreeMap<DriftColumn, Sampled>| {
             own.into_iter().for_each(|(column, sampled)| all.entry(column).or_default().merge(sampled));
         };
-        if self.older.entry().settings.shard_format == OutputFormat::Parquet {
+        if self.older.entry().settings.shard_format.is_columnar() {
             let facts = Facts::read(self.context, &tables)?;
             let sample = ColumnSample::new(self.context, &tables, &facts);
             sample.read(Roots::Small, add, &mut merge)?;
@@ -345,7 +344,7 @@ impl Comparison<'_> {
             self.context.observer.event(Event::Read { bytes, records });
             visit(batch)
         };
-        if snapshot.entry().settings.shard_format != OutputFormat::Parquet {
+        if !snapshot.entry().settings.shard_format.is_columnar() {
             let store = snapshot.dataset().store();
             return each_live_length(store, shard, &live, &mut |lengths| visit(&sizes_of(lengths)?));
         }

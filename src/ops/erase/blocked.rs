@@ -9,7 +9,6 @@ use std::{
 use super::{ErasureAttempt, kinds::NameKind};
 use crate::{
     dataset::{IdQuery, Suppressed, SuppressedKind, content_text},
-    format::OutputFormat,
     id::Version,
     record::spelling::normal_form,
 };
@@ -24,7 +23,7 @@ impl ErasureAttempt<'_> {
         let has_subjects = self.newest.entry().settings.has_subjects();
         let mut rows: HashMap<Text<'_>, (Option<&str>, u64)> = HashMap::new();
         // Content hashes in sidecars of other formats are not those of the sources' bytes.
-        let has_contents = self.newest.entry().settings.shard_format == OutputFormat::Parquet;
+        let has_contents = self.newest.entry().settings.shard_format.is_columnar();
         let forms: Vec<String> = queries.iter().map(|query| normal_form(query.plain_id())).collect();
         let forms: Vec<IdQuery<'_>> =
             forms.iter().map(|form| IdQuery::new(self.pseudonymizer.as_ref(), form)).collect();

@@ -12,7 +12,7 @@ use crate::{
     codec::base64::from_any_base64,
     dataset::{Operation, Rewrite, ShardMeta},
     error::Result,
-    format::{OutputFormat, parquet},
+    format::parquet,
 };
 
 impl ErasureAttempt<'_> {
@@ -32,7 +32,7 @@ impl ErasureAttempt<'_> {
         let folders: BTreeSet<&str> = paths.filter_map(|path| Some(path.rsplit_once('/')?.0)).collect();
         let named = folders.into_iter().filter(|folder| erased_ids.iter().any(|id| rejects::has_word(folder, id)));
         report.names_kept.extend(named.map(|folder| format!("the folder {folder}")));
-        if self.newest.entry().settings.shard_format == OutputFormat::Parquet {
+        if self.newest.entry().settings.shard_format.is_columnar() {
             self.footers_that_name(&erased_ids, rewrites, report)?;
         }
         Ok(())

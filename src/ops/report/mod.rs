@@ -221,7 +221,7 @@ fn of_snapshot(context: &Context<'_>, snapshot: &Snapshot, older: Option<&Snapsh
     };
     check_folders(snapshot.dataset().store().as_ref(), shards.iter())?;
     let tables = shard_tables(snapshot, shards)?;
-    if entry.settings.shard_format == OutputFormat::Parquet {
+    if entry.settings.shard_format.is_columnar() {
         table::describe_files(context, &tables, &hidden, &mut report)?;
     } else {
         count_lengths(context, snapshot, &tables, &mut report)?;

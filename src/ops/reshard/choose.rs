@@ -25,7 +25,6 @@ use crate::{
         reshard::{Stock, filter::Condition},
         rewrite::Rewriter,
     },
-    format::OutputFormat,
     record::BATCH_ROWS,
     storage::Store,
 };
@@ -70,7 +69,7 @@ struct RecordChoice<'a> {
 /// [`Kind::Usage`](crate::error::Kind::Usage) if a choice does not suit the dataset; when it cannot be read.
 pub(super) fn choose_records(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &ReshardOptions) -> Result<Chosen> {
     let format = snapshot.entry().settings.shard_format;
-    if options.filter.is_some() && format != OutputFormat::Parquet {
+    if options.filter.is_some() && !format.is_columnar() {
         return Err(Error::usage(format!(
             "--where needs a dataset with Parquet shards; this one has {}",
             format.title()

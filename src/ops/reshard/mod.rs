@@ -46,7 +46,6 @@ use crate::{
         shard::ShardNaming,
         types::{self, TypeKinds},
     },
-    format::OutputFormat,
     id::{TransactionId, Version, Writer},
     indexes::{
         self,
@@ -535,7 +534,7 @@ fn share_of(group: &ShardGroup, stocks: &[Stock]) -> Share {
 fn shard_naming(folder: &str, settings: &Settings, first: &Stock) -> ShardNaming {
     // Units of one codec can be joined whatever their levels are.
     let same = discriminant(&settings.codec) == discriminant(&first.shard.codec);
-    let own = same || settings.shard_format == OutputFormat::Parquet;
+    let own = same || settings.shard_format.is_columnar();
     ShardNaming {
         tag: folder.to_owned(),
         format: settings.shard_format,

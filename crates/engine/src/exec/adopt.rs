@@ -21,7 +21,6 @@ use jiff::Timestamp;
 use md5::{Digest as _, Md5};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::encode::framing_for;
 use crate::{
     codec::Codec,
     dataset::{
@@ -267,7 +266,7 @@ impl Adopter<'_> {
         rows: &mut AdoptedRows<'_>,
         indexes: Option<&mut ShardIndexes>,
     ) -> Result<FileProperties> {
-        let framing = framing_for(self.format).ok_or_else(|| Error::internal("expected a framed format"))?;
+        let framing = self.format.framing()?;
         let mut input = open_hashed(candidate, stored)?;
         let mut visit = |found: Scanned, key: Option<&str>| {
             self.check_cancel(rows)?;

@@ -8,7 +8,7 @@ use arrow::{array::RecordBatch, datatypes::Fields};
 
 use super::{
     budget::Budget,
-    encode::{framing_for, parquet_encoder},
+    encode::parquet_encoder,
     rewrite::Rewriter,
     shard::{FinishedShard, ParquetShardWriter, ShardNaming},
 };
@@ -115,9 +115,9 @@ impl Merger<'_> {
     fn merge_shards(&self, merge: &Merge) -> Result<MergedShard> {
         let bytes: u64 = merge.inputs.iter().map(|(shard, _)| shard.bytes).sum();
         let reservation = self.concurrent_merges.reserve(1);
-        let (finished, tally) = match framing_for(self.naming.format) {
+        let (finished, tally) = match self.naming.format.facts().framing {
             None => self.splice_shards(merge, reservation)?,
-            Some(framing) => (self.copy_shards(merge, framing.as_ref())?, Tally { copied: bytes, ..Tally::default() }),
+            Some(framing) => (self.copy_shards(merge, framing)?, Tally { copied: bytes, ..Tally::default() }),
         };
         let records: u64 = merge.inputs.iter().map(|(shard, _)| shard.records).sum();
         if finished.meta().records != records {

@@ -23,10 +23,7 @@ use super::{
 use crate::{
     dataset::ShardMeta,
     error::{Error, Result},
-    format::{
-        OutputFormat,
-        parquet::{self, cast_to},
-    },
+    format::parquet::{self, cast_to},
     record::BATCH_ROWS,
 };
 
@@ -41,9 +38,10 @@ impl Merger<'_> {
     /// the store cannot read an object before it is published.
     pub(super) fn compare_with_inputs(&self, merge: &Merge, made: &FinishedShard) -> Result<()> {
         let path = self.readable_path(made)?;
-        match self.naming.format {
-            OutputFormat::Parquet => self.compare_rows(merge, &[(path, &made.shard.meta)]),
-            OutputFormat::Tar | OutputFormat::TfRecord => self.compare_bytes(merge, &path, &made.shard.meta),
+        if self.naming.format.is_columnar() {
+            self.compare_rows(merge, &[(path, &made.shard.meta)])
+        } else {
+            self.compare_bytes(merge, &path, &made.shard.meta)
         }
     }
 

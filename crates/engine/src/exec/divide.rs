@@ -15,7 +15,6 @@ use crate::{
     codec::stream::open_shard_decoder,
     dataset::{RecordExtents, Renumbering, ShardMeta, sidecar_batches},
     error::{Error, Result},
-    format::OutputFormat,
     plan::reshard::{even_marks, separate_ends, shard_parts},
     record::BATCH_ROWS,
 };
@@ -77,7 +76,7 @@ impl Merger<'_> {
     fn naming_like(&self, shard: &ShardMeta, partition: &str) -> ShardNaming {
         let naming = self.naming.in_partition(partition);
         let same = discriminant(&naming.codec) == discriminant(&shard.codec);
-        let codec = if same || naming.format == OutputFormat::Parquet { naming.codec } else { shard.codec };
+        let codec = if same || naming.format.is_columnar() { naming.codec } else { shard.codec };
         ShardNaming { codec, ..naming }
     }
 
@@ -87,7 +86,7 @@ impl Merger<'_> {
         for one in made {
             written.push((self.readable_path(&one.finished)?, one.finished.meta()));
         }
-        if self.naming.format == OutputFormat::Parquet {
+        if self.naming.format.is_columnar() {
             return self.compare_rows(merge, &written);
         }
         merge.inputs.iter().try_for_each(|(input, _)| self.compare_records(input, &written))

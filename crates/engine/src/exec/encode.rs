@@ -27,8 +27,7 @@ use crate::{
         Framed, Framing, Keyed, OutputFormat,
         index::IndexKind,
         parquet::{Noted, ParquetEncoder, RowGroup, batch_of_samples, media_metadata},
-        tar::{TarFraming, places::MemberPlaces},
-        tfrecord::TfRecordFraming,
+        tar::places::MemberPlaces,
     },
     indexes::{self, names::Renaming},
     record::{
@@ -171,16 +170,7 @@ pub enum Output {
     /// Row groups and a footer.
     Parquet(ParquetEncoder),
     /// A sequence of framed records.
-    Stream(Box<dyn Framing>),
-}
-
-/// Returns the framing of a format; `None` for Parquet.
-pub fn framing_for(format: OutputFormat) -> Option<Box<dyn Framing>> {
-    match format {
-        OutputFormat::Parquet => None,
-        OutputFormat::Tar => Some(Box::new(TarFraming)),
-        OutputFormat::TfRecord => Some(Box::new(TfRecordFraming)),
-    }
+    Stream(&'static dyn Framing),
 }
 
 /// Creates the Parquet encoder of a table's columns.
@@ -233,7 +223,7 @@ impl Encoder {
         id: Vec<String>,
         subject: Option<String>,
     ) -> Result<Self> {
-        let output = match framing_for(format) {
+        let output = match format.facts().framing {
             Some(framing) => Output::Stream(framing),
             None => Output::Parquet(parquet_encoder(codec, schema)?),
         };
@@ -284,7 +274,7 @@ impl Encoder {
     /// Notes the members of records if one of the indexes of their shards lists them.
     #[must_use]
     pub fn noting_members_for(self, indexes: &[IndexKind], format: OutputFormat) -> Self {
-        let notes_members = format == OutputFormat::Tar && indexes::any_kind(indexes, |about| about.lists_members);
+        let notes_members = format.has_keys() && indexes::any_kind(indexes, |about| about.lists_members);
         Self { notes_members, ..self }
     }
 
@@ -378,7 +368,7 @@ impl Encoder {
                 }
                 let names = self.id_texts(&unit)?.join_ids(KnownColumns::default())?;
                 self.keep_stored(&mut unit)?;
-                let streamed = self.encode_stream(framing.as_ref(), &unit, &names)?;
+                let streamed = self.encode_stream(*framing, &unit, &names)?;
                 let names = names.with_pseudonyms(self.pseudonymizer.as_ref())?;
                 self.check_split(split, &names)?;
                 record_hashes = of(IdKind::Record, &names.record_ids).into_encoded()?;

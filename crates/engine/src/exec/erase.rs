@@ -23,7 +23,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::{
     compact::RowGroups,
     copy::{Records, twice_in_a_row},
-    encode::{framing_for, parquet_encoder, sorted_parquet_encoder},
+    encode::{parquet_encoder, sorted_parquet_encoder},
     rewrite::Rewriter,
     shard::{FinishedShard, ParquetShardWriter, ShardNaming, StreamShardWriter},
 };
@@ -129,10 +129,10 @@ impl Eraser<'_> {
             return Ok(rewritten);
         }
         self.rewriter.verify_checksum(&affected.shard)?;
-        let mut finished = match framing_for(affected.naming.format) {
+        let mut finished = match affected.naming.format.facts().framing {
             None => self.rewrite_rows(affected, &mut rewritten)?,
             Some(framing) => {
-                let copied = self.rewrite_stream(affected, framing.as_ref(), &mut rewritten);
+                let copied = self.rewrite_stream(affected, framing, &mut rewritten);
                 copied.map_err(|e| self.locate_error(e, &affected.shard))?
             }
         };

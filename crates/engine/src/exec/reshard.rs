@@ -29,7 +29,6 @@ use arrow::{
 };
 
 use super::{
-    encode::framing_for,
     rewrite::Rewriter,
     shard::{FinishedShard, ShardNaming},
 };
@@ -253,8 +252,8 @@ impl Resharder<'_> {
     /// When a shard of the parent is damaged, or a store fails.
     pub fn write(&self, new: &NewCut<'_>) -> Result<CutShard> {
         self.rewriter.cancel.check()?;
-        let (mut finished, tally) = match framing_for(new.naming.format) {
-            Some(framing) => self.write_stream(new, framing.as_ref())?,
+        let (mut finished, tally) = match new.naming.format.facts().framing {
+            Some(framing) => self.write_stream(new, framing)?,
             None => self.write_rows(new)?,
         };
         let shard = &mut finished.shard;

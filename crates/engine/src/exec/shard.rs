@@ -94,7 +94,7 @@ impl<'a> Appender<'a> {
         let (record_ids, subject_ids) = (ids(IdKind::Record), ids(IdKind::Subject));
         let open = match encoder.output() {
             Output::Parquet(parquet) => CurrentShard::Parquet(parquet, None),
-            Output::Stream(framing) => CurrentShard::Stream(framing.as_ref(), None),
+            Output::Stream(framing) => CurrentShard::Stream(*framing, None),
         };
         Self {
             store,

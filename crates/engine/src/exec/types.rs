@@ -15,7 +15,7 @@ use super::rewrite;
 use crate::{
     dataset::{Settings, ShardMeta, Snapshot, stage_small},
     error::{Error, Result},
-    format::{OutputFormat, parquet::ParquetFile},
+    format::parquet::ParquetFile,
     schema::{self, bound, file::print_type},
     storage::{Object, Staged, Store},
 };
@@ -113,7 +113,7 @@ impl TypeKinds {
     /// When the store fails.
     pub fn of_shards(snapshot: &Snapshot, shards: &[&ShardMeta]) -> Result<Self> {
         let Settings { types, retyped, shard_format, .. } = &snapshot.entry().settings;
-        let is_parquet = *shard_format == OutputFormat::Parquet;
+        let is_parquet = shard_format.is_columnar();
         if types.as_ref().map_or(!is_parquet, |_| retyped.is_empty()) {
             return Ok(Self::default());
         }

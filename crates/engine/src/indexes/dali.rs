@@ -52,7 +52,7 @@ impl Index for Dali {
 
     fn start_beside(&self, shard: &StartedShard<'_>) -> Result<Option<Box<dyn FileBeside>>> {
         let sink = shard.create_sink(IndexKind::Dali)?;
-        if shard.format == OutputFormat::TfRecord {
+        if !shard.format.has_keys() {
             return Ok(Some(Box::new(RecordLines::new(sink))));
         }
         let lines = Lines::new(Vec::new(), 1)
@@ -61,7 +61,7 @@ impl Index for Dali {
     }
 
     fn matches_records(&self, bytes: &[u8], records: &[(u64, u64)], format: OutputFormat) -> bool {
-        if format == OutputFormat::TfRecord {
+        if !format.has_keys() {
             tfindex::lines_match_records(bytes, records)
         } else {
             lines_match_records(bytes, records)

@@ -55,7 +55,7 @@ pub fn fits_shards(kind: IndexKind, format: OutputFormat, codec: Codec) -> bool 
 }
 
 fn is_plain(format: OutputFormat, codec: Codec) -> bool {
-    codec == Codec::None || format == OutputFormat::Parquet
+    codec == Codec::None || format.is_columnar()
 }
 
 fn fitting_kinds(format: OutputFormat, codec: Codec) -> impl Iterator<Item = IndexKind> {

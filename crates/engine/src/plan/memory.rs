@@ -66,22 +66,20 @@ impl MemoryPlan {
         let memory = Size(memory.0 / 8 * 5);
         let share = |part: u64| (memory.0 / part).max(MIN_UNIT);
         let range_bytes = MAX_RANGE.min(share(64));
-        let unit_bytes = match format {
-            OutputFormat::Parquet => row_group.0.clamp(MIN_UNIT, share(8)),
+        let unit_bytes = if format.is_columnar() {
+            row_group.0.clamp(MIN_UNIT, share(8))
+        } else {
             // Shards of compressed units end between units, so a unit must be small compared to the target.
-            OutputFormat::Tar | OutputFormat::TfRecord => {
-                (target.0 / 32).clamp(MIN_UNIT, MAX_STREAM_UNIT.min(share(64)))
-            }
+            (target.0 / 32).clamp(MIN_UNIT, MAX_STREAM_UNIT.min(share(64)))
         };
         let parse_window =
             usize::try_from(memory.0 / 4 / (3 * range_bytes)).unwrap_or(usize::MAX).clamp(2, 2 * jobs + 2);
         let encode_window = usize::try_from(memory.0 / 4 / (2 * unit_bytes)).unwrap_or(usize::MAX).clamp(2, jobs + 2);
         let max_record_bytes = share(5);
-        let write_window = match format {
-            OutputFormat::Parquet => 0,
-            OutputFormat::Tar | OutputFormat::TfRecord => {
-                usize::try_from(bytes / 128 / unit_bytes).unwrap_or(usize::MAX).min(MAX_WAITING)
-            }
+        let write_window = if format.is_columnar() {
+            0
+        } else {
+            usize::try_from(bytes / 128 / unit_bytes).unwrap_or(usize::MAX).min(MAX_WAITING)
         };
         Self { bytes, range_bytes, max_record_bytes, unit_bytes, parse_window, encode_window, write_window }
     }
@@ -118,9 +116,10 @@ impl MemoryPlan {
     /// Returns how many shards are rewritten at a time, from 1 to `max`. Rewriting Parquet holds a row group and its
     /// encoded form.
     pub fn concurrent_rewrites(&self, format: OutputFormat, max: usize) -> usize {
-        let fit = match format {
-            OutputFormat::Parquet => usize::try_from(self.bytes / (4 * self.unit_bytes)).unwrap_or(1),
-            OutputFormat::Tar | OutputFormat::TfRecord => CONCURRENT_COPIES,
+        let fit = if format.is_columnar() {
+            usize::try_from(self.bytes / (4 * self.unit_bytes)).unwrap_or(1)
+        } else {
+            CONCURRENT_COPIES
         };
         fit.clamp(1, max.max(1))
     }

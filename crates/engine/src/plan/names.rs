@@ -99,7 +99,7 @@ impl NameRules {
 
     /// Returns the first rule that the name breaks.
     pub fn broken_rule(&self, name: MemberName<'_>) -> Option<&'static Rule> {
-        if self.format != OutputFormat::Tar {
+        if !self.format.has_keys() {
             return None;
         }
         let of_indexes = self.indexes.iter().flat_map(|kind| indexes::index_for(*kind).about().rules);
@@ -108,7 +108,7 @@ impl NameRules {
 
     /// Returns how names must be changed so that they break no rule.
     pub fn required_renaming(&self) -> Renaming {
-        if self.format != OutputFormat::Tar {
+        if !self.format.has_keys() {
             return Renaming::NONE;
         }
         self.indexes

@@ -23,6 +23,7 @@ pub mod json;
 pub mod netcdf;
 pub mod nifti;
 pub mod npy;
+mod output;
 pub mod parquet;
 pub mod ranged;
 mod rows;
@@ -36,10 +37,12 @@ use std::io::Read;
 
 use arrow::datatypes::{Fields, SchemaRef};
 
-pub use self::facts::ReaderFacts;
 use self::{arrays::ArraySource, tar::places::MemberPlaces};
+pub use self::{
+    facts::ReaderFacts,
+    output::{OutputFacts, OutputFormat, StoredTypes},
+};
 use crate::{
-    codec::Codec,
     error::{Error, Kind, Result},
     record::{PartSizes, Payload, RecordBlock, SourcePart, SourceRange, filter::RowBounds, source_part::PartCuts},
 };
@@ -289,67 +292,6 @@ pub trait Framing: Send + Sync + std::fmt::Debug {
         input: &mut dyn Read,
         visit: &mut dyn FnMut(Scanned, Option<&str>) -> Result<()>,
     ) -> Result<Extent>;
-}
-
-/// Formats of shards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OutputFormat {
-    /// Apache Parquet.
-    Parquet,
-    /// WebDataset tar.
-    Tar,
-    /// TFRecord of `tf.train.Example`.
-    TfRecord,
-}
-
-impl OutputFormat {
-    /// The name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Parquet => "parquet",
-            Self::Tar => "tar",
-            Self::TfRecord => "tfrecord",
-        }
-    }
-
-    /// Returns the name as its authors write it.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Parquet => "Parquet",
-            Self::Tar => "tar",
-            Self::TfRecord => "TFRecord",
-        }
-    }
-
-    /// Returns the default codec.
-    pub fn default_codec(self) -> Codec {
-        match self {
-            Self::Parquet => Codec::Zstd(1),
-            Self::Tar | Self::TfRecord => Codec::None,
-        }
-    }
-
-    /// Fails on codecs that no stock reader of the format supports.
-    ///
-    /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) with the supported codecs.
-    pub fn check_codec(self, codec: Codec) -> Result<()> {
-        let hint = match (self, codec) {
-            (Self::Parquet, _) | (_, Codec::None | Codec::Gzip(_)) | (Self::Tar, Codec::Zstd(_)) => return Ok(()),
-            (Self::Tar, _) => "use none (readers can seek), gzip (every reader) or zstd (GNU tar, Python 3.14)",
-            (Self::TfRecord, _) => "use none or gzip, which TensorFlow and tfrecord read",
-        };
-        let refused =
-            format!("{codec}-compressed {} shards are not supported: no standard reader opens them", self.title());
-        Err(Error::usage(refused).with_hint(hint))
-    }
-}
-
-impl std::fmt::Display for OutputFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 #[cfg(test)]

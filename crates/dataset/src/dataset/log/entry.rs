@@ -323,7 +323,7 @@ impl Settings {
         match splits.by {
             SplitBy::Subject => Some((splits, IdKind::Subject)),
             // Names of samples and of rows in archives may have been changed for a reader.
-            SplitBy::Id if self.shard_format == OutputFormat::Parquet => Some((splits, IdKind::Record)),
+            SplitBy::Id if self.shard_format.is_columnar() => Some((splits, IdKind::Record)),
             SplitBy::Id | SplitBy::Content | SplitBy::Column(_) => None,
         }
     }

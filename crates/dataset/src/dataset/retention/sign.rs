@@ -30,7 +30,6 @@ use crate::{
         table::{parquet_error, paths::folder_of},
     },
     error::{Error, Result},
-    format::OutputFormat,
     record::clutter::SIGNS,
 };
 
@@ -64,7 +63,7 @@ pub(in crate::dataset) fn content_of(path: &str) -> Result<Bytes> {
 /// When the store fails.
 pub fn put_signs(snapshot: &Snapshot) -> Result<()> {
     let entry = snapshot.entry();
-    if entry.settings.shard_format != OutputFormat::Parquet || entry.counts.shards_removed == 0 {
+    if !entry.settings.shard_format.is_columnar() || entry.counts.shards_removed == 0 {
         return Ok(());
     }
     let live: HashSet<&str> = snapshot.live_shards()?.iter().map(|shard| shard.path.as_str()).collect();

@@ -178,7 +178,7 @@ impl Pipeline<'_> {
     fn framing(&self) -> Option<&dyn Framing> {
         match self.encoder.output() {
             Output::Parquet(_) => None,
-            Output::Stream(framing) => Some(framing.as_ref()),
+            Output::Stream(framing) => Some(*framing),
         }
     }
 

@@ -234,7 +234,7 @@ impl Encoder {
         self.keep_stored(&mut unit)?;
         let (data, hashes) = match &self.output {
             Output::Parquet(_) => self.prepare_columns(layout, &mut unit)?,
-            Output::Stream(framing) => self.prepare_frames(layout, framing.as_ref(), &unit, &names)?,
+            Output::Stream(framing) => self.prepare_frames(layout, *framing, &unit, &names)?,
         };
         let names = names.with_pseudonyms(self.pseudonymizer.as_ref())?;
         let record_hashes = self.hashes.ids_for_index(IdKind::Record, names.record_ids.as_ref()).into_encoded()?;

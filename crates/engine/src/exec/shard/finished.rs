@@ -42,7 +42,7 @@ impl ShardNaming {
 
     /// Returns the path of the shard with this number: `<tag>/000017.tar.gz`.
     pub fn shard_path(&self, number: usize) -> String {
-        let packed = if self.format == OutputFormat::Parquet { "" } else { self.codec.stream_extension() };
+        let packed = if self.format.is_columnar() { "" } else { self.codec.stream_extension() };
         format!("{}/{number:06}.{}{packed}", self.tag, self.format.name())
     }
 }
