@@ -6,10 +6,11 @@ use std::sync::OnceLock;
 /// The fraction of the golden ratio in 64 bits: the step of SplitMix64, and the spread of the lanes' windows.
 pub(crate) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Rounds on the grid. From 4 on, no statistic of pairs tells them from a uniform permutation.
+/// Rounds on the grid. On the smallest one, 5 fail statistics of pairs and 6 pass; 12 ideal rounds leave the images of
+/// two numbers 1.2e-6 from uniform in total variation, and less on larger ones.
 const ROUNDS: usize = 12;
 
-/// Greatest count of numbers that are sorted. On a grid of less than 16 rows, 12 rounds would not be enough.
+/// Greatest count of numbers that are sorted. 12 rounds would not be enough on a grid of a few rows.
 const SORTED: u64 = 256;
 
 /// The finalizer of SplitMix64.
