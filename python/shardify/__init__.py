@@ -14,6 +14,10 @@ Make and read datasets:
     head        the first records
     report      versions, columns, rejects and drift, also as a page
 
+Train:
+
+    Order       the records that each step reads, and the turn of each record
+
 Keep them in order:
 
     compact     merge small shards
@@ -45,6 +49,7 @@ Each call runs the program once. `help(shardify.convert)` has all options of a f
 from typing import TYPE_CHECKING
 
 from ._calls import version
+from ._order import Order
 from .commands import (
     adopt,
     check,
@@ -95,6 +100,7 @@ __all__ = [
     "Dataset",
     "InputError",
     "MissingPackageError",
+    "Order",
     "Progress",
     "Shard",
     "ShardifyError",

@@ -18,6 +18,7 @@ use tree::{Module, Tree, cycles};
 
 /// Layers, lowest first. A module imports from lower layers, and from its own layer only what [`SAME_LAYER`] lists.
 const LAYERS: &[&[&str]] = &[
+    &["order"],
     &["error", "id", "units", "events", "settings"],
     &["array", "record", "schema", "codec", "storage"],
     &["format"],
@@ -77,7 +78,7 @@ fn files_below(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// The crates of the library, lowest first.
-const CRATES: &[&str] = &["crates/core", "crates/formats", "crates/dataset", "crates/engine", "."];
+const CRATES: &[&str] = &["crates/order", "crates/core", "crates/formats", "crates/dataset", "crates/engine", "."];
 
 fn library() -> Vec<PathBuf> {
     CRATES.iter().map(|folder| root().join(folder).join("src/lib.rs")).collect()

@@ -9,6 +9,7 @@ use super::{CRATES, root};
 
 /// For each crate, the crates that are compiled after an edit of it, itself included.
 const COMPILED_AFTER_AN_EDIT: &[(&str, &[&str])] = &[
+    ("shardify-order", &["shardify-order"]),
     ("shardify-core", &["shardify", "shardify-core", "shardify-dataset", "shardify-engine", "shardify-formats"]),
     ("shardify-formats", &["shardify", "shardify-dataset", "shardify-engine", "shardify-formats"]),
     ("shardify-dataset", &["shardify", "shardify-dataset", "shardify-engine"]),
