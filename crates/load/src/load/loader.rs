@@ -9,6 +9,7 @@ use super::{
     columns::{KEY, Layout, LoadColumns},
     framed::each_extension,
     plan::EpochPlan,
+    pool::BytePool,
     rows::read_rows,
     settings::{Geometry, LoaderSettings},
     source::RecordSource,
@@ -79,6 +80,8 @@ struct Opened {
     source: Arc<RecordSource>,
     columns: LoadColumns,
     memory: MemoryShares,
+    /// Buffers of batches.
+    pool: BytePool,
 }
 
 /// How the memory is divided.
@@ -87,6 +90,7 @@ struct MemoryShares {
     record_bytes: u64,
     window_bytes: u64,
     most_window_bytes: u64,
+    batch_bytes: u64,
     ahead: u64,
 }
 
@@ -118,7 +122,9 @@ impl Loader {
         };
         check_compression(&source, format)?;
         let record_bytes = record_bytes(&source, &columns)?;
-        let memory = MemoryShares::new(&settings, &plan, record_bytes)?;
+        let memory = MemoryShares::new(&settings, &plan, record_bytes, readers_of(&source, settings.threads.max(1)))?;
+        let source = Arc::new(source.with_kept_bytes(memory.window_bytes));
+        let pool = BytePool::new(memory.batch_bytes.saturating_mul(memory.ahead + 1));
         let Geometry { block, lanes, window } = geometry;
         let facts = LoaderFacts {
             records: source.positions.records(),
@@ -134,7 +140,7 @@ impl Loader {
             shards,
             schema: SchemaRef::clone(&columns.schema),
         };
-        Ok(Self(Arc::new(Opened { settings, geometry, facts, source: Arc::new(source), columns, memory })))
+        Ok(Self(Arc::new(Opened { settings, geometry, facts, source, columns, memory, pool })))
     }
 
     /// Returns what is known of the loader.
@@ -147,14 +153,13 @@ impl Loader {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the epoch has fewer steps; when no thread can be started.
     pub fn start(&self, epoch: u64, first_step: u64) -> Result<Batches> {
-        let Opened { settings, geometry, facts, source, columns, memory } = &*self.0;
+        let Opened { settings, geometry, facts, source, columns, memory, pool } = &*self.0;
         if first_step > facts.steps_per_epoch {
             let steps = facts.steps_per_epoch;
             return Err(Error::usage(format!("expected a step from 0 to {steps}, found {first_step}")));
         }
         let plan = EpochPlan::new(settings, *geometry, facts.records, facts.basis, epoch)?;
         let threads = settings.threads.max(1);
-        let is_local = source.dataset.store().location().local_path().is_some();
         let job = EpochJob {
             source: Arc::clone(source),
             columns: columns.clone(),
@@ -164,16 +169,23 @@ impl Loader {
             most_window_bytes: memory.most_window_bytes,
             record_bytes: memory.record_bytes,
             ahead: memory.ahead,
-            readers: if is_local { threads } else { threads.max(REMOTE_READERS) },
+            pool: pool.clone(),
+            readers: readers_of(source, threads),
             gatherers: threads,
         };
         Batches::start(job, first_step)
     }
 }
 
+/// Returns the number of threads that read.
+fn readers_of(source: &RecordSource, threads: usize) -> usize {
+    let is_local = source.dataset.store().location().local_path().is_some();
+    if is_local { threads } else { threads.max(REMOTE_READERS) }
+}
+
 impl MemoryShares {
     /// Divides the memory between windows and batches.
-    fn new(settings: &LoaderSettings, plan: &EpochPlan, record_bytes: u64) -> Result<Self> {
+    fn new(settings: &LoaderSettings, plan: &EpochPlan, record_bytes: u64, readers: usize) -> Result<Self> {
         let (lanes, records) = (plan.windows_at_once()?, plan.window_records());
         let window = records.saturating_mul(record_bytes);
         let windows = window.saturating_mul(lanes);
@@ -188,10 +200,15 @@ impl MemoryShares {
         let left = settings.memory - needed;
         let threads = settings.threads.max(1) as u64;
         let ahead = (1 + left / 2 / batch).min(AHEAD.saturating_mul(threads));
-        let window_bytes = settings.memory - batch.saturating_mul(ahead + 1);
+        let for_windows = settings.memory - batch.saturating_mul(ahead + 1);
+        // Memory that is used again is faster than more of it.
+        let block = plan.block_records().min(records).saturating_mul(record_bytes);
+        let blocks = block.saturating_mul(2 * readers as u64);
+        let read_ahead = blocks.max(window.saturating_mul(2)).max(windows / 4);
+        let window_bytes = for_windows.min(windows.saturating_add(read_ahead));
         // Windows may be larger than the average: then at most as much again as they should have.
-        let most_window_bytes = window_bytes.saturating_add(windows.max(window_bytes / 2));
-        Ok(Self { record_bytes, window_bytes, most_window_bytes, ahead })
+        let most_window_bytes = for_windows.saturating_add(windows.max(for_windows / 2));
+        Ok(Self { record_bytes, window_bytes, most_window_bytes, batch_bytes: batch, ahead })
     }
 }
 

@@ -65,6 +65,11 @@ impl EpochPlan {
         }
     }
 
+    /// Returns the number of records of a block.
+    pub(super) fn block_records(&self) -> u64 {
+        self.order.parameters().block
+    }
+
     /// Returns the number of records in the largest window of a lane.
     pub(super) fn window_records(&self) -> u64 {
         let parameters = self.order.parameters();

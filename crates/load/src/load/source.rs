@@ -7,6 +7,7 @@
 use std::{
     collections::HashMap,
     ops::Range,
+    os::unix::fs::FileExt,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -17,6 +18,7 @@ use super::{
     columns::{Layout, LoadColumns},
     framed,
     piece::{Piece, PieceData, PieceNumbers},
+    pool::BytePool,
     rows,
     stats::{Counters, add_since, add_to},
 };
@@ -54,6 +56,8 @@ pub(super) struct RecordSource {
     pub(super) dataset: Dataset,
     pub(super) positions: Positions,
     is_parquet: bool,
+    /// Buffers of blocks.
+    pool: BytePool,
     open: Mutex<HashMap<usize, Arc<OpenShard>>>,
 }
 
@@ -69,7 +73,12 @@ pub(super) struct FramedBytes {
 
 impl RecordSource {
     pub(super) fn new(dataset: Dataset, positions: Positions, is_parquet: bool) -> Self {
-        Self { dataset, positions, is_parquet, open: Mutex::default() }
+        Self { dataset, positions, is_parquet, pool: BytePool::new(0), open: Mutex::default() }
+    }
+
+    /// Keeps the buffers of so many bytes of blocks.
+    pub(super) fn with_kept_bytes(self, bytes: u64) -> Self {
+        Self { pool: BytePool::new(bytes), ..self }
     }
 
     /// Reads the records at consecutive positions, shard by shard.
@@ -148,7 +157,7 @@ impl RecordSource {
         let range = framed::range_of(&extents).map_err(|e| at_shard(e, &open.place))?;
         let codec = self.shard_at(shard)?.meta().codec;
         let (bytes, offset) = if codec == Codec::None {
-            let bytes = read_object(&open, range.clone(), counters)?;
+            let bytes = self.read_object(&open, range.clone(), counters)?;
             add_since(&counters.read, begun);
             (bytes, range.start)
         } else {
@@ -160,7 +169,7 @@ impl RecordSource {
                 (Some(first), Some(last)) => (first.0, last.0),
                 _ => return Err(Error::internal("expected a unit of a compressed shard")),
             };
-            let stored = read_object(&open, first.offset..last.offset + last.length, counters)?;
+            let stored = self.read_object(&open, first.offset..last.offset + last.length, counters)?;
             add_since(&counters.read, begun);
             let begun = Instant::now();
             let raw = framed::decompress(codec, &stored, &units).map_err(|e| at_shard(e, &open.place))?;
@@ -168,6 +177,32 @@ impl RecordSource {
             (raw, first.raw_offset)
         };
         Ok(FramedBytes { bytes, offset, extents, first_row })
+    }
+
+    /// Reads a range of a shard; that of a local file into a buffer that is used again.
+    fn read_object(&self, open: &OpenShard, range: Range<u64>, counters: &Counters) -> Result<Bytes> {
+        add_to(&counters.requests, 1);
+        add_to(&counters.bytes_read, range.end.saturating_sub(range.start));
+        let Some(local) = self.dataset.store().as_local() else {
+            return open.object.exact_range(range).map_err(|e| at_shard(e, &open.place));
+        };
+        let cut = || {
+            let message = format!("expected {} bytes or more, found fewer", range.end);
+            at_shard(Error::integrity(message), &open.place)
+        };
+        let file = local.open_file(open.object.path()).map_err(|e| at_shard(e, &open.place))?;
+        // A length beyond the end of the file must not be allocated first.
+        if file.metadata()?.len() < range.end {
+            return Err(cut());
+        }
+        let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(|_| cut())?;
+        let mut buffer = self.pool.take_buffer(length);
+        let into = buffer.get_mut(..length).unwrap_or_default();
+        file.read_exact_at(into, range.start).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => cut(),
+            _ => at_shard(Error::storage("reading failed").with_cause(e), &open.place).at_byte(range.start),
+        })?;
+        Ok(self.pool.lend_buffer(buffer, 0..length))
     }
 
     /// Returns the file of a Parquet shard.
@@ -219,12 +254,6 @@ impl RecordSource {
 
 fn reopened(file: &Mutex<ParquetFile<Object>>) -> ParquetFile<Object> {
     file.lock().unwrap_or_else(PoisonError::into_inner).reopen()
-}
-
-fn read_object(open: &OpenShard, range: Range<u64>, counters: &Counters) -> Result<Bytes> {
-    add_to(&counters.requests, 1);
-    add_to(&counters.bytes_read, range.end.saturating_sub(range.start));
-    open.object.exact_range(range).map_err(|e| at_shard(e, &open.place))
 }
 
 /// Adds the shard to an error. What is wrong with the bytes of a shard is damage, whatever a reader of inputs calls it.

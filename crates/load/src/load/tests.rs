@@ -123,7 +123,7 @@ fn read_shard(snapshot: &Snapshot, shard: &ShardMeta, schema: &SchemaRef) -> Rec
     if format == OutputFormat::Parquet {
         let batches = parquet::open(object, &shard.path).unwrap().into_batches(1000);
         let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
-        let column = |name: &String| batches[0].column_by_name(name).unwrap().clone();
+        let column = |name: &String| Arc::clone(batches[0].column_by_name(name).unwrap());
         assert_eq!(batches.len(), 1);
         let columns = schema.fields().iter().map(|field| column(field.name())).collect();
         return RecordBatch::try_new(Arc::clone(schema), columns).unwrap();
@@ -133,8 +133,11 @@ fn read_shard(snapshot: &Snapshot, shard: &ShardMeta, schema: &SchemaRef) -> Rec
     RecordBatch::try_new(Arc::clone(schema), columns).unwrap()
 }
 
+/// A key, and files by extension.
+type FoundSample = (String, Vec<(String, Vec<u8>)>);
+
 fn samples_of(bytes: &[u8], schema: &SchemaRef) -> Vec<ArrayRef> {
-    let mut samples: Vec<(String, Vec<(String, Vec<u8>)>)> = Vec::new();
+    let mut samples: Vec<FoundSample> = Vec::new();
     for entry in tar::Archive::new(bytes).entries().unwrap() {
         let mut entry = entry.unwrap();
         if !entry.header().entry_type().is_file() {
@@ -155,9 +158,7 @@ fn samples_of(bytes: &[u8], schema: &SchemaRef) -> Vec<ArrayRef> {
         if name == "__key__" {
             return Arc::new(StringArray::from_iter_values(samples.iter().map(|sample| &sample.0)));
         }
-        let part = |sample: &(String, Vec<(String, Vec<u8>)>)| {
-            sample.1.iter().find(|part| part.0 == *name).map(|part| part.1.clone())
-        };
+        let part = |sample: &FoundSample| sample.1.iter().find(|part| part.0 == *name).map(|part| part.1.clone());
         Arc::new(samples.iter().map(part).collect::<LargeBinaryArray>())
     };
     schema.fields().iter().map(|field| column(field.name())).collect()
