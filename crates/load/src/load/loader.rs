@@ -216,8 +216,8 @@ fn too_little_memory(settings: &LoaderSettings, record_bytes: u64, lanes: u64, n
     let memory = settings.memory;
     let left = memory.saturating_sub(batch.saturating_mul(2));
     let fits = left / record_bytes.saturating_mul(lanes).max(1);
-    let error =
-        Error::usage(format!("expected at least {needed} bytes of memory for windows and batches, found {memory}"));
+    let message = format!("expected at least {needed} bytes of memory for windows and batches, found {memory}");
+    let error = Error::usage(message);
     match fits {
         0 => error.with_hint("choose a smaller batch, or more ranks"),
         fits if settings.shuffle => error.with_hint(format!("a window of {fits} records fits, but has another order")),
@@ -225,7 +225,8 @@ fn too_little_memory(settings: &LoaderSettings, record_bytes: u64, lanes: u64, n
     }
 }
 
-/// Learns the extensions of samples from the beginnings of some shards. Those that were asked for are looked for in all.
+/// Learns the extensions of samples from the beginnings of some shards. Those that were asked for are looked for in all
+/// shards.
 fn part_columns(source: &RecordSource, chosen: Option<&[String]>) -> Result<LoadColumns> {
     let shards = source.positions.shards().len();
     let mut known = BTreeSet::new();
@@ -253,7 +254,7 @@ fn add_extensions(source: &RecordSource, shard: usize, known: &mut BTreeSet<Stri
     let first = positioned.first_position();
     let rows = source.positions.rows_at(first..first + records.min(meta.records));
     for piece in rows {
-        let framed = source.read_framed(piece.shard, piece.rows, &Counters::default())?;
+        let framed = source.read_framed(piece.shard, piece.rows, false, &Counters::default())?;
         let mut add = |extension: &[u8]| {
             // Of a name that is no text, no column can be made; reading it is an error.
             if let Ok(extension) = std::str::from_utf8(extension)

@@ -1,8 +1,8 @@
 //! Reads and decodes the records at some positions.
 //!
-//! Consecutive records of a shard are one request. What a shard needs once, its sidecar's footer or its own, is kept for
-//! some shards. Every byte that is delivered was checked: records of tar by the hash in the sidecar, of TFRecord by their
-//! checksum, pages of Parquet by theirs.
+//! Consecutive records of a shard are one request. What a shard needs once, its sidecar's footer or its own, is kept
+//! for some shards. Every byte that is delivered was checked: records of tar by the hash in the sidecar, of TFRecord by
+//! their checksum, pages of Parquet by theirs.
 
 use std::{
     collections::HashMap,
@@ -32,6 +32,9 @@ use crate::{
 
 /// Shards whose footers are kept.
 const OPEN_SHARDS: usize = 1024;
+
+/// Bytes of a local file that are read at a time: they fit into the cache of a core.
+const READ_BYTES: usize = 512 << 10;
 
 /// What is kept of a shard.
 #[derive(Debug)]
@@ -122,7 +125,7 @@ impl RecordSource {
         add_since(&counters.read, begun);
         let data = match (&open.content, &columns.layout) {
             (ShardContent::Framed(_), layout) => {
-                let framed = self.read_framed(shard, rows, counters)?;
+                let framed = self.read_framed(shard, rows, matches!(layout, Layout::Parts(_)), counters)?;
                 let begun = Instant::now();
                 let data = match layout {
                     Layout::Parts(parts) => framed::part_cells(&framed, parts),
@@ -145,8 +148,15 @@ impl RecordSource {
         Ok(Piece { first, records, numbers, data })
     }
 
-    /// Reads the bytes of consecutive records of a framed shard, decompressed.
-    pub(super) fn read_framed(&self, shard: usize, rows: Range<u64>, counters: &Counters) -> Result<FramedBytes> {
+    /// Reads the bytes of consecutive records of a framed shard, decompressed; with `hashed`, compared with their
+    /// hashes.
+    pub(super) fn read_framed(
+        &self,
+        shard: usize,
+        rows: Range<u64>,
+        hashed: bool,
+        counters: &Counters,
+    ) -> Result<FramedBytes> {
         let begun = Instant::now();
         let open = self.open_shard(shard)?;
         let ShardContent::Framed(of_shard) = &open.content else {
@@ -157,7 +167,9 @@ impl RecordSource {
         let range = framed::range_of(&extents).map_err(|e| at_shard(e, &open.place))?;
         let codec = self.shard_at(shard)?.meta().codec;
         let (bytes, offset) = if codec == Codec::None {
-            let bytes = self.read_object(&open, range.clone(), counters)?;
+            let mut check = framed::HashCheck::new(&extents, range.start, first_row);
+            let mut arrived = |bytes: &[u8]| if hashed { check.advance(bytes) } else { Ok(()) };
+            let bytes = self.read_object(&open, range.clone(), counters, &mut arrived)?;
             add_since(&counters.read, begun);
             (bytes, range.start)
         } else {
@@ -169,22 +181,35 @@ impl RecordSource {
                 (Some(first), Some(last)) => (first.0, last.0),
                 _ => return Err(Error::internal("expected a unit of a compressed shard")),
             };
-            let stored = self.read_object(&open, first.offset..last.offset + last.length, counters)?;
+            let stored = first.offset..last.offset + last.length;
+            let stored = self.read_object(&open, stored, counters, &mut |_| Ok(()))?;
             add_since(&counters.read, begun);
             let begun = Instant::now();
             let raw = framed::decompress(codec, &stored, &units).map_err(|e| at_shard(e, &open.place))?;
+            if hashed {
+                let mut check = framed::HashCheck::new(&extents, first.raw_offset, first_row);
+                check.advance(&raw).map_err(|e| at_shard(e, &open.place))?;
+            }
             add_since(&counters.decoded, begun);
             (raw, first.raw_offset)
         };
         Ok(FramedBytes { bytes, offset, extents, first_row })
     }
 
-    /// Reads a range of a shard; that of a local file into a buffer that is used again.
-    fn read_object(&self, open: &OpenShard, range: Range<u64>, counters: &Counters) -> Result<Bytes> {
+    /// Reads a range of a shard; that of a local file into a buffer that is used again. `arrived` receives all bytes
+    /// that were read so far, again and again.
+    fn read_object(
+        &self,
+        open: &OpenShard,
+        range: Range<u64>,
+        counters: &Counters,
+        arrived: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Bytes> {
         add_to(&counters.requests, 1);
         add_to(&counters.bytes_read, range.end.saturating_sub(range.start));
         let Some(local) = self.dataset.store().as_local() else {
-            return open.object.exact_range(range).map_err(|e| at_shard(e, &open.place));
+            let bytes = open.object.exact_range(range).and_then(|bytes| arrived(&bytes).map(|()| bytes));
+            return bytes.map_err(|e| at_shard(e, &open.place));
         };
         let cut = || {
             let message = format!("expected {} bytes or more, found fewer", range.end);
@@ -197,11 +222,17 @@ impl RecordSource {
         }
         let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(|_| cut())?;
         let mut buffer = self.pool.take_buffer(length);
-        let into = buffer.get_mut(..length).unwrap_or_default();
-        file.read_exact_at(into, range.start).map_err(|e| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => cut(),
-            _ => at_shard(Error::storage("reading failed").with_cause(e), &open.place).at_byte(range.start),
-        })?;
+        let mut at = 0;
+        while at < length {
+            let next = length.min(at + READ_BYTES);
+            let into = buffer.get_mut(at..next).unwrap_or_default();
+            file.read_exact_at(into, range.start + at as u64).map_err(|e| match e.kind() {
+                std::io::ErrorKind::UnexpectedEof => cut(),
+                _ => at_shard(Error::storage("reading failed").with_cause(e), &open.place).at_byte(range.start),
+            })?;
+            arrived(buffer.get(..next).unwrap_or_default()).map_err(|e| at_shard(e, &open.place))?;
+            at = next;
+        }
         Ok(self.pool.lend_buffer(buffer, 0..length))
     }
 
