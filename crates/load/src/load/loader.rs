@@ -34,6 +34,9 @@ const RECORD_OVERHEAD: u64 = 16;
 /// Bytes of a cell, and what a key may have.
 const CELL_BYTES: u64 = 8;
 const KEY_BYTES: u64 = 32;
+/// Share of the memory, and most bytes, that places of records have beside windows and batches.
+const PLACES_SHARE: u64 = 32;
+const MOST_PLACE_BYTES: u64 = 64 << 20;
 /// Ready batches for each thread.
 const AHEAD: u64 = 2;
 /// Readers of a remote store, where most of the time is waiting.
@@ -91,6 +94,8 @@ struct MemoryShares {
     window_bytes: u64,
     most_window_bytes: u64,
     batch_bytes: u64,
+    /// Bytes of places of records that are kept.
+    place_bytes: u64,
     ahead: u64,
 }
 
@@ -123,7 +128,7 @@ impl Loader {
         check_compression(&source, format)?;
         let record_bytes = record_bytes(&source, &columns)?;
         let memory = MemoryShares::new(&settings, &plan, record_bytes, readers_of(&source, settings.threads.max(1)))?;
-        let source = Arc::new(source.with_kept_bytes(memory.window_bytes));
+        let source = Arc::new(source.with_kept_bytes(memory.window_bytes, memory.place_bytes));
         let pool = BytePool::new(memory.batch_bytes.saturating_mul(memory.ahead + 1));
         let Geometry { block, lanes, window } = geometry;
         let facts = LoaderFacts {
@@ -208,7 +213,8 @@ impl MemoryShares {
         let window_bytes = for_windows.min(windows.saturating_add(read_ahead));
         // Windows may be larger than the average: then at most as much again as they should have.
         let most_window_bytes = for_windows.saturating_add(windows.max(for_windows / 2));
-        Ok(Self { record_bytes, window_bytes, most_window_bytes, batch_bytes: batch, ahead })
+        let place_bytes = (settings.memory / PLACES_SHARE).min(MOST_PLACE_BYTES);
+        Ok(Self { record_bytes, window_bytes, most_window_bytes, batch_bytes: batch, place_bytes, ahead })
     }
 }
 

@@ -8,13 +8,14 @@
 //! |---|---|
 //! | `settings`, `loader` | what is asked for; what is known before the first batch |
 //! | `plan` | windows and steps of an epoch |
-//! | `columns`, `source`, `framed`, `rows`, `piece` | how positions become decoded records |
+//! | `columns`, `source`, `chunks`, `framed`, `rows`, `piece` | how positions become decoded records |
 //! | `window`, `gather`, `batches`, `pool`, `stats` | records in memory, batches, and the threads between them |
 //!
 //! A step has the same records at any number of ranks and threads. No thread runs before an epoch is started, and none
 //! after its batches are dropped; nothing is shared between processes.
 
 mod batches;
+mod chunks;
 mod columns;
 mod framed;
 mod gather;

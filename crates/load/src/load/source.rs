@@ -15,6 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
+    chunks::{RowChunks, RowTables},
     columns::{Layout, LoadColumns},
     framed,
     piece::{Piece, PieceData, PieceNumbers},
@@ -53,6 +54,20 @@ enum ShardContent {
     Table(Mutex<ParquetFile<Object>>),
 }
 
+impl OpenShard {
+    /// Returns the tables beside the shard.
+    fn tables(&self) -> RowTables<'_> {
+        let extents = match &self.content {
+            ShardContent::Framed(extents) => Some(extents),
+            ShardContent::Table(_) => None,
+        };
+        let numbers = self.numbers.as_ref();
+        let rows =
+            extents.map(ShardExtents::row_count).into_iter().chain(numbers.map(ScatteredNumbers::row_count)).min();
+        RowTables { extents, numbers, rows: rows.unwrap_or(0) }
+    }
+}
+
 /// The records of a version.
 #[derive(Debug)]
 pub(super) struct RecordSource {
@@ -61,6 +76,7 @@ pub(super) struct RecordSource {
     is_parquet: bool,
     /// Buffers of blocks.
     pool: BytePool,
+    chunks: RowChunks,
     open: Mutex<HashMap<usize, Arc<OpenShard>>>,
 }
 
@@ -76,12 +92,13 @@ pub(super) struct FramedBytes {
 
 impl RecordSource {
     pub(super) fn new(dataset: Dataset, positions: Positions, is_parquet: bool) -> Self {
-        Self { dataset, positions, is_parquet, pool: BytePool::new(0), open: Mutex::default() }
+        let (pool, chunks) = (BytePool::new(0), RowChunks::new(0));
+        Self { dataset, positions, is_parquet, pool, chunks, open: Mutex::default() }
     }
 
-    /// Keeps the buffers of so many bytes of blocks.
-    pub(super) fn with_kept_bytes(self, bytes: u64) -> Self {
-        Self { pool: BytePool::new(bytes), ..self }
+    /// Keeps so many bytes of unused buffers of blocks, and of places of records.
+    pub(super) fn with_kept_bytes(self, blocks: u64, places: u64) -> Self {
+        Self { pool: BytePool::new(blocks), chunks: RowChunks::new(places), ..self }
     }
 
     /// Reads the records at consecutive positions, shard by shard.
@@ -117,7 +134,7 @@ impl RecordSource {
         let open = self.open_shard(shard)?;
         let mut numbers = Vec::new();
         match &open.numbers {
-            Some(table) => table.read_rows(rows.clone(), &mut numbers)?,
+            Some(_) => self.chunks.push_numbers(shard, open.tables(), rows.clone(), &mut numbers)?,
             None => positioned.push_numbers(rows.clone(), &mut numbers),
         }
         let records = numbers.len();
@@ -163,7 +180,7 @@ impl RecordSource {
             return Err(Error::internal("expected a framed shard, found a table"));
         };
         let first_row = rows.start;
-        let extents = of_shard.read_rows(rows)?;
+        let extents = self.chunks.extents(shard, open.tables(), rows)?;
         let range = framed::range_of(&extents).map_err(|e| at_shard(e, &open.place))?;
         let codec = self.shard_at(shard)?.meta().codec;
         let (bytes, offset) = if codec == Codec::None {
