@@ -8,6 +8,7 @@ use super::{
     batches::{Batches, EpochJob},
     columns::{KEY, Layout, LoadColumns},
     framed::each_extension,
+    memory::MemoryShares,
     plan::EpochPlan,
     pool::BytePool,
     rows::read_rows,
@@ -34,11 +35,6 @@ const RECORD_OVERHEAD: u64 = 16;
 /// Bytes of a cell, and what a key may have.
 const CELL_BYTES: u64 = 8;
 const KEY_BYTES: u64 = 32;
-/// Share of the memory, and most bytes, that places of records have beside windows and batches.
-const PLACES_SHARE: u64 = 32;
-const MOST_PLACE_BYTES: u64 = 64 << 20;
-/// Ready batches for each thread.
-const AHEAD: u64 = 2;
 /// Readers of a remote store, where most of the time is waiting.
 const REMOTE_READERS: usize = 32;
 
@@ -87,18 +83,6 @@ struct Opened {
     pool: BytePool,
 }
 
-/// How the memory is divided.
-#[derive(Debug, Clone, Copy)]
-struct MemoryShares {
-    record_bytes: u64,
-    window_bytes: u64,
-    most_window_bytes: u64,
-    batch_bytes: u64,
-    /// Bytes of places of records that are kept.
-    place_bytes: u64,
-    ahead: u64,
-}
-
 impl Loader {
     /// Opens a loader. Lists of the log and a few records are read; no thread keeps running.
     ///
@@ -126,8 +110,9 @@ impl Loader {
             OutputFormat::Parquet => row_columns(snapshot, &source, settings.columns.as_deref())?,
         };
         check_compression(&source, format)?;
-        let record_bytes = record_bytes(&source, &columns)?;
-        let memory = MemoryShares::new(&settings, &plan, record_bytes, readers_of(&source, settings.threads.max(1)))?;
+        let record_bytes = record_bytes(&source, &columns, geometry.block)?;
+        let load = plan.lane_load(record_bytes)?;
+        let memory = MemoryShares::new(&settings, &load, readers_of(&source, settings.threads.max(1)))?;
         let source = Arc::new(source.with_kept_bytes(memory.window_bytes, memory.place_bytes));
         let pool = BytePool::new(memory.batch_bytes.saturating_mul(memory.ahead + 1));
         let Geometry { block, lanes, window } = geometry;
@@ -186,49 +171,6 @@ impl Loader {
 fn readers_of(source: &RecordSource, threads: usize) -> usize {
     let is_local = source.dataset.store().location().local_path().is_some();
     if is_local { threads } else { threads.max(REMOTE_READERS) }
-}
-
-impl MemoryShares {
-    /// Divides the memory between windows and batches.
-    fn new(settings: &LoaderSettings, plan: &EpochPlan, record_bytes: u64, readers: usize) -> Result<Self> {
-        let (lanes, records) = (plan.windows_at_once()?, plan.window_records());
-        let window = records.saturating_mul(record_bytes);
-        let windows = window.saturating_mul(lanes);
-        let slots = settings.global_batch_size.div_ceil(settings.world_size);
-        let batch = slots.saturating_mul(record_bytes).max(1);
-        // One batch is delivered while the next one is gathered.
-        let needed = windows.saturating_add(batch.saturating_mul(2));
-        if needed > settings.memory {
-            return Err(too_little_memory(settings, record_bytes, lanes, needed, batch));
-        }
-        // Half of what is left is for reading ahead.
-        let left = settings.memory - needed;
-        let threads = settings.threads.max(1) as u64;
-        let ahead = (1 + left / 2 / batch).min(AHEAD.saturating_mul(threads));
-        let for_windows = settings.memory - batch.saturating_mul(ahead + 1);
-        // Memory that is used again is faster than more of it.
-        let block = plan.block_records().min(records).saturating_mul(record_bytes);
-        let blocks = block.saturating_mul(2 * readers as u64);
-        let read_ahead = blocks.max(window.saturating_mul(2)).max(windows / 4);
-        let window_bytes = for_windows.min(windows.saturating_add(read_ahead));
-        // Windows may be larger than the average: then at most as much again as they should have.
-        let most_window_bytes = for_windows.saturating_add(windows.max(for_windows / 2));
-        let place_bytes = (settings.memory / PLACES_SHARE).min(MOST_PLACE_BYTES);
-        Ok(Self { record_bytes, window_bytes, most_window_bytes, batch_bytes: batch, place_bytes, ahead })
-    }
-}
-
-fn too_little_memory(settings: &LoaderSettings, record_bytes: u64, lanes: u64, needed: u64, batch: u64) -> Error {
-    let memory = settings.memory;
-    let left = memory.saturating_sub(batch.saturating_mul(2));
-    let fits = left / record_bytes.saturating_mul(lanes).max(1);
-    let message = format!("expected at least {needed} bytes of memory for windows and batches, found {memory}");
-    let error = Error::usage(message);
-    match fits {
-        0 => error.with_hint("choose a smaller batch, or more ranks"),
-        fits if settings.shuffle => error.with_hint(format!("a window of {fits} records fits, but has another order")),
-        fits => error.with_hint(format!("a block of {fits} records fits")),
-    }
 }
 
 /// Learns the extensions of samples from the beginnings of some shards. Those that were asked for are looked for in all
@@ -308,7 +250,7 @@ fn check_compression(source: &RecordSource, format: OutputFormat) -> Result<()> 
 }
 
 /// Estimates the bytes of a record in memory.
-fn record_bytes(source: &RecordSource, columns: &LoadColumns) -> Result<u64> {
+fn record_bytes(source: &RecordSource, columns: &LoadColumns, block: u64) -> Result<u64> {
     let records = source.positions.records().max(1);
     let raw: u64 = source.positions.shards().iter().map(|shard| shard.meta().raw_bytes).sum();
     let average = raw.div_ceil(records);
@@ -316,7 +258,7 @@ fn record_bytes(source: &RecordSource, columns: &LoadColumns) -> Result<u64> {
         Layout::Parts(parts) => average + KEY_BYTES + CELL_BYTES * parts.len() as u64,
         Layout::Examples => average + CELL_BYTES,
         Layout::Rows(_) => {
-            let first = source.positions.rows_at(0..records.min(SAMPLED_ROWS)).into_iter().next();
+            let first = source.positions.rows_at(0..records.min(SAMPLED_ROWS).min(block)).into_iter().next();
             let sampled = first.ok_or_else(|| Error::internal("expected a row at the first position"))?;
             let count = sampled.rows.end - sampled.rows.start;
             let place = source.place_of(sampled.shard);

@@ -6,7 +6,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `settings`, `loader` | what is asked for; what is known before the first batch |
+//! | `settings`, `memory`, `loader` | what is asked for; what is known before the first batch |
 //! | `plan` | windows and steps of an epoch |
 //! | `columns`, `source`, `chunks`, `framed`, `rows`, `piece` | how positions become decoded records |
 //! | `window`, `gather`, `batches`, `pool`, `stats` | records in memory, batches, and the threads between them |
@@ -20,6 +20,7 @@ mod columns;
 mod framed;
 mod gather;
 mod loader;
+mod memory;
 mod piece;
 mod plan;
 mod pool;

@@ -27,15 +27,35 @@ pub(super) struct BytePool(Arc<Mutex<UnusedBuffers>>);
 #[derive(Debug)]
 struct UnusedBuffers {
     by_length: BTreeMap<usize, Vec<Vec<u8>>>,
+    /// Bytes of these, and of those that are lent.
     bytes: usize,
+    lent: usize,
     most_bytes: usize,
 }
 
+impl UnusedBuffers {
+    /// Takes buffers out until all buffers are as few as they may be, or none is left.
+    fn make_room(&mut self) -> Vec<Vec<u8>> {
+        let mut out = Vec::new();
+        while self.bytes + self.lent > self.most_bytes {
+            let Some(mut largest) = self.by_length.last_entry() else { break };
+            match largest.get_mut().pop() {
+                Some(buffer) => {
+                    self.bytes -= buffer.len();
+                    out.push(buffer);
+                }
+                None => drop(largest.remove()),
+            }
+        }
+        out
+    }
+}
+
 impl BytePool {
-    /// Makes a pool that keeps at most so many bytes.
+    /// Makes a pool that keeps buffers as long as they and those that are lent have at most so many bytes.
     pub(super) fn new(most_bytes: u64) -> Self {
         let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
-        Self(Arc::new(Mutex::new(UnusedBuffers { by_length: BTreeMap::new(), bytes: 0, most_bytes })))
+        Self(Arc::new(Mutex::new(UnusedBuffers { by_length: BTreeMap::new(), bytes: 0, lent: 0, most_bytes })))
     }
 
     /// Returns a buffer of at least `length` bytes with unspecified content.
@@ -49,9 +69,13 @@ impl BytePool {
         let fitting = unused.by_length.range_mut(wanted..=wanted + wanted / 4).find(|(_, buffers)| !buffers.is_empty());
         if let Some(buffer) = fitting.and_then(|(_, buffers)| buffers.pop()) {
             unused.bytes -= buffer.len();
+            unused.lent += buffer.len();
             return buffer;
         }
+        unused.lent += wanted;
+        let dropped = unused.make_room();
         drop(unused);
+        drop(dropped);
         vec![0; wanted]
     }
 
@@ -65,7 +89,8 @@ impl BytePool {
             return;
         }
         let mut unused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if unused.bytes + buffer.len() <= unused.most_bytes {
+        unused.lent = unused.lent.saturating_sub(buffer.len());
+        if unused.bytes + unused.lent + buffer.len() <= unused.most_bytes {
             unused.bytes += buffer.len();
             unused.by_length.entry(buffer.len()).or_default().push(buffer);
         }
@@ -119,13 +144,23 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pool_keeps_nothing_more() {
-        let pool = BytePool::new(1 << 20);
-        let buffers = [pool.take_buffer(1 << 20), pool.take_buffer(LEAST), pool.take_buffer(1)];
-        for buffer in buffers {
-            drop(pool.lend_buffer(buffer, 0..0));
-        }
-        let unused = pool.0.lock().unwrap_or_else(PoisonError::into_inner);
-        assert_eq!((unused.bytes, unused.by_length.len()), (1 << 20, 1));
+    fn buffers_that_are_kept_and_lent_have_a_limit() {
+        let pool = BytePool::new(3 << 20);
+        let state = || {
+            let unused = pool.0.lock().unwrap_or_else(PoisonError::into_inner);
+            (unused.bytes >> 20, unused.lent >> 20)
+        };
+        let lend = |length: usize| pool.lend_buffer(pool.take_buffer(length), 0..1);
+        let (one, other, small) = (lend(1 << 20), lend(1 << 20), lend(1));
+        drop((one, small));
+        assert_eq!(state(), (1, 1));
+        let large = lend(2 << 20);
+        assert_eq!(state(), (0, 3));
+        drop((other, large));
+        assert_eq!(state(), (3, 0));
+        let all = [lend(2 << 20), lend(2 << 20)];
+        assert_eq!(state(), (0, 4));
+        drop(all);
+        assert_eq!(state(), (2, 0));
     }
 }

@@ -203,14 +203,25 @@ impl RecordSource {
             add_since(&counters.read, begun);
             let begun = Instant::now();
             let raw = framed::decompress(codec, &stored, &units).map_err(|e| at_shard(e, &open.place))?;
+            let wanted = self.keep_range(&raw, range.start - first.raw_offset..range.end - first.raw_offset)?;
             if hashed {
-                let mut check = framed::HashCheck::new(&extents, first.raw_offset, first_row);
-                check.advance(&raw).map_err(|e| at_shard(e, &open.place))?;
+                let mut check = framed::HashCheck::new(&extents, range.start, first_row);
+                check.advance(&wanted).map_err(|e| at_shard(e, &open.place))?;
             }
             add_since(&counters.decoded, begun);
-            (raw, first.raw_offset)
+            (wanted, range.start)
         };
         Ok(FramedBytes { bytes, offset, extents, first_row })
+    }
+
+    /// Copies a range of decompressed units, which would otherwise stay in memory as a whole.
+    fn keep_range(&self, raw: &[u8], range: Range<u64>) -> Result<Bytes> {
+        let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        let wanted = raw.get(at(range.start)..at(range.end));
+        let wanted = wanted.ok_or_else(|| Error::integrity("expected larger units of a compressed shard"))?;
+        let mut buffer = self.pool.take_buffer(wanted.len());
+        buffer.get_mut(..wanted.len()).unwrap_or_default().copy_from_slice(wanted);
+        Ok(self.pool.lend_buffer(buffer, 0..wanted.len()))
     }
 
     /// Reads a range of a shard; that of a local file into a buffer that is used again. `arrived` receives all bytes
