@@ -113,8 +113,8 @@ impl Loader {
         let record_bytes = record_bytes(&source, &columns, geometry.block)?;
         let load = plan.lane_load(record_bytes)?;
         let memory = MemoryShares::new(&settings, &load, readers_of(&source, settings.threads.max(1)))?;
-        let source = Arc::new(source.with_kept_bytes(memory.window_bytes, memory.place_bytes));
-        let pool = BytePool::new(memory.batch_bytes.saturating_mul(memory.ahead + 1));
+        let source = Arc::new(source.with_kept_bytes(with_rounding(memory.window_bytes), memory.place_bytes));
+        let pool = BytePool::new(with_rounding(memory.batch_bytes.saturating_mul(memory.ahead + 2)));
         let Geometry { block, lanes, window } = geometry;
         let facts = LoaderFacts {
             records: source.positions.records(),
@@ -165,6 +165,11 @@ impl Loader {
         };
         Batches::start(job, first_step)
     }
+}
+
+/// Returns the bytes of buffers that hold so many: they are rounded up by up to an eighth, and sizes differ.
+fn with_rounding(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 4)
 }
 
 /// Returns the number of threads that read.
