@@ -9,10 +9,14 @@ use super::{CRATES, root};
 
 /// For each crate, the crates that are compiled after an edit of it, itself included.
 const COMPILED_AFTER_AN_EDIT: &[(&str, &[&str])] = &[
-    ("shardify-order", &["shardify-order"]),
-    ("shardify-core", &["shardify", "shardify-core", "shardify-dataset", "shardify-engine", "shardify-formats"]),
-    ("shardify-formats", &["shardify", "shardify-dataset", "shardify-engine", "shardify-formats"]),
-    ("shardify-dataset", &["shardify", "shardify-dataset", "shardify-engine"]),
+    ("shardify-order", &["shardify-load", "shardify-order"]),
+    (
+        "shardify-core",
+        &["shardify", "shardify-core", "shardify-dataset", "shardify-engine", "shardify-formats", "shardify-load"],
+    ),
+    ("shardify-formats", &["shardify", "shardify-dataset", "shardify-engine", "shardify-formats", "shardify-load"]),
+    ("shardify-dataset", &["shardify", "shardify-dataset", "shardify-engine", "shardify-load"]),
+    ("shardify-load", &["shardify-load"]),
     ("shardify-engine", &["shardify", "shardify-engine"]),
     ("shardify", &["shardify"]),
 ];
