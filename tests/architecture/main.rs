@@ -30,7 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["exec"],
     &["ops"],
     &["library"],
-    &["cli"],
+    &["cli", "python"],
     &["fuzzing"],
 ];
 
@@ -78,7 +78,8 @@ fn files_below(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// The crates of the library, lowest first.
-const CRATES: &[&str] = &["crates/order", "crates/core", "crates/formats", "crates/dataset", "crates/engine", "."];
+const CRATES: &[&str] =
+    &["crates/order", "crates/core", "crates/formats", "crates/dataset", "crates/engine", ".", "crates/py"];
 
 fn library() -> Vec<PathBuf> {
     CRATES.iter().map(|folder| root().join(folder).join("src/lib.rs")).collect()

@@ -9,12 +9,16 @@ use super::{CRATES, root};
 
 /// For each crate, the crates that are compiled after an edit of it, itself included.
 const COMPILED_AFTER_AN_EDIT: &[(&str, &[&str])] = &[
-    ("shardify-order", &["shardify-order"]),
-    ("shardify-core", &["shardify", "shardify-core", "shardify-dataset", "shardify-engine", "shardify-formats"]),
-    ("shardify-formats", &["shardify", "shardify-dataset", "shardify-engine", "shardify-formats"]),
-    ("shardify-dataset", &["shardify", "shardify-dataset", "shardify-engine"]),
+    ("shardify-order", &["shardify-order", "shardify-py"]),
+    (
+        "shardify-core",
+        &["shardify", "shardify-core", "shardify-dataset", "shardify-engine", "shardify-formats", "shardify-py"],
+    ),
+    ("shardify-formats", &["shardify", "shardify-dataset", "shardify-engine", "shardify-formats", "shardify-py"]),
+    ("shardify-dataset", &["shardify", "shardify-dataset", "shardify-engine", "shardify-py"]),
     ("shardify-engine", &["shardify", "shardify-engine"]),
     ("shardify", &["shardify"]),
+    ("shardify-py", &["shardify-py"]),
 ];
 
 /// Returns name and crates of this workspace that a manifest's section `[dependencies]` has.
