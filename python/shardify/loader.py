@@ -183,6 +183,7 @@ class Loader:
         # The epoch, and its first step that was not delivered; and whether iterating begins there, not at the next epoch.
         self._epoch, self._step, self._resumes = 0, 0, True
         self._iterating: weakref.ref[_Epoch] | None = None
+        self._ended: dict[str, Any] = {}
         self._made: NativeLoader | None = None
         self._known: dict[str, Any] | None = None
 
@@ -324,9 +325,15 @@ class Loader:
         self._epoch, self._step, self._resumes = epoch, steps, False
 
     def stats(self) -> dict[str, Any]:
-        """Measurements of the newest iteration in this process: requests, bytes read and delivered, seconds waited, and memory."""
+        """Measurements of the newest iteration in this process; none before the first one.
+
+        samples, steps: delivered
+        requests, bytes_read, bytes_delivered: `bytes_read / bytes_delivered` is what the order costs
+        seconds_waited: of the trainer for batches; seconds_read, seconds_decoded, seconds_gathered: of all threads together
+        memory_now, memory_peak: bytes of windows and batches
+        """
         epoch = self._iterating() if self._iterating is not None else None
-        return {} if epoch is None else epoch.stats()
+        return dict(self._ended) if epoch is None else epoch.stats()
 
     def torch(self) -> TorchSteps:
         """An iterable dataset of dictionaries, for `DataLoader(loader.torch(), batch_size=None)`."""
@@ -341,8 +348,7 @@ class _Epoch(Iterator[Batch]):
 
     def __init__(self, loader: Loader, batches: NativeBatches, steps: int) -> None:
         self._loader, self._batches, self._steps = loader, batches, steps
-        self._fill, self._stats = loader._fill, dict[str, Any]()
-        self.is_done = False
+        self._fill, self.is_done = loader._fill, False
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -361,6 +367,9 @@ class _Epoch(Iterator[Batch]):
             raise
         self._loader._delivered(loaded.epoch, loaded.step + 1)
         return Batch(loaded, self._steps, self._fill)
+
+    def __del__(self) -> None:
+        self._loader._ended = self.stats()
 
     def close(self) -> None:
         """Ends the threads; there are no batches any more."""

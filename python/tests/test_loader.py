@@ -358,6 +358,9 @@ class Batches(OfDataset):
         next(batches)
         stats = one.stats()
         self.assertGreaterEqual(stats["samples"], BATCH)
+        self.assertEqual(len(list(batches)), STEPS - 1)
+        del batches
+        self.assertEqual((one.stats()["steps"], one.stats()["samples"]), (STEPS, STEPS * BATCH))
         self.assertTrue(all(isinstance(value, (int, float)) for value in stats.values()), stats)
 
     @unittest.skipUnless(HAS_TORCH, "torch is not installed")

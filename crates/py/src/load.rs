@@ -150,12 +150,30 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// `Err` if nothing came in time.
-    pub(crate) fn next_within(&mut self, limit: Duration) -> std::result::Result<Option<Result<LoadedBatch>>, ()> {
+    pub(crate) fn next_within(&mut self, limit: Duration) -> Option<Option<Result<LoadedBatch>>> {
         match self.receiver.recv_timeout(limit) {
-            Ok(batch) => Ok(Some(batch)),
-            Err(RecvTimeoutError::Timeout) => Err(()),
-            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Ok(batch) => Some(Some(batch)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(None),
         }
     }
+
+    pub(crate) fn stats(&self) -> LoadStats {
+        LoadStats::default()
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LoadStats {
+    pub(crate) samples: u64,
+    pub(crate) steps: u64,
+    pub(crate) requests: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_delivered: u64,
+    pub(crate) seconds_waited: f64,
+    pub(crate) seconds_read: f64,
+    pub(crate) seconds_decoded: f64,
+    pub(crate) seconds_gathered: f64,
+    pub(crate) memory_now: u64,
+    pub(crate) memory_peak: u64,
 }

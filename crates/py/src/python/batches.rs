@@ -5,11 +5,14 @@ use std::{
     time::Duration,
 };
 
-use pyo3::{PyRef, PyResult, Python, pyclass, pymethods};
+use pyo3::{
+    Bound, PyRef, PyResult, Python, pyclass, pymethods,
+    types::{PyDict, PyDictMethods},
+};
 use shardify_core::error::Result;
 
 use super::{batch::NativeBatch, failure::to_exception, loader::SharedLoader, process::OfProcess};
-use crate::load::{Batches, LoadedBatch};
+use crate::load::{Batches, LoadStats, LoadedBatch};
 
 /// How long signals wait to be looked at.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -23,6 +26,8 @@ pub(super) struct NativeBatches {
     /// Never locked, for whoever calls has the iterator alone.
     running: Mutex<Option<OfProcess<Batches>>>,
     is_done: bool,
+    /// Measurements of batches that have ended.
+    last_stats: Option<LoadStats>,
 }
 
 /// What came of waiting for a batch.
@@ -34,7 +39,7 @@ enum Awaited {
 
 impl NativeBatches {
     pub(super) fn new(shared: Arc<SharedLoader>, epoch: u64, next_step: u64) -> Self {
-        Self { shared, epoch, next_step, running: Mutex::new(None), is_done: false }
+        Self { shared, epoch, next_step, running: Mutex::new(None), is_done: false, last_stats: None }
     }
 
     /// Waits for a batch, and starts the loader in a process that has not done so: here, or in a forked child.
@@ -45,9 +50,9 @@ impl NativeBatches {
             return Ok(Awaited::Nothing);
         };
         match batches.next_within(PATIENCE) {
-            Err(()) => Ok(Awaited::Nothing),
-            Ok(None) => Ok(Awaited::End),
-            Ok(Some(batch)) => batch.map(|batch| Awaited::Batch(Box::new(batch))),
+            None => Ok(Awaited::Nothing),
+            Some(None) => Ok(Awaited::End),
+            Some(Some(batch)) => batch.map(|batch| Awaited::Batch(Box::new(batch))),
         }
     }
 }
@@ -80,7 +85,47 @@ impl NativeBatches {
     #[pyo3(name = "close")]
     fn end_threads(&mut self, py: Python<'_>) {
         self.is_done = true;
-        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(running));
+        if let Some(mut running) = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            self.last_stats = running.get_mut().map(|batches| batches.stats()).or(self.last_stats);
+            py.detach(|| drop(running));
+        }
     }
+
+    /// Returns what was read and delivered by this process.
+    #[pyo3(name = "stats")]
+    fn load_stats<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let now = running.as_mut().and_then(OfProcess::get_mut).map(|batches| batches.stats());
+        stats_dict(py, &now.or(self.last_stats).unwrap_or_default())
+    }
+}
+
+impl Drop for NativeBatches {
+    fn drop(&mut self) {
+        // Threads end after the block that they read, which other threads of Python need not wait for.
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        Python::try_attach(|py| py.detach(|| drop(running)));
+    }
+}
+
+fn stats_dict<'py>(py: Python<'py>, stats: &LoadStats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let counts = [
+        ("samples", stats.samples),
+        ("steps", stats.steps),
+        ("requests", stats.requests),
+        ("bytes_read", stats.bytes_read),
+        ("bytes_delivered", stats.bytes_delivered),
+        ("memory_now", stats.memory_now),
+        ("memory_peak", stats.memory_peak),
+    ];
+    let seconds = [
+        ("seconds_waited", stats.seconds_waited),
+        ("seconds_read", stats.seconds_read),
+        ("seconds_decoded", stats.seconds_decoded),
+        ("seconds_gathered", stats.seconds_gathered),
+    ];
+    counts.into_iter().try_for_each(|(name, count)| dict.set_item(name, count))?;
+    seconds.into_iter().try_for_each(|(name, time)| dict.set_item(name, time))?;
+    Ok(dict)
 }
