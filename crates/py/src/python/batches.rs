@@ -1,9 +1,6 @@
 //! The batches of an epoch. Python's other threads run while a batch is awaited.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::{
     Bound, PyRef, PyResult, Python, pyclass, pymethods,
@@ -11,11 +8,8 @@ use pyo3::{
 };
 use shardify_core::error::Result;
 
-use super::{batch::NativeBatch, failure::to_exception, loader::SharedLoader, process::OfProcess};
+use super::{PATIENCE, batch::NativeBatch, failure::to_exception, loader::SharedLoader, process::OfProcess};
 use crate::load::{Batches, LoadStats, LoadedBatch};
-
-/// How long signals wait to be looked at.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// An iterator over the batches of an epoch.
 #[pyclass(module = "shardify._native")]
@@ -42,13 +36,21 @@ impl NativeBatches {
         Self { shared, epoch, next_step, running: Mutex::new(None), is_done: false, last_stats: None }
     }
 
-    /// Waits for a batch, and starts the loader in a process that has not done so: here, or in a forked child.
+    /// Starts the loader in a process that has not done so: here, or in a forked child.
+    fn start_threads(&mut self, py: Python<'_>) -> PyResult<()> {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if running.as_mut().and_then(OfProcess::get_mut).is_none() {
+            let loader = self.shared.of_this_process(py)?;
+            let batches = py.detach(|| loader.start(self.epoch, self.next_step));
+            *running = Some(OfProcess::new(batches.map_err(|error| to_exception(py, &error))?));
+        }
+        Ok(())
+    }
+
+    /// Waits for a batch.
     fn await_batch(&mut self) -> Result<Awaited> {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let Some(batches) = running.as_mut().and_then(OfProcess::get_mut) else {
-            *running = Some(OfProcess::new(self.shared.of_this_process()?.start(self.epoch, self.next_step)?));
-            return Ok(Awaited::Nothing);
-        };
+        let Some(batches) = running.as_mut().and_then(OfProcess::get_mut) else { return Ok(Awaited::End) };
         match batches.next_within(PATIENCE) {
             None => Ok(Awaited::Nothing),
             Some(None) => Ok(Awaited::End),
@@ -65,6 +67,7 @@ impl NativeBatches {
 
     fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<NativeBatch>> {
         while !self.is_done {
+            self.start_threads(py)?;
             match py.detach(|| self.await_batch()) {
                 Ok(Awaited::Nothing) => py.check_signals()?,
                 Ok(Awaited::Batch(batch)) => {

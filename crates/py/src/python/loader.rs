@@ -1,6 +1,12 @@
 //! A loader of a version of a dataset.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{RecvTimeoutError, sync_channel},
+    },
+    thread,
+};
 
 use pyo3::{
     Bound, Py, PyResult, Python, pyclass, pymethods,
@@ -16,7 +22,7 @@ use shardify_core::{
 };
 use shardify_dataset::dataset::Dataset;
 
-use super::{batches::NativeBatches, failure::to_exception, process::OfProcess};
+use super::{PATIENCE, batches::NativeBatches, failure::to_exception, process::OfProcess};
 use crate::load::{Loader, LoaderFacts, LoaderSettings};
 
 /// What a loader is opened with, also in a child of the process.
@@ -28,7 +34,7 @@ struct Request {
 }
 
 impl Request {
-    /// Opens the version. The threads that read lists end before this returns.
+    /// Opens the version. The threads that read lists end soon after this returns.
     fn open_loader(&self) -> Result<Loader> {
         let location = Location::parse(&self.location, &environment::current_folder()?)?;
         let store = storage::open_store(&location, &environment::store_settings(Vec::new()))?;
@@ -47,18 +53,43 @@ pub(super) struct SharedLoader {
 }
 
 impl SharedLoader {
-    /// Returns the loader of this process.
+    /// Returns the loader of this process. Signals are looked at while it is opened.
     ///
     /// # Errors
     /// When the dataset cannot be read, or settings do not fit it.
-    pub(super) fn of_this_process(&self) -> Result<Arc<Loader>> {
+    pub(super) fn of_this_process(&self, py: Python<'_>) -> PyResult<Arc<Loader>> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loader) = opened.as_mut().and_then(OfProcess::get_mut) {
             return Ok(Arc::clone(loader));
         }
-        let loader = Arc::new(self.request.open_loader()?);
+        drop(opened);
+        let loader = Arc::new(self.open_beside(py)?);
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         *opened = Some(OfProcess::new(Arc::clone(&loader)));
         Ok(loader)
+    }
+
+    /// Opens the loader on a thread, while this one looks at signals.
+    fn open_beside(&self, py: Python<'_>) -> PyResult<Loader> {
+        let (sender, mut receiver) = sync_channel(1);
+        let request = self.request.clone();
+        // If nobody waits any more, nobody misses the loader.
+        let open = move || drop(sender.send(request.open_loader()));
+        let refused = |e| Error::storage("the system refused to start a thread").with_cause(e);
+        let opening = thread::Builder::new().name("load-open".to_owned()).spawn(open);
+        let opening = opening.map_err(|e| to_exception(py, &refused(e)))?;
+        loop {
+            let (found, again) = py.detach(move || (receiver.recv_timeout(PATIENCE), receiver));
+            receiver = again;
+            match found {
+                Ok(loader) => return loader.map_err(|error| to_exception(py, &error)),
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let panicked = opening.join().err();
+        let error = panicked.map(|panic| Error::of_panic(panic.as_ref()));
+        Err(to_exception(py, &error.unwrap_or_else(|| Error::internal("expected a loader, found none"))))
     }
 }
 
@@ -117,9 +148,7 @@ impl NativeLoader {
     /// Opens the version and returns what is known of the loader.
     #[pyo3(name = "facts")]
     fn loader_facts(&self, py: Python<'_>) -> PyResult<Py<PyDict>> {
-        let facts = py.detach(|| self.shared.of_this_process().map(|loader| loader.facts()));
-        let facts = facts.map_err(|error| to_exception(py, &error))?;
-        Ok(facts_dict(py, &facts)?.unbind())
+        Ok(facts_dict(py, &self.shared.of_this_process(py)?.facts())?.unbind())
     }
 
     /// Returns the batches of an epoch from a step on; nothing is read before the first one is asked for.

@@ -13,10 +13,15 @@ mod failure;
 mod loader;
 mod process;
 
+use std::time::Duration;
+
 use pyo3::{
     Bound, PyResult,
     types::{PyModule, PyModuleMethods},
 };
+
+/// How long signals wait to be looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Adds the classes to the module.
 pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
