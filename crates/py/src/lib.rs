@@ -2,7 +2,6 @@
 //!
 #![doc = include_str!("../README.md")]
 
-mod load;
 mod python;
 
 use pyo3::{Bound, PyResult, pymodule, types::PyModule};

@@ -31,11 +31,13 @@
 //! log        entries, lists, snapshots, commits, version names, leases
 //! plans      work that is cut into tasks: plans, outcomes of tasks
 //! sidecar    the ids, origin and position of each record of a shard
+//! basis      positions of records, and the hash that names them
 //! lookup     lookup by id, prefix or origin
 //! erasure    what is erased, what stays blocked, what is left to do
 //! retention  expired versions and unreferenced objects
 //! ```
 
+mod basis;
 mod erasure;
 mod ids;
 mod index;
@@ -47,6 +49,7 @@ mod sidecar;
 mod table;
 
 pub use self::{
+    basis::{PositionedRows, PositionedShard, Positions},
     erasure::{
         block::{BlockChange, change_blocked},
         erase::{Erasure, Rewrite, TaggedVersions, commit_erasure, indexes_to_search, lookup_hits, shards_of},
@@ -118,11 +121,12 @@ pub use self::{
     sidecar::{
         RecordExtents, RowNumbers, SidecarColumns, SidecarGroups, SidecarPart, SidecarRow, SidecarWriter, SourceRuns,
         end_ids,
+        extents::ShardExtents,
         fingerprints::{RecordIdentity, each_known, with_fingerprints},
         frames::{Frame, FrameTable},
         hashes_cover_values,
         lengths::each_length,
-        numbers::{Numbered, NumbersWriter, numbered_rows},
+        numbers::{Numbered, NumbersWriter, ScatteredNumbers, numbered_rows},
         parts::{PartRow, PartsWriter, read as read_parts},
         range::read_range as read_sidecar_range,
         read_all as read_sidecar, read_frames, read_rows as read_sidecar_rows, sidecar_schema,

@@ -12,9 +12,9 @@ use pyo3::{
     pyclass, pymethods,
     types::{PyAny, PyCapsule, PyDict},
 };
+use shardify_load::LoadedBatch;
 
 use super::{buffer::NativeBuffer, column::describe_column, failure::to_exception};
-use crate::load::LoadedBatch;
 
 /// Records of a step, in the order in which a trainer takes them.
 #[pyclass(frozen, module = "shardify._native")]

@@ -7,9 +7,9 @@ use pyo3::{
     types::{PyDict, PyDictMethods},
 };
 use shardify_core::error::Result;
+use shardify_load::{Batches, LoadStats, LoadedBatch};
 
 use super::{PATIENCE, batch::NativeBatch, failure::to_exception, loader::SharedLoader, process::OfProcess};
-use crate::load::{Batches, LoadStats, LoadedBatch};
 
 /// An iterator over the batches of an epoch.
 #[pyclass(module = "shardify._native")]

@@ -21,9 +21,9 @@ use shardify_core::{
     units::Size,
 };
 use shardify_dataset::dataset::Dataset;
+use shardify_load::{Loader, LoaderFacts, LoaderSettings};
 
 use super::{PATIENCE, batches::NativeBatches, failure::to_exception, process::OfProcess};
-use crate::load::{Loader, LoaderFacts, LoaderSettings};
 
 /// What a loader is opened with, also in a child of the process.
 #[derive(Debug, Clone)]
@@ -164,7 +164,7 @@ fn facts_dict<'py>(py: Python<'py>, facts: &LoaderFacts) -> PyResult<Bound<'py, 
     dict.set_item("steps_per_epoch", facts.steps_per_epoch)?;
     dict.set_item("dropped_per_epoch", facts.dropped_per_epoch)?;
     dict.set_item("basis", to_hex(&facts.basis))?;
-    dict.set_item("root", facts.root.as_ref().map(|root| to_hex(root)))?;
+    dict.set_item("root", facts.root.as_deref())?;
     dict.set_item("block", facts.block)?;
     dict.set_item("lanes", facts.lanes)?;
     dict.set_item("window", facts.window)?;

@@ -8,6 +8,8 @@
 //! [[10,0],[81236,4194304],[160733,8388608]]        two units behind a gzip header
 //! ```
 
+use std::ops::Range;
+
 use crate::{
     codec::stream::Frames,
     error::{Error, Result},
@@ -66,6 +68,19 @@ impl FrameTable {
         Some(Frame { offset: *offset, length: end - offset, raw_offset: *raw_offset })
     }
 
+    /// Returns the units that hold some bytes of the uncompressed shard, each with its number of raw bytes; `None` if
+    /// the shard ends before they do.
+    pub fn units_of(&self, raw: &Range<u64>) -> Option<Vec<(Frame, u64)>> {
+        let mut at = self.0.partition_point(|(_, end)| *end <= raw.start).checked_sub(1)?;
+        let (mut units, mut reached) = (Vec::new(), raw.start);
+        while reached < raw.end || units.is_empty() {
+            let ((offset, raw_offset), (end, raw_end)) = (*self.0.get(at)?, *self.0.get(at + 1)?);
+            units.push((Frame { offset, length: end - offset, raw_offset }, raw_end - raw_offset));
+            (at, reached) = (at + 1, raw_end);
+        }
+        Some(units)
+    }
+
     /// Returns the stored offsets of the first unit's start and the last unit's end.
     pub fn stored_range(&self) -> (u64, u64) {
         let at = |place: Option<&(u64, u64)>| place.map_or(0, |(stored, _)| *stored);
@@ -102,6 +117,11 @@ mod tests {
         assert_eq!(table.frame_of(1000), Some(Frame { offset: 110, length: 50, raw_offset: 1000 }));
         assert_eq!(table.frame_of(1024), None);
         assert_eq!(table.stored_range(), (10, 160));
+        let units = [0..1000, 999..1001, 1000..1024, 5..5].map(|raw| table.units_of(&raw).unwrap());
+        assert_eq!(units.map(|units| units.len()), [1, 2, 1, 1]);
+        let second = (Frame { offset: 110, length: 50, raw_offset: 1000 }, 24);
+        assert_eq!(table.units_of(&(999..1001)).unwrap()[1], second);
+        assert_eq!((table.units_of(&(1000..1025)), table.units_of(&(1024..1024))), (None, None));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | `hash` | u64 | XXH3-64 of the record's bytes in the shard; in Parquet of its bytes in the source |
 //! | `fingerprint` | 16 bytes, null | what duplicates are found by; absent from datasets without deduplication |
 
+pub(super) mod extents;
 pub(super) mod fingerprints;
 pub(super) mod frames;
 pub(super) mod lengths;

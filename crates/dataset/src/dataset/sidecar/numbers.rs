@@ -11,7 +11,7 @@
 //! A conversion that shuffles writes the table before its records have numbers: they count from 0 there, every first
 //! version is 0, and the run states what both are (`set_base`).
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use arrow::{
     array::UInt64Array,
@@ -26,6 +26,7 @@ use crate::{
             self, Group, GroupWriter,
             chunks::{self, Values},
             fetch::{Parts, pages_of},
+            partial::PartialTable,
             paths::{numbers_beside, sidecar_path},
             sealed::Sealed,
             typed_column,
@@ -247,6 +248,35 @@ pub(in crate::dataset) fn read_rows(
             rows.into_iter().map(|(record, version)| new.resolve_row(record, version)).collect()
         }
     })
+}
+
+/// The record numbers of a scattered run, read block by block: the footer of their table is read once.
+#[derive(Debug)]
+pub struct ScatteredNumbers {
+    table: PartialTable,
+    base: u64,
+}
+
+impl ScatteredNumbers {
+    /// Reads the footer of the table of a scattered run.
+    ///
+    /// # Errors
+    /// When it is missing or damaged.
+    pub fn open(store: &Arc<dyn Store>, run: &Run) -> Result<Self> {
+        let table = PartialTable::open(store, &run.numbers_table()?, "the record numbers are damaged")?;
+        Ok(Self { table, base: run.scattered.as_ref().and_then(|scattered| scattered.base).unwrap_or(0) })
+    }
+
+    /// Appends the numbers of consecutive rows.
+    ///
+    /// # Errors
+    /// When the table is damaged or shorter.
+    pub fn read_rows(&self, rows: Range<u64>, out: &mut Vec<u64>) -> Result<()> {
+        let batch = self.table.read_rows(&["record"], rows)?;
+        let numbers: &UInt64Array = typed_column(&batch, "record").map_err(|e| self.table.damage_error(e))?;
+        out.extend(numbers.values().iter().map(|number| number.saturating_add(self.base)));
+        Ok(())
+    }
 }
 
 fn read_table(store: &Arc<dyn Store>, numbers: &Sealed, ordinals: &[u64], known: u64) -> Result<Vec<(u64, Version)>> {

@@ -9,6 +9,7 @@ mod fault;
 pub(super) mod fetch;
 pub(super) mod growth;
 pub(super) mod list;
+pub(super) mod partial;
 pub(super) mod paths;
 pub(super) mod sealed;
 

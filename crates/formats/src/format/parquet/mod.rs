@@ -38,7 +38,7 @@ pub use encode::{ParquetEncoder, ParquetShard, RowGroup};
 pub use facts::ColumnFacts;
 pub use input::{ParquetReader, encrypted_error, is_encrypted, sniff};
 pub use logical::storable_fields;
-pub use read::{Batches, ParquetFile, RowGroupSize, open};
+pub use read::{Batches, ParquetFile, RowGroupSize, open, open_with_pages};
 pub use samples::{batch_of_samples, media_metadata, schema_of_samples};
 pub use splice::{GroupNote, GroupPart, Proving, Source, Survey, TableChunk, Tally, splice_groups, splice_table};
 pub use values::{Bound, ColumnBounds, ColumnValues};

@@ -9,12 +9,14 @@ use std::{collections::VecDeque, ops::Range, sync::Arc};
 use ::parquet::{
     arrow::{
         ProjectionMask,
-        arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector},
+        arrow_reader::{
+            ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+        },
     },
     basic::Compression,
     errors::ParquetError,
     file::{
-        metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader},
+        metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
         reader::{ChunkReader, Length},
     },
 };
@@ -43,15 +45,28 @@ use crate::{
 /// # Errors
 /// [`Kind::Input`](crate::error::Kind::Input) if it is not a readable Parquet file, or its counts disagree.
 pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
+    open_file(input, name, false)
+}
+
+/// Reads the footer and, if the file has one, the page index, by which [`ParquetFile::with_rows`] reads single pages.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with_pages<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFile<R>> {
+    open_file(input, name, true)
+}
+
+fn open_file<R: ChunkReader + 'static>(input: R, name: &str, pages: bool) -> Result<ParquetFile<R>> {
     let footer = footer_bytes(input.len(), |range| {
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         guard_decoding(PARQUET, name, || input.get_bytes(range.start, length))
     })
     .map_err(|e| e.at_location(name))?;
-    let metadata = Arc::new(decode_footer(&footer, name)?);
+    let metadata = decode_footer(&footer, name)?;
+    let metadata = Arc::new(if pages { with_page_index(metadata, &input, name)? } else { metadata });
     let input = SharedInput(Arc::new(input));
     let types = arrow_metadata(&input.0, &metadata, name)?;
-    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input.clone(), types);
+    let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input.clone(), types.clone());
     let groups = guard_decoding(PARQUET, name, || -> Result<Vec<RowGroupSize>, ParquetError> {
         builder.metadata().row_groups().iter().map(size_of).collect()
     })?;
@@ -60,6 +75,7 @@ pub fn open<R: ChunkReader + 'static>(input: R, name: &str) -> Result<ParquetFil
     Ok(ParquetFile {
         name: name.to_owned(),
         input,
+        types,
         builder,
         mask: ProjectionMask::all(),
         ends_only: false,
@@ -87,6 +103,16 @@ pub(super) fn decode_footer(footer: &Bytes, name: &str) -> Result<ParquetMetaDat
         }
     }
     Ok(metadata)
+}
+
+/// Adds the page index to what a footer states.
+fn with_page_index<R: ChunkReader>(metadata: ParquetMetaData, input: &R, name: &str) -> Result<ParquetMetaData> {
+    guard_decoding(PARQUET, name, || {
+        let reader = ParquetMetaDataReader::new_with_metadata(metadata);
+        let mut reader = reader.with_page_index_policy(PageIndexPolicy::Optional);
+        reader.read_page_indexes(input)?;
+        reader.finish()
+    })
 }
 
 /// Removes offsets of dictionaries that are zero: there the file has its magic bytes, and such writers start the chunk
@@ -125,6 +151,7 @@ pub(super) fn rows_of(file_rows: i64, groups: &[u64], name: &str) -> Result<u64>
 pub struct ParquetFile<R: ChunkReader + 'static> {
     name: String,
     input: SharedInput<R>,
+    types: ArrowReaderMetadata,
     builder: ParquetRecordBatchReaderBuilder<SharedInput<R>>,
     /// The columns that are decoded.
     mask: ProjectionMask,
@@ -183,6 +210,23 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
     pub fn column_facts(&self) -> Result<Vec<ColumnFacts>> {
         let metadata = self.builder.metadata();
         guard_decoding(PARQUET, &self.name, || Ok::<_, ParquetError>(facts_of(metadata, self.builder.schema())))
+    }
+
+    /// Returns the same file with all its columns and rows, without reading the footer again.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        let rows = self.groups.iter().map(|group| group.rows).sum();
+        Self {
+            name: self.name.clone(),
+            input: self.input.clone(),
+            types: self.types.clone(),
+            builder: ParquetRecordBatchReaderBuilder::new_with_metadata(self.input.clone(), self.types.clone()),
+            mask: ProjectionMask::all(),
+            ends_only: false,
+            chosen: None,
+            rows,
+            groups: self.groups.clone(),
+        }
     }
 
     /// Returns the schema, including the Arrow types that the writer recorded.
@@ -452,6 +496,9 @@ mod tests {
             let ranges: Vec<Range<u64>> = ranges.iter().map(|(from, to)| *from..*to).collect();
             let file = open(Bytes::from(small_file()), "test").unwrap().with_rows(&ranges);
             let batches: Vec<RecordBatch> = file.into_batches(7).map(Result::unwrap).collect();
+            let paged = open_with_pages(Bytes::from(small_file()), "test").unwrap();
+            let again = paged.reopen().with_rows(&ranges).into_batches(7).map(Result::unwrap);
+            assert_eq!(again.collect::<Vec<_>>(), batches);
             let values = batches.iter().flat_map(|batch| {
                 let ids: &Int64Array = arrow::array::AsArray::as_primitive(batch.column(0));
                 ids.values().to_vec()

@@ -23,6 +23,7 @@ pub mod places;
 mod ranges;
 mod read;
 mod scan;
+mod spans;
 
 use std::io::Read;
 
@@ -36,6 +37,7 @@ pub use self::{
     links::ArchiveOpener,
     read::{TarReader, sniff},
     scan::{Member, Members, record_members},
+    spans::{MemberSpan, SpanReader},
 };
 use crate::{
     error::{Error, Result},

@@ -1,0 +1,423 @@
+//! The steps of an epoch: threads that read windows and gather batches, and the queue between them and the consumer.
+//!
+//! ```text
+//! planner    windows in the order of the steps that need them, as far as they fit into memory
+//! readers    block after block: one request, checked and decoded
+//! gatherers  steps in order: wait for the windows of a step, then copy its records into a batch
+//! consumer   takes batches in order; at most a few are ready ahead of it
+//! ```
+//!
+//! One mutex guards the state; data is never touched under it. A window is in memory until the last step that needs it
+//! was gathered. If memory is full, the planner waits; it goes beyond the limit only for the window that the next step
+//! waits for while nothing else is being gathered, since then nothing would ever be freed. A failed block is the error
+//! of the first step that needs its window; the batches before it are delivered.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{Builder, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use arrow::array::RecordBatch;
+
+use super::{
+    columns::LoadColumns,
+    gather::{LoadedBatch, Slice, gather_step},
+    plan::EpochPlan,
+    source::RecordSource,
+    stats::{LoadStats, add_since, add_to},
+    window::{Ledger, Window},
+};
+use crate::error::{Error, Result};
+
+/// What an epoch of a rank needs, and the limits of its memory.
+#[derive(Debug)]
+pub(super) struct EpochJob {
+    pub(super) source: Arc<RecordSource>,
+    pub(super) columns: LoadColumns,
+    pub(super) plan: EpochPlan,
+    pub(super) epoch: u64,
+    /// Bytes of windows, and how many they may be if a window is larger than expected.
+    pub(super) window_bytes: u64,
+    pub(super) most_window_bytes: u64,
+    /// Estimated bytes of a record.
+    pub(super) record_bytes: u64,
+    /// Batches that are ready or being gathered.
+    pub(super) ahead: u64,
+    pub(super) readers: usize,
+    pub(super) gatherers: usize,
+}
+
+/// A block of a window to read.
+#[derive(Debug)]
+struct ReadTask {
+    window: Arc<Window>,
+    block: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    stopped: bool,
+    /// Why a thread ended early; nothing else is delivered then.
+    fatal: Option<Error>,
+    /// The windows of each lane that some step still needs, in order.
+    lanes: HashMap<u64, VecDeque<Arc<Window>>>,
+    tasks: VecDeque<ReadTask>,
+    /// Next step to gather, next step to deliver, and the step after the last.
+    next: u64,
+    delivered: u64,
+    end: u64,
+    ready: BTreeMap<u64, Result<LoadedBatch>>,
+    /// Steps that are being gathered.
+    gathering: usize,
+    /// Whether the next step waits for a window that is not planned yet.
+    starving: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    job: EpochJob,
+    ledger: Arc<Ledger>,
+    state: Mutex<State>,
+    /// For threads of the loader, and for the consumer.
+    work: Condvar,
+    batch: Condvar,
+}
+
+/// The batches of an epoch, in the order of their steps. Its threads end when it is dropped.
+#[derive(Debug)]
+pub struct Batches {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    finished: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells all threads to end.
+    fn stop(&self, fatal: Option<Error>) {
+        let mut state = self.lock();
+        state.stopped = true;
+        if state.fatal.is_none() {
+            state.fatal = fatal;
+        }
+        drop(state);
+        self.work.notify_all();
+        self.batch.notify_all();
+    }
+
+    /// Runs the work of a thread; a panic is an error that the consumer receives.
+    fn run_thread(&self, work: impl FnOnce(&Self) -> Result<()>) {
+        let failure = match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(panic) => Error::of_panic(panic.as_ref()),
+        };
+        self.stop(Some(failure));
+    }
+
+    /// Plans windows as long as there is memory for them.
+    fn plan_windows(&self) -> Result<()> {
+        let steps = {
+            let state = self.lock();
+            state.next..state.end
+        };
+        for place in self.job.plan.windows(steps) {
+            let bytes = place.records().saturating_mul(self.job.record_bytes);
+            let mut state = self.lock();
+            let fits = loop {
+                if state.stopped {
+                    return Ok(());
+                }
+                let held = self.ledger.held_bytes().saturating_add(bytes);
+                if held <= self.job.window_bytes {
+                    break true;
+                }
+                if state.starving && state.gathering == 0 && state.tasks.is_empty() {
+                    break held <= self.job.most_window_bytes;
+                }
+                state = self.wait(state);
+            };
+            let lane = place.lane;
+            let window = if fits {
+                let blocks = self.job.plan.blocks_of(&place);
+                Arc::new(Window::new(place, blocks, bytes, &self.ledger))
+            } else {
+                let error = self.too_large();
+                Arc::new(Window::failed(place, error, &self.ledger))
+            };
+            let tasks = (0..window.blocks.len()).map(|block| ReadTask { window: Arc::clone(&window), block });
+            state.tasks.extend(tasks);
+            state.lanes.entry(lane).or_default().push_back(window);
+            drop(state);
+            self.work.notify_all();
+        }
+        Ok(())
+    }
+
+    fn too_large(&self) -> Error {
+        let limit = self.job.most_window_bytes;
+        Error::usage(format!("expected windows of at most {limit} bytes in all, found records that are larger"))
+            .with_hint("give the loader more memory, or choose a smaller window")
+    }
+
+    /// Reads blocks until there are none.
+    fn read_blocks(&self) -> Result<()> {
+        loop {
+            let mut state = self.lock();
+            let ReadTask { window, block } = loop {
+                if state.stopped {
+                    return Ok(());
+                }
+                match state.tasks.pop_front() {
+                    Some(task) => break task,
+                    None => state = self.wait(state),
+                }
+            };
+            drop(state);
+            let read = match window.blocks.get(block) {
+                Some(positions) if !window.has_failed() => {
+                    self.job.source.read_pieces(positions, &self.job.columns, &self.ledger.counters)
+                }
+                _ => Err(Error::internal("another block of the window failed")),
+            };
+            let complete = window.store_block(block, read, || self.job.plan.permutation_of(&window.place));
+            // Whoever waits for memory is woken after the window is free.
+            drop(window);
+            if complete {
+                drop(self.lock());
+                self.work.notify_all();
+            }
+        }
+    }
+
+    /// Gathers steps until there are none.
+    fn gather_steps(&self) -> Result<()> {
+        while let Some((step, slices)) = self.take_step()? {
+            let waiting = || slices.iter().any(|slice| slice.window.content().is_none());
+            let mut state = self.lock();
+            while !state.stopped && waiting() {
+                state = self.wait(state);
+            }
+            if state.stopped {
+                return Ok(());
+            }
+            drop(state);
+            let begun = Instant::now();
+            let batch = self.empty_batch(step)?;
+            let gathered = gather_step(&slices, &self.job.columns, batch);
+            let gathered = gathered.map_err(|e| at_step(&e, self.job.epoch, step));
+            drop(slices);
+            if let Ok(batch) = &gathered {
+                self.ledger.counters.hold_bytes(batch.memory_bytes());
+            }
+            add_since(&self.ledger.counters.gathered, begun);
+            let mut state = self.lock();
+            state.gathering -= 1;
+            state.ready.insert(step, gathered);
+            drop(state);
+            self.work.notify_all();
+            self.batch.notify_all();
+        }
+        Ok(())
+    }
+
+    fn empty_batch(&self, step: u64) -> Result<LoadedBatch> {
+        let expected = self.job.plan.slots_of(step)?;
+        let columns = RecordBatch::new_empty(Arc::clone(&self.job.columns.schema));
+        Ok(LoadedBatch { epoch: self.job.epoch, step, expected, numbers: Vec::new(), positions: Vec::new(), columns })
+    }
+
+    /// Takes the next step, once all its windows are planned; `None` if there is none any more.
+    fn take_step(&self) -> Result<Option<(u64, Vec<Slice>)>> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped || state.next >= state.end {
+                return Ok(None);
+            }
+            if state.next - state.delivered < self.job.ahead {
+                let step = state.next;
+                if let Some(slices) = self.slices_of(&mut state, step)? {
+                    state.starving = false;
+                    state.next += 1;
+                    state.gathering += 1;
+                    return Ok(Some((step, slices)));
+                }
+                if !state.starving {
+                    state.starving = true;
+                    self.work.notify_all();
+                }
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Finds the windows of a step, and forgets those that no later step needs; `None` if one is not planned yet.
+    fn slices_of(&self, state: &mut State, step: u64) -> Result<Option<Vec<Slice>>> {
+        let lanes: Vec<_> = self.job.plan.lanes_of(step)?.collect();
+        if step + 1 == state.end {
+            state.lanes.retain(|lane, _| lanes.iter().any(|of_step| of_step.lane == *lane));
+        }
+        let mut slices = Vec::with_capacity(lanes.len());
+        for of_lane in &lanes {
+            let Some(windows) = state.lanes.get_mut(&of_lane.lane) else { return Ok(None) };
+            while windows.front().is_some_and(|window| window.place.turns.end <= of_lane.turns.start) {
+                windows.pop_front();
+            }
+            let mut at = of_lane.turns.start;
+            for window in windows.iter() {
+                let (first, end) = (window.place.turns.start, window.place.turns.end.min(of_lane.turns.end));
+                if (first..end).contains(&at) {
+                    let turn = |turn: u64| usize::try_from(turn - first).unwrap_or(usize::MAX);
+                    slices.push(Slice { window: Arc::clone(window), turns: turn(at)..turn(end) });
+                    at = end;
+                }
+            }
+            if at < of_lane.turns.end {
+                return Ok(None);
+            }
+        }
+        for of_lane in &lanes {
+            if let Some(windows) = state.lanes.get_mut(&of_lane.lane) {
+                while windows.front().is_some_and(|window| window.place.turns.end <= of_lane.turns.end) {
+                    windows.pop_front();
+                }
+            }
+        }
+        Ok(Some(slices))
+    }
+}
+
+/// Adds the step to an error.
+fn at_step(error: &Error, epoch: u64, step: u64) -> Error {
+    let message = format!("{} (epoch {epoch}, step {step})", error.message());
+    let mut out = Error::new(error.kind(), message);
+    let place = error.place();
+    if let Some(source) = &place.source {
+        out = out.at_location(source.clone());
+    }
+    if let Some(byte) = place.byte {
+        out = out.at_byte(byte);
+    }
+    if let Some(column) = &place.column {
+        out = out.in_column(column.clone());
+    }
+    out = error.hints().iter().fold(out, |out, hint| out.with_hint(hint.clone()));
+    match std::error::Error::source(error) {
+        Some(cause) => out.with_cause(cause.to_string()),
+        None => out,
+    }
+}
+
+impl Batches {
+    /// Starts the threads of an epoch from a step on.
+    pub(super) fn start(job: EpochJob, first_step: u64) -> Result<Self> {
+        let end = job.plan.layout().steps();
+        let state = State {
+            stopped: false,
+            fatal: None,
+            lanes: HashMap::new(),
+            tasks: VecDeque::new(),
+            next: first_step,
+            delivered: first_step,
+            end,
+            ready: BTreeMap::new(),
+            gathering: 0,
+            starving: false,
+        };
+        let (readers, gatherers) = (job.readers, job.gatherers);
+        let (ledger, state) = (Arc::default(), Mutex::new(state));
+        let shared = Arc::new(Shared { job, ledger, state, work: Condvar::new(), batch: Condvar::new() });
+        let mut batches = Self { shared, threads: Vec::new(), finished: first_step >= end };
+        if !batches.finished {
+            batches.spawn("load-plan", Shared::plan_windows)?;
+            (0..readers).try_for_each(|_| batches.spawn("load-read", Shared::read_blocks))?;
+            (0..gatherers).try_for_each(|_| batches.spawn("load-gather", Shared::gather_steps))?;
+        }
+        Ok(batches)
+    }
+
+    /// Starts a thread; those that were started before end if it fails, because `self` is dropped.
+    fn spawn(&mut self, name: &str, work: fn(&Shared) -> Result<()>) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = Builder::new().name(name.to_owned()).spawn(move || shared.run_thread(work));
+        let refused = |e| Error::storage("the system refused to start a thread").with_cause(e);
+        self.threads.push(thread.map_err(refused)?);
+        Ok(())
+    }
+
+    /// Returns what was read and delivered so far.
+    pub fn stats(&self) -> LoadStats {
+        self.shared.ledger.counters.stats()
+    }
+
+    /// Waits for the next batch, but only so long. `None`: there is none yet; `Some(None)`: the epoch has ended.
+    pub fn next_within(&mut self, wait: Duration) -> Option<Option<Result<LoadedBatch>>> {
+        if self.finished {
+            return Some(None);
+        }
+        let (begun, counters) = (Instant::now(), &self.shared.ledger.counters);
+        let mut state = self.shared.lock();
+        let found = loop {
+            if let Some(error) = state.fatal.take() {
+                break Err(error);
+            }
+            let step = state.delivered;
+            if let Some(batch) = state.ready.remove(&step) {
+                state.delivered += 1;
+                break batch;
+            }
+            let Some(left) = wait.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {
+                add_since(&counters.waited, begun);
+                return None;
+            };
+            let waited = self.shared.batch.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        };
+        self.finished = found.is_err() || state.delivered >= state.end;
+        drop(state);
+        self.shared.work.notify_all();
+        add_since(&counters.waited, begun);
+        match &found {
+            Ok(batch) => {
+                counters.free_bytes(batch.memory_bytes());
+                add_to(&counters.samples, batch.numbers.len() as u64);
+                add_to(&counters.steps, 1);
+                add_to(&counters.bytes_delivered, batch.memory_bytes());
+            }
+            Err(_) => self.shared.stop(None),
+        }
+        Some(Some(found))
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<LoadedBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(found) = self.next_within(Duration::from_secs(3600)) {
+                return found;
+            }
+        }
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.shared.stop(None);
+        for thread in self.threads.drain(..) {
+            // Its panic was reported, or nobody asks any more.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Records of tar and TFRecord within the bytes of a block: checked, parsed once, never copied.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::{
+    columns::PartColumns,
+    piece::{Cell, PieceData},
+    source::FramedBytes,
+};
+use crate::{
+    codec::{Codec, checksum::xxh3_64},
+    dataset::{Frame, RecordExtents},
+    error::{Error, Result},
+    format::{tar::SpanReader, tfrecord::check_record},
+};
+
+/// Bytes before and after the data of a TFRecord.
+const HEAD: usize = 12;
+const FOOT: usize = 4;
+
+/// Returns the bytes from the first to the last of some records, which must not overlap.
+pub(super) fn range_of(extents: &RecordExtents) -> Result<Range<u64>> {
+    let first = extents.offsets.values().first().copied().unwrap_or_default();
+    let mut end = first;
+    for (offset, length) in extents.offsets.values().iter().zip(extents.lengths.values()) {
+        match offset.checked_add(*length).filter(|_| *offset >= end) {
+            Some(next) => end = next,
+            None => return Err(Error::integrity("expected records in the order of their bytes").at_byte(*offset)),
+        }
+    }
+    Ok(first..end)
+}
+
+/// Decompresses consecutive units, each given with its number of raw bytes.
+pub(super) fn decompress(codec: Codec, stored: &[u8], units: &[(Frame, u64)]) -> Result<Bytes> {
+    let start = units.first().map_or(0, |(unit, _)| unit.offset);
+    let unpack = |(unit, raw): &(Frame, u64)| {
+        let at = usize::try_from(unit.offset - start).unwrap_or(usize::MAX);
+        let length = usize::try_from(unit.length).unwrap_or(usize::MAX);
+        let of_unit = stored.get(at..at.saturating_add(length)).unwrap_or_default();
+        codec.decompress_unit(of_unit, *raw).map_err(|e| e.at_byte(unit.offset))
+    };
+    match units {
+        [unit] => unpack(unit).map(Bytes::from),
+        units => {
+            let mut out = Vec::with_capacity(units.iter().filter_map(|(_, raw)| usize::try_from(*raw).ok()).sum());
+            for unit in units {
+                out.extend_from_slice(&unpack(unit)?);
+            }
+            Ok(out.into())
+        }
+    }
+}
+
+impl FramedBytes {
+    /// Passes each record, the place of its first byte among the bytes, and its hash to `visit`.
+    fn each_record(&self, mut visit: impl FnMut(&[u8], usize, u64) -> Result<()>) -> Result<()> {
+        let RecordExtents { offsets, lengths, hashes } = &self.extents;
+        let places = offsets.values().iter().zip(lengths.values()).zip(hashes.values());
+        for (row, ((&offset, &length), &hash)) in places.enumerate() {
+            let at = usize::try_from(offset.wrapping_sub(self.offset)).unwrap_or(usize::MAX);
+            let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length));
+            let record = end.and_then(|end| self.bytes.get(at..end));
+            let number = self.first_row + row as u64 + 1;
+            let record = record.ok_or_else(|| {
+                Error::integrity(format!("expected all bytes of record {number}, found fewer")).at_byte(offset)
+            })?;
+            visit(record, at, hash).map_err(|e| at_record(e, number, offset))?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds a record to an error whose byte counts from the start of the record.
+fn at_record(error: Error, number: u64, offset: u64) -> Error {
+    let byte = offset + error.place().byte.unwrap_or_default();
+    let message = format!("record {number}: {}", error.message());
+    let out = Error::new(error.kind(), message).at_byte(byte);
+    let out = error.hints().iter().fold(out, |out, hint| out.with_hint(hint.clone()));
+    match std::error::Error::source(&error) {
+        Some(cause) => out.with_cause(cause.to_string()),
+        None => out,
+    }
+}
+
+/// Finds the files of samples; each sample is compared with its hash.
+pub(super) fn part_cells(framed: &FramedBytes, columns: &PartColumns) -> Result<PieceData> {
+    let records = framed.extents.offsets.len();
+    let mut cells = vec![Cell::ABSENT; records * columns.len()];
+    let mut keys = Vec::new();
+    let mut spans = SpanReader::default();
+    let mut rows = cells.chunks_exact_mut(columns.len().max(1));
+    framed.each_record(|record, at, hash| {
+        if hash != 0 && xxh3_64(record) != hash {
+            return Err(Error::integrity(format!("expected bytes with hash {hash:016x}, found others")));
+        }
+        let row = rows.next().ok_or_else(|| Error::internal("expected a row of cells for each record"))?;
+        let mut near = 0;
+        spans.each_member(record, |member| {
+            if let Some(cell) = columns.key.and_then(|key| row.get_mut(key)).filter(|cell| cell.is_absent()) {
+                *cell = key_cell(&mut keys, member.name.get(..member.key).unwrap_or_default())?;
+            }
+            let Some(column) = columns.column_of(member.extension(), near) else {
+                return if columns.complete { Err(unknown_extension(member.extension())) } else { Ok(()) };
+            };
+            near = column + 1;
+            let cell = row.get_mut(column).ok_or_else(|| Error::internal("expected a cell for each column"))?;
+            if !cell.is_absent() {
+                let extension = String::from_utf8_lossy(member.extension()).into_owned();
+                return Err(Error::integrity(format!("expected one file `{extension}` in a sample, found two")));
+            }
+            *cell = Cell::new(at + member.content.start, member.content.len()).ok_or_else(too_large)?;
+            Ok(())
+        })?;
+        match columns.key.and_then(|key| row.get(key)) {
+            Some(cell) if cell.is_absent() => Err(Error::integrity("expected a file in a sample, found none")),
+            _ => Ok(()),
+        }
+    })?;
+    Ok(PieceData::Cells { bytes: framed.bytes.clone(), keys, cells })
+}
+
+/// Finds the data of examples; each is compared with its checksums.
+pub(super) fn example_cells(framed: &FramedBytes) -> Result<PieceData> {
+    let mut cells = Vec::with_capacity(framed.extents.offsets.len());
+    framed.each_record(|record, at, _| {
+        check_record(record, 0)?;
+        let data = record.len().saturating_sub(HEAD + FOOT);
+        cells.push(Cell::new(at + HEAD, data).ok_or_else(too_large)?);
+        Ok(())
+    })?;
+    Ok(PieceData::Cells { bytes: framed.bytes.clone(), keys: Vec::new(), cells })
+}
+
+fn key_cell(keys: &mut Vec<u8>, key: &[u8]) -> Result<Cell> {
+    if std::str::from_utf8(key).is_err() {
+        let found = String::from_utf8_lossy(key);
+        return Err(Error::integrity(format!("expected a key in UTF-8, found `{found}`")));
+    }
+    let start = keys.len();
+    keys.extend_from_slice(key);
+    Cell::new(start, key.len()).ok_or_else(too_large)
+}
+
+fn unknown_extension(extension: &[u8]) -> Error {
+    let found = String::from_utf8_lossy(extension);
+    Error::usage(format!("expected files with the extensions of other shards, found `{found}`"))
+        .with_hint("name the columns to load")
+}
+
+fn too_large() -> Error {
+    Error::usage("expected a block of less than 4 GiB, found a larger one").with_hint("choose a smaller block")
+}
+
+/// Passes the extensions of the files of samples to `visit`.
+pub(super) fn each_extension(framed: &FramedBytes, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
+    let mut spans = SpanReader::default();
+    framed.each_record(|record, _, _| {
+        spans.each_member(record, |member| {
+            visit(member.extension());
+            Ok(())
+        })
+    })
+}

@@ -1,0 +1,312 @@
+//! A loader: what is known before the first batch, and the start of epochs.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use arrow::datatypes::{DataType, FieldRef, SchemaRef};
+
+use super::{
+    batches::{Batches, EpochJob},
+    columns::{KEY, Layout, LoadColumns},
+    framed::each_extension,
+    plan::EpochPlan,
+    rows::read_rows,
+    settings::{Geometry, LoaderSettings},
+    source::RecordSource,
+    stats::Counters,
+};
+use crate::{
+    codec::{Codec, hex::to_hex},
+    dataset::{PositionedShard, Positions, Snapshot, check_folders},
+    error::{Error, Result},
+    format::{OutputFormat, parquet},
+    schema,
+};
+
+/// Shards that are looked into to learn which files samples have.
+const SAMPLED_SHARDS: usize = 8;
+/// Bytes of each of them.
+const SAMPLED_BYTES: u64 = 1 << 20;
+/// Rows that are decoded to learn how large they are.
+const SAMPLED_ROWS: u64 = 1024;
+/// Bytes of a record beside its values: its number, its turn.
+const RECORD_OVERHEAD: u64 = 16;
+/// Bytes of a cell, and what a key may have.
+const CELL_BYTES: u64 = 8;
+const KEY_BYTES: u64 = 32;
+/// Ready batches for each thread.
+const AHEAD: u64 = 2;
+/// Readers of a remote store, where most of the time is waiting.
+const REMOTE_READERS: usize = 32;
+
+/// What is known of a loader.
+#[derive(Debug, Clone)]
+pub struct LoaderFacts {
+    /// Records of an epoch over all ranks, those that are left out included.
+    pub records: u64,
+    /// Steps of an epoch.
+    pub steps_per_epoch: u64,
+    /// Records that each epoch leaves out, because they do not fill a step.
+    pub dropped_per_epoch: u64,
+    /// Hash of the positions, on which the order depends.
+    pub basis: [u8; 32],
+    /// The version.
+    pub version: u64,
+    /// Root of the version in hex, if its log entry has one.
+    pub root: Option<String>,
+    /// Records that are read together.
+    pub block: u64,
+    /// Number of lanes.
+    pub lanes: u64,
+    /// Records of a lane that are shuffled together.
+    pub window: u64,
+    /// Records of a step over all ranks.
+    pub batch: u64,
+    /// Number of shards.
+    pub shards: usize,
+    /// The columns of batches.
+    pub schema: SchemaRef,
+}
+
+/// Loads batches of one version, or of one of its splits. It is cheap to clone; clones share what they know of shards.
+#[derive(Debug, Clone)]
+pub struct Loader(Arc<Opened>);
+
+#[derive(Debug)]
+struct Opened {
+    settings: LoaderSettings,
+    geometry: Geometry,
+    facts: LoaderFacts,
+    source: Arc<RecordSource>,
+    columns: LoadColumns,
+    memory: MemoryShares,
+}
+
+/// How the memory is divided.
+#[derive(Debug, Clone, Copy)]
+struct MemoryShares {
+    record_bytes: u64,
+    window_bytes: u64,
+    most_window_bytes: u64,
+    ahead: u64,
+}
+
+impl Loader {
+    /// Opens a loader. Lists of the log and a few records are read; no thread keeps running.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if there are no records, a setting is impossible, or the memory does
+    /// not suffice, with the memory that does and the window that fits; when something cannot be read.
+    pub fn open(snapshot: &Snapshot, settings: LoaderSettings) -> Result<Self> {
+        let dataset = snapshot.dataset();
+        let positions = Positions::of_snapshot(snapshot, settings.split.as_deref())?;
+        if positions.records() == 0 {
+            return Err(Error::usage("expected records to load, found none")
+                .at_location(dataset.store().location().to_string()));
+        }
+        let basis = positions.basis()?;
+        let entry = snapshot.entry();
+        let format = entry.settings.shard_format;
+        check_folders(dataset.store().as_ref(), positions.shards().iter().map(PositionedShard::meta))?;
+        let geometry = Geometry::new(&settings, &positions, format)?;
+        let plan = EpochPlan::new(&settings, geometry, positions.records(), basis, 0)?;
+        let shards = positions.shards().len();
+        let source = RecordSource::new(dataset.clone(), positions, format == OutputFormat::Parquet);
+        let columns = match format {
+            OutputFormat::Tar => part_columns(&source, settings.columns.as_deref())?,
+            OutputFormat::TfRecord => LoadColumns::of_examples(settings.columns.as_deref())?,
+            OutputFormat::Parquet => row_columns(snapshot, &source, settings.columns.as_deref())?,
+        };
+        check_compression(&source, format)?;
+        let record_bytes = record_bytes(&source, &columns)?;
+        let memory = MemoryShares::new(&settings, &plan, record_bytes)?;
+        let Geometry { block, lanes, window } = geometry;
+        let facts = LoaderFacts {
+            records: source.positions.records(),
+            steps_per_epoch: plan.layout().steps(),
+            dropped_per_epoch: plan.layout().dropped(),
+            basis,
+            version: snapshot.version().0,
+            root: entry.root.map(|root| to_hex(&root)),
+            block,
+            lanes,
+            window,
+            batch: settings.global_batch_size,
+            shards,
+            schema: SchemaRef::clone(&columns.schema),
+        };
+        Ok(Self(Arc::new(Opened { settings, geometry, facts, source: Arc::new(source), columns, memory })))
+    }
+
+    /// Returns what is known of the loader.
+    pub fn facts(&self) -> LoaderFacts {
+        self.0.facts.clone()
+    }
+
+    /// Starts an epoch from one of its steps on.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if the epoch has fewer steps; when no thread can be started.
+    pub fn start(&self, epoch: u64, first_step: u64) -> Result<Batches> {
+        let Opened { settings, geometry, facts, source, columns, memory } = &*self.0;
+        if first_step > facts.steps_per_epoch {
+            let steps = facts.steps_per_epoch;
+            return Err(Error::usage(format!("expected a step from 0 to {steps}, found {first_step}")));
+        }
+        let plan = EpochPlan::new(settings, *geometry, facts.records, facts.basis, epoch)?;
+        let threads = settings.threads.max(1);
+        let is_local = source.dataset.store().location().local_path().is_some();
+        let job = EpochJob {
+            source: Arc::clone(source),
+            columns: columns.clone(),
+            plan,
+            epoch,
+            window_bytes: memory.window_bytes,
+            most_window_bytes: memory.most_window_bytes,
+            record_bytes: memory.record_bytes,
+            ahead: memory.ahead,
+            readers: if is_local { threads } else { threads.max(REMOTE_READERS) },
+            gatherers: threads,
+        };
+        Batches::start(job, first_step)
+    }
+}
+
+impl MemoryShares {
+    /// Divides the memory between windows and batches.
+    fn new(settings: &LoaderSettings, plan: &EpochPlan, record_bytes: u64) -> Result<Self> {
+        let (lanes, records) = (plan.windows_at_once()?, plan.window_records());
+        let window = records.saturating_mul(record_bytes);
+        let windows = window.saturating_mul(lanes);
+        let slots = settings.global_batch_size.div_ceil(settings.world_size);
+        let batch = slots.saturating_mul(record_bytes).max(1);
+        // One batch is delivered while the next one is gathered.
+        let needed = windows.saturating_add(batch.saturating_mul(2));
+        if needed > settings.memory {
+            return Err(too_little_memory(settings, record_bytes, lanes, needed, batch));
+        }
+        // Half of what is left is for reading ahead.
+        let left = settings.memory - needed;
+        let threads = settings.threads.max(1) as u64;
+        let ahead = (1 + left / 2 / batch).min(AHEAD.saturating_mul(threads));
+        let window_bytes = settings.memory - batch.saturating_mul(ahead + 1);
+        // Windows may be larger than the average: then at most as much again as they should have.
+        let most_window_bytes = window_bytes.saturating_add(windows.max(window_bytes / 2));
+        Ok(Self { record_bytes, window_bytes, most_window_bytes, ahead })
+    }
+}
+
+fn too_little_memory(settings: &LoaderSettings, record_bytes: u64, lanes: u64, needed: u64, batch: u64) -> Error {
+    let memory = settings.memory;
+    let left = memory.saturating_sub(batch.saturating_mul(2));
+    let fits = left / record_bytes.saturating_mul(lanes).max(1);
+    let error =
+        Error::usage(format!("expected at least {needed} bytes of memory for windows and batches, found {memory}"));
+    match fits {
+        0 => error.with_hint("choose a smaller batch, or more ranks"),
+        fits if settings.shuffle => error.with_hint(format!("a window of {fits} records fits, but has another order")),
+        fits => error.with_hint(format!("a block of {fits} records fits")),
+    }
+}
+
+/// Learns the extensions of samples from the beginnings of some shards. Those that were asked for are looked for in all.
+fn part_columns(source: &RecordSource, chosen: Option<&[String]>) -> Result<LoadColumns> {
+    let shards = source.positions.shards().len();
+    let mut known = BTreeSet::new();
+    let sampled: BTreeSet<usize> =
+        (0..SAMPLED_SHARDS).map(|i| i * shards.saturating_sub(1) / (SAMPLED_SHARDS - 1)).collect();
+    for shard in &sampled {
+        add_extensions(source, *shard, &mut known)?;
+    }
+    let is_missing =
+        |known: &BTreeSet<String>| chosen.into_iter().flatten().any(|name| name != KEY && !known.contains(name));
+    for shard in (0..shards).filter(|shard| !sampled.contains(shard)) {
+        if !is_missing(&known) {
+            break;
+        }
+        add_extensions(source, shard, &mut known)?;
+    }
+    LoadColumns::of_parts(&known, chosen)
+}
+
+fn add_extensions(source: &RecordSource, shard: usize, known: &mut BTreeSet<String>) -> Result<()> {
+    let Some(positioned) = source.positions.shards().get(shard) else { return Ok(()) };
+    let meta = positioned.meta();
+    let average = meta.raw_bytes / meta.records.max(1);
+    let records = (SAMPLED_BYTES / average.max(1)).clamp(1, meta.records.max(1));
+    let first = positioned.first_position();
+    let rows = source.positions.rows_at(first..first + records.min(meta.records));
+    for piece in rows {
+        let framed = source.read_framed(piece.shard, piece.rows, &Counters::default())?;
+        let mut add = |extension: &[u8]| {
+            // Of a name that is no text, no column can be made; reading it is an error.
+            if let Ok(extension) = std::str::from_utf8(extension)
+                && !extension.is_empty()
+                && !known.contains(extension)
+            {
+                known.insert(extension.to_owned());
+            }
+        };
+        each_extension(&framed, &mut add).map_err(|e| e.at_location(source.place_of(shard)))?;
+    }
+    Ok(())
+}
+
+/// Takes the columns from the settings of the dataset, or from its first shard.
+fn row_columns(snapshot: &Snapshot, source: &RecordSource, chosen: Option<&[String]>) -> Result<LoadColumns> {
+    let of_shard = source.open_table(0)?;
+    let stated = snapshot.entry().settings.types.as_ref();
+    let fields: Vec<FieldRef> = match stated {
+        // A shard states a type as it is stored; the settings state those of columns that it lacks or had otherwise.
+        Some(types) => {
+            let stored = parquet::storable_fields(&schema::settle_fields(types));
+            let of_shard = of_shard.schema();
+            let same = |field: &FieldRef| {
+                let found = of_shard.field_with_name(field.name()).ok();
+                found.filter(|found| found.data_type() == field.data_type()).map(|found| Arc::new(found.clone()))
+            };
+            stored.iter().map(|field| same(field).unwrap_or_else(|| Arc::clone(field))).collect()
+        }
+        None => of_shard.schema().fields().to_vec(),
+    };
+    LoadColumns::of_rows(&fields, chosen)
+}
+
+/// Refuses shards that can only be decompressed from their beginning.
+fn check_compression(source: &RecordSource, format: OutputFormat) -> Result<()> {
+    let is_stream = |shard: &&PositionedShard| shard.meta().codec != Codec::None && shard.meta().body_bytes == 0;
+    let shards = source.positions.shards();
+    match shards.iter().find(is_stream).filter(|_| format != OutputFormat::Parquet) {
+        None => Ok(()),
+        Some(shard) => Err(Error::usage("expected shards that can be read in parts, found one compressed stream")
+            .at_location(source.dataset.store().location().join(&shard.meta().path).to_string())
+            .with_hint("`shardify convert` it into a new dataset")),
+    }
+}
+
+/// Estimates the bytes of a record in memory.
+fn record_bytes(source: &RecordSource, columns: &LoadColumns) -> Result<u64> {
+    let records = source.positions.records().max(1);
+    let raw: u64 = source.positions.shards().iter().map(|shard| shard.meta().raw_bytes).sum();
+    let average = raw.div_ceil(records);
+    let found = match &columns.layout {
+        Layout::Parts(parts) => average + KEY_BYTES + CELL_BYTES * parts.len() as u64,
+        Layout::Examples => average + CELL_BYTES,
+        Layout::Rows(_) => {
+            let first = source.positions.rows_at(0..records.min(SAMPLED_ROWS)).into_iter().next();
+            let sampled = first.ok_or_else(|| Error::internal("expected a row at the first position"))?;
+            let count = sampled.rows.end - sampled.rows.start;
+            let place = source.place_of(sampled.shard);
+            let rows = read_rows(source.open_table(sampled.shard)?, sampled.rows, &columns.schema, false);
+            let rows = rows.map_err(|e| e.at_location(place))?;
+            let fixed: u64 = columns.schema.fields().iter().map(|field| fixed_bytes(field.data_type())).sum();
+            let measured = rows.get_array_memory_size() as u64 / count.max(1);
+            // Buffers of few rows have unused space; texts may be longer elsewhere.
+            measured.max(fixed)
+        }
+    };
+    Ok(found + RECORD_OVERHEAD)
+}
+
+fn fixed_bytes(data_type: &DataType) -> u64 {
+    data_type.primitive_width().unwrap_or(0) as u64
+}

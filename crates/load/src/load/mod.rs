@@ -1,0 +1,39 @@
+//! Batches of a dataset in an order that is computed, for training.
+//!
+//! ```text
+//! snapshot -> positions, basis -> order -> windows -> readers -> pieces -> gatherers -> batches, in the order of steps
+//! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | `settings`, `loader` | what is asked for; what is known before the first batch |
+//! | `plan` | windows and steps of an epoch |
+//! | `columns`, `source`, `framed`, `rows`, `piece` | how positions become decoded records |
+//! | `window`, `gather`, `batches`, `stats` | records in memory, batches, and the threads between them |
+//!
+//! A step has the same records at any number of ranks and threads. No thread runs before an epoch is started, and none
+//! after its batches are dropped; nothing is shared between processes.
+
+mod batches;
+mod columns;
+mod framed;
+mod gather;
+mod loader;
+mod piece;
+mod plan;
+mod rows;
+mod settings;
+mod source;
+mod stats;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+mod tests;
+mod window;
+
+pub use self::{
+    batches::Batches,
+    gather::LoadedBatch,
+    loader::{Loader, LoaderFacts},
+    settings::LoaderSettings,
+    stats::LoadStats,
+};

@@ -1,0 +1,42 @@
+//! Rows of Parquet shards, with the columns of batches.
+
+use std::ops::Range;
+
+use arrow::{array::RecordBatch, compute::concat_batches, datatypes::SchemaRef};
+
+use crate::{
+    error::{Error, Result},
+    format::parquet::{ParquetFile, cast_to},
+    storage::Object,
+};
+
+/// Reads consecutive rows. `complete` means that all columns are loaded: another one in the shard is an error.
+pub(super) fn read_rows(
+    file: ParquetFile<Object>,
+    rows: Range<u64>,
+    schema: &SchemaRef,
+    complete: bool,
+) -> Result<RecordBatch> {
+    let unknown =
+        file.schema().fields().iter().find(|field| complete && schema.column_with_name(field.name()).is_none());
+    if let Some(field) = unknown {
+        return Err(Error::usage("expected the columns of other shards, found another one")
+            .in_column(field.name().clone())
+            .with_hint("name the columns to load"));
+    }
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    let count = usize::try_from(rows.end.saturating_sub(rows.start)).unwrap_or(usize::MAX);
+    let batches = file.with_columns(&names).with_rows(std::slice::from_ref(&rows)).into_batches(count);
+    let batches: Vec<RecordBatch> = batches.collect::<Result<_>>()?;
+    let found = match batches.as_slice() {
+        [] => RecordBatch::new_empty(SchemaRef::clone(schema)),
+        [one] => one.clone(),
+        [first, ..] => concat_batches(first.schema_ref(), &batches)?,
+    };
+    if found.num_rows() != count {
+        let Range { start, end } = rows;
+        let message = format!("expected rows {start} to {end}, found {} of them", found.num_rows());
+        return Err(Error::integrity(message));
+    }
+    cast_to(&found, schema)
+}

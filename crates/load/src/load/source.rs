@@ -1,0 +1,248 @@
+//! Reads and decodes the records at some positions.
+//!
+//! Consecutive records of a shard are one request. What a shard needs once, its sidecar's footer or its own, is kept for
+//! some shards. Every byte that is delivered was checked: records of tar by the hash in the sidecar, of TFRecord by their
+//! checksum, pages of Parquet by theirs.
+
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use bytes::Bytes;
+
+use super::{
+    columns::{Layout, LoadColumns},
+    framed,
+    piece::{Piece, PieceData, PieceNumbers},
+    rows,
+    stats::{Counters, add_since, add_to},
+};
+use crate::{
+    codec::Codec,
+    dataset::{Dataset, PositionedRows, PositionedShard, Positions, RecordExtents, ScatteredNumbers, ShardExtents},
+    error::{Error, Kind, Result},
+    format::parquet::{self, ParquetFile},
+    storage::Object,
+};
+
+/// Shards whose footers are kept.
+const OPEN_SHARDS: usize = 1024;
+
+/// What is kept of a shard.
+#[derive(Debug)]
+pub(super) struct OpenShard {
+    object: Object,
+    /// Path or URL, for errors.
+    place: String,
+    numbers: Option<ScatteredNumbers>,
+    content: ShardContent,
+}
+
+#[derive(Debug)]
+enum ShardContent {
+    Framed(ShardExtents),
+    /// Behind a mutex, because readers of Parquet cannot be shared; each read has its own.
+    Table(Mutex<ParquetFile<Object>>),
+}
+
+/// The records of a version.
+#[derive(Debug)]
+pub(super) struct RecordSource {
+    pub(super) dataset: Dataset,
+    pub(super) positions: Positions,
+    is_parquet: bool,
+    open: Mutex<HashMap<usize, Arc<OpenShard>>>,
+}
+
+/// Bytes of records of a shard, and where each of them is.
+pub(super) struct FramedBytes {
+    pub(super) bytes: Bytes,
+    /// Offset of the first byte in the uncompressed shard.
+    pub(super) offset: u64,
+    pub(super) extents: RecordExtents,
+    /// Number of the first record in the shard, from 0.
+    pub(super) first_row: u64,
+}
+
+impl RecordSource {
+    pub(super) fn new(dataset: Dataset, positions: Positions, is_parquet: bool) -> Self {
+        Self { dataset, positions, is_parquet, open: Mutex::default() }
+    }
+
+    /// Reads the records at consecutive positions, shard by shard.
+    ///
+    /// # Errors
+    /// Naming the shard, and the row or byte, when it is missing or damaged.
+    pub(super) fn read_pieces(
+        &self,
+        positions: &Range<u64>,
+        columns: &LoadColumns,
+        counters: &Counters,
+    ) -> Result<Vec<Piece>> {
+        let mut first = positions.start;
+        let read = |PositionedRows { shard, rows }: PositionedRows| {
+            let records = rows.end - rows.start;
+            let piece = self.read_piece(shard, rows, first, columns, counters);
+            first += records;
+            piece
+        };
+        self.positions.rows_at(positions.clone()).into_iter().map(read).collect()
+    }
+
+    fn read_piece(
+        &self,
+        shard: usize,
+        rows: Range<u64>,
+        first: u64,
+        columns: &LoadColumns,
+        counters: &Counters,
+    ) -> Result<Piece> {
+        let positioned = self.shard_at(shard)?;
+        let begun = Instant::now();
+        let open = self.open_shard(shard)?;
+        let mut numbers = Vec::new();
+        match &open.numbers {
+            Some(table) => table.read_rows(rows.clone(), &mut numbers)?,
+            None => positioned.push_numbers(rows.clone(), &mut numbers),
+        }
+        let records = numbers.len();
+        let numbers = PieceNumbers::new(numbers);
+        add_since(&counters.read, begun);
+        let data = match (&open.content, &columns.layout) {
+            (ShardContent::Framed(_), layout) => {
+                let framed = self.read_framed(shard, rows, counters)?;
+                let begun = Instant::now();
+                let data = match layout {
+                    Layout::Parts(parts) => framed::part_cells(&framed, parts),
+                    _ => framed::example_cells(&framed),
+                };
+                add_since(&counters.decoded, begun);
+                data.map_err(|e| at_shard(e, &open.place))?
+            }
+            (ShardContent::Table(file), layout) => {
+                let begun = Instant::now();
+                let complete = matches!(layout, Layout::Rows(true));
+                let rows = rows::read_rows(reopened(file), rows, &columns.schema, complete);
+                let rows = rows.map_err(|e| at_shard(e, &open.place))?;
+                add_since(&counters.decoded, begun);
+                add_to(&counters.requests, 1);
+                add_to(&counters.bytes_read, rows.get_array_memory_size() as u64);
+                PieceData::Rows(rows)
+            }
+        };
+        Ok(Piece { first, records, numbers, data })
+    }
+
+    /// Reads the bytes of consecutive records of a framed shard, decompressed.
+    pub(super) fn read_framed(&self, shard: usize, rows: Range<u64>, counters: &Counters) -> Result<FramedBytes> {
+        let begun = Instant::now();
+        let open = self.open_shard(shard)?;
+        let ShardContent::Framed(of_shard) = &open.content else {
+            return Err(Error::internal("expected a framed shard, found a table"));
+        };
+        let first_row = rows.start;
+        let extents = of_shard.read_rows(rows)?;
+        let range = framed::range_of(&extents).map_err(|e| at_shard(e, &open.place))?;
+        let codec = self.shard_at(shard)?.meta().codec;
+        let (bytes, offset) = if codec == Codec::None {
+            let bytes = read_object(&open, range.clone(), counters)?;
+            add_since(&counters.read, begun);
+            (bytes, range.start)
+        } else {
+            let units = of_shard.frames().and_then(|frames| frames.units_of(&range));
+            let units = units.ok_or_else(|| {
+                Error::integrity("expected the units of a compressed shard, found none").at_location(&open.place)
+            })?;
+            let (first, last) = match (units.first(), units.last()) {
+                (Some(first), Some(last)) => (first.0, last.0),
+                _ => return Err(Error::internal("expected a unit of a compressed shard")),
+            };
+            let stored = read_object(&open, first.offset..last.offset + last.length, counters)?;
+            add_since(&counters.read, begun);
+            let begun = Instant::now();
+            let raw = framed::decompress(codec, &stored, &units).map_err(|e| at_shard(e, &open.place))?;
+            add_since(&counters.decoded, begun);
+            (raw, first.raw_offset)
+        };
+        Ok(FramedBytes { bytes, offset, extents, first_row })
+    }
+
+    /// Returns the file of a Parquet shard.
+    pub(super) fn open_table(&self, shard: usize) -> Result<ParquetFile<Object>> {
+        match &self.open_shard(shard)?.content {
+            ShardContent::Table(file) => Ok(reopened(file)),
+            ShardContent::Framed(_) => Err(Error::internal("expected a table, found a framed shard")),
+        }
+    }
+
+    /// Returns the path or URL of a shard.
+    pub(super) fn place_of(&self, shard: usize) -> String {
+        let path = self.positions.shards().get(shard).map_or("", |shard| shard.meta().path.as_str());
+        self.dataset.store().location().join(path).to_string()
+    }
+
+    fn shard_at(&self, shard: usize) -> Result<&PositionedShard> {
+        self.positions.shards().get(shard).ok_or_else(|| Error::internal("expected a shard at each position"))
+    }
+
+    fn open_shard(&self, shard: usize) -> Result<Arc<OpenShard>> {
+        if let Some(open) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&shard) {
+            return Ok(Arc::clone(open));
+        }
+        let positioned = self.shard_at(shard)?;
+        let meta = positioned.meta();
+        let (store, place) = (self.dataset.store(), self.place_of(shard));
+        let object = self.dataset.object_at(&meta.path, meta.bytes);
+        let content = if self.is_parquet {
+            let file = parquet::open_with_pages(object.clone(), &place).map_err(|e| at_shard(e, &place))?;
+            if file.row_count() < meta.records {
+                let (expected, found) = (meta.records, file.row_count());
+                let error = Error::integrity(format!("expected at least {expected} rows, found {found}"));
+                return Err(at_shard(error, &place));
+            }
+            ShardContent::Table(Mutex::new(file))
+        } else {
+            ShardContent::Framed(ShardExtents::open(store, meta)?)
+        };
+        let open = Arc::new(OpenShard { object, place, numbers: positioned.open_numbers(store)?, content });
+        let mut kept = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= OPEN_SHARDS {
+            kept.clear();
+        }
+        kept.insert(shard, Arc::clone(&open));
+        Ok(open)
+    }
+}
+
+fn reopened(file: &Mutex<ParquetFile<Object>>) -> ParquetFile<Object> {
+    file.lock().unwrap_or_else(PoisonError::into_inner).reopen()
+}
+
+fn read_object(open: &OpenShard, range: Range<u64>, counters: &Counters) -> Result<Bytes> {
+    add_to(&counters.requests, 1);
+    add_to(&counters.bytes_read, range.end.saturating_sub(range.start));
+    open.object.exact_range(range).map_err(|e| at_shard(e, &open.place))
+}
+
+/// Adds the shard to an error. What is wrong with the bytes of a shard is damage, whatever a reader of inputs calls it.
+fn at_shard(error: Error, place: &str) -> Error {
+    let kind = if error.kind() == Kind::Input { Kind::Integrity } else { error.kind() };
+    let mut out = Error::new(kind, error.message().to_owned()).at_location(place);
+    if let Some(byte) = error.place().byte {
+        out = out.at_byte(byte);
+    }
+    if let Some(column) = &error.place().column {
+        out = out.in_column(column.clone());
+    }
+    out = error.hints().iter().fold(out, |out, hint| out.with_hint(hint.clone()));
+    if kind == Kind::Integrity && error.hints().is_empty() {
+        out = out.with_hint("run `shardify verify --read-data`, which lists what is damaged");
+    }
+    match std::error::Error::source(&error) {
+        Some(cause) => out.with_cause(cause.to_string()),
+        None => out,
+    }
+}

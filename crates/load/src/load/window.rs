@@ -1,0 +1,173 @@
+//! A window of a lane in memory: the pieces of its blocks, and which record each of its turns takes.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use super::{piece::Piece, stats::Counters};
+use crate::{
+    error::{Error, Result},
+    order::LaneWindow,
+};
+
+/// The bytes of windows, kept by all who read and gather.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    held: AtomicU64,
+    pub(super) counters: Counters,
+}
+
+impl Ledger {
+    /// Returns the bytes of windows that are held or being read.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    fn hold(&self, bytes: u64) {
+        self.held.fetch_add(bytes, Ordering::SeqCst);
+        self.counters.hold_bytes(bytes);
+    }
+
+    fn free(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::SeqCst);
+        self.counters.free_bytes(bytes);
+    }
+}
+
+/// The record of a turn: a piece of the window, and a row of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Taken {
+    pub(super) piece: u32,
+    pub(super) row: u32,
+}
+
+/// What a window has once all its blocks are read.
+#[derive(Debug)]
+pub(super) struct WindowContent {
+    pub(super) pieces: Vec<Piece>,
+    /// For each turn of the window.
+    pub(super) order: Vec<Taken>,
+}
+
+/// A window that is being read, or was read.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub(super) place: LaneWindow,
+    /// Positions of each block.
+    pub(super) blocks: Vec<Range<u64>>,
+    filling: Mutex<Filling>,
+    content: OnceLock<Result<WindowContent>>,
+    ledger: Arc<Ledger>,
+    /// Bytes that the ledger counts for it.
+    charged: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Filling {
+    pieces: Vec<Vec<Piece>>,
+    missing: usize,
+    failure: Option<Error>,
+}
+
+impl Window {
+    /// Makes a window without content, which is counted as so many bytes until it is read.
+    pub(super) fn new(place: LaneWindow, blocks: Vec<Range<u64>>, bytes: u64, ledger: &Arc<Ledger>) -> Self {
+        ledger.hold(bytes);
+        let pieces = blocks.iter().map(|_| Vec::new()).collect();
+        let filling = Mutex::new(Filling { pieces, missing: blocks.len(), failure: None });
+        let (content, ledger) = (OnceLock::new(), Arc::clone(ledger));
+        Self { place, blocks, filling, content, ledger, charged: AtomicU64::new(bytes) }
+    }
+
+    /// Makes a window that cannot be read.
+    pub(super) fn failed(place: LaneWindow, error: Error, ledger: &Arc<Ledger>) -> Self {
+        let window = Self::new(place, Vec::new(), 0, ledger);
+        // Nobody else has it yet.
+        let _ = window.content.set(Err(error));
+        window
+    }
+
+    /// Returns the content, once it is complete.
+    pub(super) fn content(&self) -> Option<&Result<WindowContent>> {
+        self.content.get()
+    }
+
+    /// Whether a block has failed, so that the others need not be read.
+    pub(super) fn has_failed(&self) -> bool {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner).failure.is_some()
+    }
+
+    /// Stores a block; returns whether it was the last one. `permutation` is that of the window.
+    pub(super) fn store_block<I: Iterator<Item = u64>>(
+        &self,
+        block: usize,
+        read: Result<Vec<Piece>>,
+        permutation: impl FnOnce() -> Option<I>,
+    ) -> bool {
+        let complete = {
+            let mut filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+            filling.missing = filling.missing.saturating_sub(1);
+            match (read, filling.pieces.get_mut(block)) {
+                (Ok(pieces), Some(place)) => *place = pieces,
+                (Ok(_), None) => filling.failure = Some(Error::internal("expected a block of the window")),
+                (Err(error), _) => drop(filling.failure.get_or_insert(error)),
+            }
+            if filling.missing > 0 {
+                return false;
+            }
+            (std::mem::take(&mut filling.pieces), filling.failure.take())
+        };
+        let content = match complete {
+            (_, Some(error)) => Err(error),
+            (pieces, None) => self.complete(pieces.into_iter().flatten().collect(), permutation()),
+        };
+        if let Ok(content) = &content {
+            let pieces: u64 = content.pieces.iter().map(Piece::memory_bytes).sum();
+            self.charge(pieces + size_of_val(content.order.as_slice()) as u64);
+        }
+        // The last block comes once.
+        let _ = self.content.set(content);
+        true
+    }
+
+    /// Finds the record of each turn.
+    fn complete(&self, pieces: Vec<Piece>, permutation: Option<impl Iterator<Item = u64>>) -> Result<WindowContent> {
+        let mut ends = Vec::with_capacity(pieces.len());
+        let mut records = 0_u64;
+        for piece in &pieces {
+            records += piece.records as u64;
+            ends.push(records);
+        }
+        if records != self.place.records() {
+            let expected = self.place.records();
+            return Err(Error::internal(format!("expected {expected} records in a window, found {records}")));
+        }
+        let taken = |at: u64| {
+            let piece = ends.partition_point(|end| *end <= at);
+            let before = piece.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or_default();
+            let number = |number: u64| u32::try_from(number).map_err(|_| Error::usage("expected a smaller window"));
+            Ok(Taken { piece: number(piece as u64)?, row: number(at - before)? })
+        };
+        let order = match permutation {
+            Some(permutation) => permutation.map(taken).collect::<Result<_>>()?,
+            None => (0..records).map(taken).collect::<Result<_>>()?,
+        };
+        Ok(WindowContent { pieces, order })
+    }
+
+    /// Replaces the estimated bytes by those that were found.
+    fn charge(&self, bytes: u64) {
+        self.ledger.hold(bytes);
+        self.ledger.free(self.charged.swap(bytes, Ordering::SeqCst));
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.ledger.free(self.charged.load(Ordering::SeqCst));
+    }
+}
