@@ -15,6 +15,7 @@ number of ranks, threads or workers, so a state fits any number of them. `shardi
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import weakref
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from . import _columns
 from ._columns import Lists, Parts, Texts
 from ._extras import needs
+from ._order import LIMITS
 from .errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def native() -> ModuleType:
     Raises MissingPackageError: where it is not installed, with the reason.
     """
     try:
-        from . import _native
+        return importlib.import_module("._native", __package__)
     except ImportError as error:
         here = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
         raise MissingPackageError(
@@ -57,7 +59,6 @@ def native() -> ModuleType:
                 "`.torch()` reads the same shards without it",
             ],
         ) from error
-    return _native
 
 
 class Batch:
@@ -162,6 +163,11 @@ class Loader:
         block: int | None = None,
         fill: Mapping[str, Any] | None = None,
     ) -> None:
+        given = {"seed": seed, "global_batch_size": global_batch_size, "block": block, "lanes": lanes, "window": window, "threads": threads}
+        for name, value in given.items():
+            least, most = LIMITS.get(name, (1, 1024))
+            if value is not None and not least <= value <= most:
+                raise UsageError(f"`{name}` is {value}; expected a number from {least} to {most}")
         self.dataset = dataset
         self.rank, self.world_size = _ranks(rank, world_size)
         if self.world_size > 1 and not dataset.pinned:
@@ -390,6 +396,8 @@ class TorchSteps:
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
+        # The step of worker 0, modulo the workers; None where it is the first one.
+        self._phase: int | None = None
 
     @staticmethod
     def of(loader: Loader) -> TorchSteps:
@@ -403,12 +411,13 @@ class TorchSteps:
         import torch
 
         number, workers = _worker()
-        first = None
         for batch in self.loader:
-            first = batch.step if first is None else first
-            if (batch.step - first) % workers == number:
+            if self._phase is None:
+                self._phase = batch.step % workers
+            if (batch.step - self._phase) % workers == number:
                 records = torch.from_numpy(batch.records.astype("int64"))
                 yield {**batch.torch(), "__step__": batch.step, "__epoch__": batch.epoch, "__records__": records}
+        self._phase = None
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -419,14 +428,16 @@ class TorchSteps:
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch."""
         self.loader.set_epoch(epoch)
+        self._phase = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the loader in this process: that of a worker in a worker."""
-        return self.loader.state_dict()
+        """The state of the loader in this process, for a `StatefulDataLoader`, which asks each worker: their number must stay."""
+        return {**self.loader.state_dict(), "phase": self._phase}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Loader.load_state_dict`."""
+        """See `Loader.load_state_dict`. A state of the loader itself fits, too, with any number of workers."""
         self.loader.load_state_dict(state)
+        self._phase = state.get("phase")
 
 
 @functools.cache

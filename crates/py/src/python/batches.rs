@@ -1,6 +1,9 @@
 //! The batches of an epoch. Python's other threads run while a batch is awaited.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+};
 
 use pyo3::{
     Bound, PyRef, PyResult, Python, pyclass, pymethods,
@@ -74,9 +77,9 @@ impl NativeBatches {
                     self.next_step = batch.step + 1;
                     return Ok(Some(NativeBatch::new(*batch)));
                 }
-                Ok(Awaited::End) => self.end_threads(py),
+                Ok(Awaited::End) => self.end_threads(),
                 Err(error) => {
-                    self.end_threads(py);
+                    self.end_threads();
                     return Err(to_exception(py, &error));
                 }
             }
@@ -86,11 +89,11 @@ impl NativeBatches {
 
     /// Ends the threads; there are no batches any more.
     #[pyo3(name = "close")]
-    fn end_threads(&mut self, py: Python<'_>) {
+    fn end_threads(&mut self) {
         self.is_done = true;
         if let Some(mut running) = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             self.last_stats = running.get_mut().map(|batches| batches.stats()).or(self.last_stats);
-            py.detach(|| drop(running));
+            end_beside(running);
         }
     }
 
@@ -105,9 +108,17 @@ impl NativeBatches {
 
 impl Drop for NativeBatches {
     fn drop(&mut self) {
-        // Threads end after the block that they read, which other threads of Python need not wait for.
-        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        Python::try_attach(|py| py.detach(|| drop(running)));
+        if let Some(running) = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            end_beside(running);
+        }
+    }
+}
+
+/// Ends threads of a loader. Each ends after the block that it reads, for which nobody waits: a store may not answer.
+fn end_beside(mut running: OfProcess<Batches>) {
+    if running.get_mut().is_some() {
+        // Where no thread can be started, the threads are waited for here.
+        drop(thread::Builder::new().name("load-end".to_owned()).spawn(move || drop(running)));
     }
 }
 
