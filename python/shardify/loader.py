@@ -396,8 +396,9 @@ class TorchSteps:
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
-        # The step of worker 0, modulo the workers; None where it is the first one.
+        # The steps of worker 0, modulo the workers: of this iteration, and of the next one if a state says it. Else its first step is one.
         self._phase: int | None = None
+        self._next_phase: int | None = None
 
     @staticmethod
     def of(loader: Loader) -> TorchSteps:
@@ -411,10 +412,10 @@ class TorchSteps:
         import torch
 
         number, workers = _worker()
+        phase, self._next_phase = self._next_phase, None
         for batch in self.loader:
-            if self._phase is None:
-                self._phase = batch.step % workers
-            if (batch.step - self._phase) % workers == number:
+            self._phase = phase = batch.step % workers if phase is None else phase
+            if (batch.step - phase) % workers == number:
                 records = torch.from_numpy(batch.records.astype("int64"))
                 yield {**batch.torch(), "__step__": batch.step, "__epoch__": batch.epoch, "__records__": records}
         self._phase = None
@@ -428,7 +429,7 @@ class TorchSteps:
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch."""
         self.loader.set_epoch(epoch)
-        self._phase = None
+        self._phase = self._next_phase = None
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the loader in this process, for a `StatefulDataLoader`, which asks each worker: their number must stay."""
@@ -437,7 +438,7 @@ class TorchSteps:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `Loader.load_state_dict`. A state of the loader itself fits, too, with any number of workers."""
         self.loader.load_state_dict(state)
-        self._phase = state.get("phase")
+        self._phase = self._next_phase = state.get("phase")
 
 
 @functools.cache
