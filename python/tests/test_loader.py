@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -363,6 +364,25 @@ class Batches(OfDataset):
         self.assertEqual(batch.keys(), ["name", "id"])
         with self.assertRaisesRegex(shardify.UsageError, "other"):
             next(iter(self.loader(columns=["other"])))
+
+    def test_damage_is_an_error_with_its_place(self) -> None:
+        copy = Path(self.folder.name, "damaged")
+        shutil.copytree(self.shards, copy)
+        data = shardify.open(copy, at=1)
+        one = self.loader(data, columns=["name"])
+        batches = iter(one)
+        for path in data.paths():
+            content = bytearray(Path(path).read_bytes())
+            content[len(content) // 4 : len(content) // 2] = bytes(len(content) // 2 - len(content) // 4)
+            Path(path).write_bytes(content)
+        with self.assertRaises(shardify.ShardifyError) as raised:
+            list(batches)
+        self.assertIn(raised.exception.code, (5, 6))
+        self.assertIn("damaged", str(raised.exception.source))
+        self.assertIn("step", raised.exception.message)
+        self.assertEqual(list(batches), [])
+        with self.assertRaises(shardify.UsageError):
+            len(shardify.Dataset(f"{copy}/nothing", 1, "parquet", data.shards, {}).loader(global_batch_size=2, seed=1))
 
     def test_stats_are_numbers(self) -> None:
         one = self.loader()
