@@ -173,6 +173,7 @@ class PlanOptions(TypedDict, total=False):
     even: bool
     records_per_shard: int | None
     codec: str | None
+    limit: int | None
     overwrite: bool
     task_size: int | str | None
     write: WriteSettings | None
@@ -263,6 +264,7 @@ def convert(
     records_per_shard: int | None = None,
     codec: str | None = None,
     dry_run: bool = False,
+    limit: int | None = None,
     overwrite: bool = False,
     task_size: int | str | None = None,
     write: WriteSettings | None = None,
@@ -327,6 +329,7 @@ def convert(
         records_per_shard: Number of records of each shard; the last shard has the rest
         codec: Compression: none, zstd, lz4, snappy, gzip
         dry_run: Report what would be done, without doing it
+        limit: Convert only the first records, as a trial of options
         overwrite: Replace all records of the dataset, in one version
         task_size: Stored size of the inputs of a task [default: 8GiB]
         write: Settings of the shard format, see `WriteSettings`
@@ -391,6 +394,7 @@ def convert(
         records_per_shard=records_per_shard,
         codec=codec,
         dry_run=dry_run,
+        limit=limit,
         overwrite=overwrite,
         task_size=task_size,
         write=write,
@@ -1081,6 +1085,7 @@ def plan(
     even: bool = False,
     records_per_shard: int | None = None,
     codec: str | None = None,
+    limit: int | None = None,
     overwrite: bool = False,
     task_size: int | str | None = None,
     write: WriteSettings | None = None,
@@ -1135,6 +1140,7 @@ def plan(
         even: With `shards`: even in records, not in bytes
         records_per_shard: Number of records of each shard; the last shard has the rest
         codec: Compression: none, zstd, lz4, snappy, gzip
+        limit: Convert only the first records, as a trial of options
         overwrite: Replace all records of the dataset, in one version
         task_size: Stored size of the inputs of a task [default: 8GiB]
         write: Settings of the shard format, see `WriteSettings`
@@ -1191,6 +1197,7 @@ def plan(
         even=even,
         records_per_shard=records_per_shard,
         codec=codec,
+        limit=limit,
         overwrite=overwrite,
         task_size=task_size,
         write=write,

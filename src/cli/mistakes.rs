@@ -128,9 +128,9 @@ const OTHER_OPTIONS: &[(&[&str], &[&str], &str)] = &[
         "'--shuffle SEED' shuffles all records exactly, without a buffer",
     ),
     (
-        &["--limit", "--head", "--max-records", "--nrows"],
+        &["--head", "--max-records", "--nrows"],
         &["convert"],
-        "'--dry-run' shows what a conversion would do, 'shardify head' the first records",
+        "'--limit N' converts only the first records, 'shardify head' shows them",
     ),
     (
         &["--version-id", "--as-of"],

@@ -338,6 +338,12 @@ impl Convert {
         self
     }
 
+    /// Converts only so many records, the first ones, as a trial; later runs into the dataset have to replace them.
+    pub fn limit(mut self, records: u64) -> Self {
+        self.options.limit = Some(records);
+        self
+    }
+
     /// Replaces all records of the dataset in one version; older versions stay readable.
     pub fn overwrite(mut self) -> Self {
         self.options.overwrite = true;

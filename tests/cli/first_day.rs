@@ -63,7 +63,7 @@ const CONVERT: &[&str] = &[
     "convert people.csv --filter 'age > 3'",
     "convert people.csv --usecols age",
     "convert people.csv --label age",
-    "convert people.csv --limit 10",
+    "convert people.csv --nrows 10",
     "convert people.csv --codec brotli",
     "convert people.csv --codec zstd:99",
     "convert people.csv --to tar --codec snappy",

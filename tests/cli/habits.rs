@@ -214,3 +214,61 @@ fn a_report_names_nobody_unless_asked() {
     assert!(!page.contains("PAT-") && page.contains("--ids"));
     assert!(folder.run("report --ids").ok().stdout.contains("PAT-00023"));
 }
+
+#[test]
+fn a_trial_has_the_first_records_and_gets_no_others() {
+    let folder = Folder::new();
+    folder.write("in/a.csv", "id,v\na1,1\na2,2\na2,2\n");
+    folder.write("in/b.csv", "id,v\nb1,3\nb2,x\nb3,4\n");
+    folder.write("in/c.csv", "id,v\nc1,5\n");
+    let convert = "convert in --id id --type v=int64 --on-error skip --dedup content --out ds";
+    let ran = folder.run(&format!("{convert} --limit 3 --json"));
+    assert_eq!(ran.code, 3, "one record was rejected");
+    let done = ran.summary();
+    let count = |name: &str| done[name].as_u64().unwrap();
+    assert_eq!(records(&folder, "ds", ""), ["a1", "a2", "b1"]);
+    assert_eq!((count("records_out"), count("sources")), (3, 2));
+    assert_eq!(
+        count("records_in"),
+        count("records_out") + count("records_rejected") + count("records_deduplicated") + count("records_filtered"),
+        "{done}"
+    );
+    // What was not read is no source of the dataset.
+    let known = ["a", "b", "c"].map(|name| folder.run(&format!("remove ds --source in/{name}.csv --dry-run")).code);
+    assert_eq!(known, [0, 0, 1]);
+    folder.run("verify ds --read-data").ok();
+    for more in [convert.to_owned(), format!("{convert} --limit 3")] {
+        let refused = folder.run(&more);
+        assert_eq!(refused.code, 2);
+        assert!(refused.stderr.contains("a trial") && refused.stderr.contains("--overwrite"), "{}", refused.stderr);
+    }
+    assert_eq!(folder.run(&format!("{convert} --overwrite")).code, 3);
+    assert_eq!(records(&folder, "ds", ""), ["a1", "a2", "b1", "b3", "c1"]);
+    let refused = folder.run(&format!("{convert} --limit 3"));
+    assert!(refused.code == 2 && refused.stderr.contains("a new dataset"), "{}", refused.stderr);
+    // More than there are: all, and still a trial.
+    assert_eq!(folder.run(&format!("{} --limit 100", convert.replace("ds", "all"))).code, 3);
+    assert_eq!(records(&folder, "all", "").len(), 5);
+}
+
+#[test]
+fn a_trial_of_samples_reads_the_files_of_the_first_ones() {
+    let folder = Folder::new();
+    for key in ["a", "b", "c"] {
+        folder.write(&format!("in/{key}.txt"), key);
+        folder.write(&format!("in/{key}.cls"), "1");
+    }
+    folder.run("convert in --limit 2 --out ds").ok();
+    assert_eq!(records(&folder, "ds", ""), ["a", "b"]);
+    let known = ["b", "c"].map(|name| folder.run(&format!("remove ds --source in/{name}.txt --dry-run")).code);
+    assert_eq!(known, [0, 1]);
+    // The records of splits come in turn; even shards are counted first.
+    folder.write("rows.csv", &(0..1000).fold("id\n".to_owned(), |text, id| format!("{text}{id}\n")));
+    let options = "--id id --limit 100 --split train=0.8,val=0.2 --shards 2 --even";
+    let done = summary_of(folder.run(&format!("convert rows.csv {options} --out rows --json")));
+    assert_eq!(done["records_out"], 100);
+    let mut ids: Vec<u32> = records(&folder, "rows", "").iter().map(|id| id.parse().unwrap()).collect();
+    ids.sort_unstable();
+    assert!(ids.into_iter().eq(0..100));
+    assert_eq!(folder.run("plan convert rows.csv --limit 5 --out planned").code, 2);
+}

@@ -254,6 +254,7 @@ pub fn transaction() -> Transaction<'static> {
         retyped: std::collections::BTreeSet::new(),
         split: None,
         dedup: None,
+        limit: None,
         shuffle: None,
         hash_records: false,
         hashes: HashWidth::Five,

@@ -207,6 +207,12 @@ pub(in crate::cli) struct OutputArgs {
     /// Print the plan without writing anything.
     #[arg(long)]
     dry_run: bool,
+    /// Convert only the first records, as a trial of options.
+    ///
+    /// The records are the first N that are written, in the order of the input; what comes behind them is not read. The
+    /// dataset is marked as a trial, and later runs into it are refused unless --overwrite replaces all of its records.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
+    limit: Option<u64>,
     /// Replace all records of the dataset, in one version.
     ///
     /// All inputs are converted, also those that were before. Older versions stay readable until `vacuum`. Ids that
@@ -413,6 +419,7 @@ impl ConvertArgs {
             on_schema: types.on_schema,
             on_error: errors.on_error,
             on_changed: errors.on_changed,
+            limit: output.limit,
             overwrite: output.overwrite,
             hash_records: ids.hash_records,
             proofs: ids.proofs,

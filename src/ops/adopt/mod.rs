@@ -442,6 +442,7 @@ impl<'a> Adoption<'a> {
             retyped: BTreeSet::new(),
             split: None,
             dedup: None,
+            limit: None,
             shuffle: None,
             hash_records: false,
             hashes,

@@ -302,7 +302,8 @@ fn few_shards(job: &ConvertJob<'_>, report: &ConvertReport) -> Option<String> {
 /// Returns why usual loaders do not read shards of these settings, if they do not.
 fn unreadable_reason(settings: &Settings) -> Option<String> {
     let codec = settings.codec;
-    let loader = settings.shard_format.facts().loader.as_ref().filter(|loader| !(loader.opens)(codec))?;
+    let facts = settings.shard_format.facts();
+    let loader = facts.loader.as_ref().filter(|loader| (facts.allows)(codec) && !(loader.opens)(codec))?;
     let readers = loader.words;
     Some(format!("{readers}, not {codec}: choose --codec none or gzip if such a loader is to read the shards"))
 }

@@ -55,6 +55,7 @@ pub(super) fn log_arguments(
     set("schema", prescribed.map_or_else(String::new, schema::file::print_file));
     set("on-name", options.on_name.map_or_else(String::new, choice_word));
     set("missing", if options.missing == OnMissing::Skip { choice_word(options.missing) } else { String::new() });
+    set("limit", settings.limit.map_or_else(String::new, |records| records.to_string()));
     set("overwrite", if options.overwrite { "true".into() } else { String::new() });
     set("hash-records", if settings.hash_records { "true".into() } else { String::new() });
     set(

@@ -68,6 +68,9 @@ pub(super) fn commit_run(
     let indexes = version::PreparedIndexes::new(job.dataset, job.snapshot, &adds, &plan.settings.indexes)?;
     let pseudonymizer = job.pseudonymizer.as_ref();
     let sources = Fresh { inputs: &plan.inputs, hashes: &[], part_hashes: &part_hashes, tally: &tally, pseudonymizer };
+    if plan.settings.limit.is_some() {
+        report.sources = sources.source_rows().count() as u64;
+    }
     let transaction = Transaction {
         arguments: plan.arguments.clone(),
         revisions: source_revisions(job),

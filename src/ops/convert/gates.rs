@@ -13,6 +13,7 @@ use crate::{
         Gate,
         dedup::DedupGate,
         fit::{FitGate, OpenTypesGate},
+        limit::LimitGate,
         names::{NameGate, PartsGate},
         select::SelectGate,
         splits::{Groups, SplitGate},
@@ -34,6 +35,7 @@ pub(super) struct ConvertGates<'a> {
     fit: Option<FitGate>,
     dedup: Option<DedupGate<'a>>,
     splits: Option<SplitGate<'a>>,
+    limit: Option<LimitGate>,
 }
 
 /// What the gates of a run found.
@@ -79,6 +81,8 @@ impl ConvertPlan {
                 pseudonymizer: job.pseudonymizer.as_ref(),
                 groups: Groups::default(),
             }),
+            // Files beyond it were not listed.
+            limit: self.settings.limit.filter(|_| reads_records).map(LimitGate::new),
         })
     }
 }
@@ -86,7 +90,7 @@ impl ConvertPlan {
 impl ConvertGates<'_> {
     /// Returns the gates in their order: open types first, since a condition needs them; then the condition, so that a
     /// record which does not satisfy it counts as filtered whatever else is the matter with it; duplicates and splits
-    /// last, since a record that does not stay is nobody's first and in no split.
+    /// behind them, since a record that does not stay is nobody's first and in no split; the limit counts what is left.
     pub(super) fn ordered_gates(&self) -> Vec<&dyn Gate> {
         fn as_gate(gate: Option<&impl Gate>) -> Option<&dyn Gate> {
             gate.map(|gate| gate as &dyn Gate)
@@ -101,6 +105,7 @@ impl ConvertGates<'_> {
             as_gate(self.fit.as_ref()),
             as_gate(self.dedup.as_ref()),
             as_gate(self.splits.as_ref()),
+            as_gate(self.limit.as_ref()),
         ];
         all.into_iter().flatten().collect()
     }

@@ -85,6 +85,7 @@ impl<'a> ConvertJob<'a> {
             retyped: old.map(|o| o.retyped.clone()).unwrap_or_default(),
             split: None,
             dedup: None,
+            limit: choose_limit(snapshot, options)?,
             shuffle: shuffle::choose_seed(snapshot, options.shuffle)?,
             hash_records: options.hash_records || old.is_some_and(|o| o.hash_records),
             hashes: HashWidth::for_dataset(old.map(|o| o.hashes), options.proofs)
@@ -125,6 +126,23 @@ impl<'a> ConvertJob<'a> {
             .at_location(self.dataset.store().location().to_string())
             .with_hint("name another dataset with --out")
             .with_hint(format!("or accept it with --accept {word}")))
+    }
+}
+
+/// Chooses how many records the dataset gets, if it is a trial.
+fn choose_limit(snapshot: Option<&Snapshot>, options: &ConvertOptions) -> Result<Option<u64>> {
+    // What replaces all records begins anew.
+    let Some(snapshot) = snapshot.filter(|_| !options.overwrite) else { return Ok(options.limit) };
+    let refused = |message: String| {
+        let error = Error::usage(message).at_location(snapshot.dataset().store().location().to_string());
+        Err(error.with_hint("name another dataset with --out, or replace all records of this one with --overwrite"))
+    };
+    match (snapshot.entry().settings.limit, options.limit) {
+        (Some(limit), _) => {
+            refused(format!("this dataset is a trial of the first records of its inputs (--limit {limit})"))
+        }
+        (None, Some(_)) => refused("expected a new dataset for --limit, found one with records".to_owned()),
+        (None, None) => Ok(None),
     }
 }
 

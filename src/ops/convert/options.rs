@@ -223,6 +223,9 @@ pub struct ConvertOptions {
     /// Whether the run replaces all that the dataset has, in one version.
     #[serde(default)]
     pub overwrite: bool,
+    /// Number of records after which the run ends; `None` for all.
+    #[serde(default)]
+    pub limit: Option<u64>,
     /// What identifies a source that was converted before.
     pub identity: Identity,
     /// How ids are stored.

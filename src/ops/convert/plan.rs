@@ -218,6 +218,10 @@ impl OpenedSources {
                 }
                 Input::Files(files) => {
                     let (files, skipped_erased) = subjects::without_erased_files(job, subjects.as_ref(), files);
+                    let files = match settings.limit {
+                        Some(limit) => files::files_of_first(files, usize::try_from(limit).unwrap_or(usize::MAX)),
+                        None => files,
+                    };
                     let samples = with_labels(job, &mut settings, labels, subjects.as_ref(), &files)?;
                     let part = |name: String| Arc::new(Field::new(&name, part_type(&name, b""), true));
                     let fields = samples.column_names(&files).into_iter().map(part).collect();
@@ -302,7 +306,15 @@ impl Named {
     fn finish(self, job: &ConvertJob<'_>, listed: Listed) -> Result<ConvertPlan> {
         let Self { opened, memory, naming, choices } = self;
         let OpenedSources { mut settings, given, subjects, inputs, mut fields, similar, .. } = opened;
-        let Listed { bytes, faults, live, replaced, skipped, labels } = listed;
+        let Listed { mut bytes, faults, live, replaced, skipped, labels } = listed;
+        if settings.limit.is_some() {
+            // How much is read of tables follows from their records.
+            bytes = if matches!(inputs, Inputs::Samples { .. }) {
+                inputs.source_files().map(SourceFile::bytes).sum()
+            } else {
+                0
+            };
+        }
         match &inputs {
             Inputs::Samples { files, samples } => check_sizes(files, samples, memory)?,
             Inputs::Records(sources) => {

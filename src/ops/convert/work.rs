@@ -152,6 +152,8 @@ pub(super) fn task_obstacle(job: &ConvertJob<'_>, plan: &ConvertPlan) -> Option<
         Some("standard input can be read only once")
     } else if job.options.ends.is_some() {
         Some("--shards and --records-per-shard count over the whole run, and each task has shards of its own")
+    } else if plan.settings.limit.is_some() {
+        Some("the first records are those of the whole run (--limit)")
     } else if plan.settings.dedup.is_some() {
         Some("duplicates are found among all records, and a task sees only its own (--dedup)")
     } else if has_signed_subjects(job.options) {

@@ -204,6 +204,8 @@ pub struct Gather<'a, I> {
     first_reject: Option<Error>,
     /// Of the table so far, where records have columns of their own.
     sparsity: Sparsity,
+    /// Whether no more is read.
+    is_ended: bool,
 }
 
 /// What a split of a divided dataset got.
@@ -249,6 +251,7 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             ignored: Vec::new(),
             first_reject: None,
             sparsity: Sparsity::default(),
+            is_ended: false,
         }
     }
 
@@ -339,6 +342,12 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
             return Ok(());
         }
         self.rejects_file()?.write_fault(first, records, error)
+    }
+
+    /// Leaves the sources behind the one that was read last out of the counts.
+    fn forget_unread(&self) {
+        let read = self.position.source.map_or(0, |last| last + 1);
+        self.lock_tally().sources.truncate(read);
     }
 
     fn rejects_file(&self) -> Result<&'a RejectsFile> {
@@ -616,7 +625,8 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
             if let Some(gathered) = self.ready.pop_front() {
                 return Some(Ok(gathered));
             }
-            let Some(read) = self.input.next() else {
+            let read = if self.is_ended { None } else { self.input.next() };
+            let Some(read) = read else {
                 self.report_remarks();
                 self.report_ignored();
                 self.report_first_reject();
@@ -624,6 +634,10 @@ impl<I: Iterator<Item = Result<ReadOutcome>>> Iterator for Gather<'_, I> {
             };
             if let Err(error) = read.and_then(|read| self.process_outcome(read)) {
                 return Some(Err(error));
+            }
+            self.is_ended = self.setup.gates.list.iter().any(|gate| gate.ends_run());
+            if self.is_ended {
+                self.forget_unread();
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Formats of shards, and all that the rest of the program must know of each.
 //!
-//! A new format is a [`Framing`], an [`OutputFacts`] and a line in [`OutputFormat`]: how its shards are named, which codecs
-//! its readers open and how records follow one another are facts here, so that nothing else asks which format it is.
+//! A new format is a [`Framing`], an [`OutputFacts`] and a line in [`OutputFormat`]: how its shards are named, which
+//! codecs its readers open and how records follow one another are facts here, so that nothing else asks which format
+//! it is.
 
 use super::{
     Framing,

@@ -618,6 +618,7 @@ mod tests {
                 retyped: std::collections::BTreeSet::new(),
                 split: None,
                 dedup: None,
+                limit: None,
                 shuffle: None,
                 hash_records: false,
                 hashes: HashWidth::Eight,

@@ -289,6 +289,9 @@ pub struct Settings {
     /// What duplicates have in common that conversions omit; `None` if they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupBy>,
+    /// Number of records of a trial, which got the first of its input and gets no others; `None` for a whole dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Seed of the order of records, which each run shuffles; `None` if they have the order of the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<u64>,

@@ -3,7 +3,7 @@
 //! ```text
 //! parser -> open types -> select -> subjects -> suppress -> names, parts -> fit -> dedup -> splits -> gather
 //!           types         filtered              erased      rejected        types  marks    divide   in order of the
-//!                                                                                        input: erased, duplicates
+//!                                                                                input: erased, duplicates, the limit
 //! ```
 //!
 //! A run has one list of them, for rows and for samples. Nothing is taken out of a block without being counted among
@@ -11,6 +11,7 @@
 
 pub mod dedup;
 pub mod fit;
+pub mod limit;
 pub mod names;
 pub mod select;
 pub mod splits;
@@ -55,6 +56,11 @@ pub trait Gate: Send + Sync {
     /// has to be read. Gates before one that does so take no record out of a block.
     fn prune_range(&self, _reader: &dyn RecordReader, _range: &SourceRange) -> Option<RecordBlock> {
         None
+    }
+
+    /// Whether it lets no record of later blocks through, so that they need not be read.
+    fn ends_run(&self) -> bool {
+        false
     }
 
     /// Whether it needs the content hashes of the records of a source.

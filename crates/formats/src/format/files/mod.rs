@@ -256,6 +256,17 @@ pub fn group_samples<F: TreeFile + Sync>(files: &[F]) -> Samples {
     Samples { files: order, ends, given: Vec::new() }
 }
 
+/// Returns the files of the first samples.
+pub fn files_of_first<F: TreeFile>(mut files: Vec<F>, samples: usize) -> Vec<F> {
+    let mut keys: Vec<&str> = files.iter().map(F::key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    if let Some(end) = keys.get(samples).map(|key| (*key).to_owned()) {
+        files.retain(|file| file.key() < end.as_str());
+    }
+    files
+}
+
 /// Whether there is an extension, and it is its own lower case.
 fn is_lower(extension: &str) -> bool {
     !extension.is_empty() && extension.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
