@@ -8,6 +8,7 @@ first alone. `pip install .` takes the second, and the first where the extension
 """
 
 import argparse
+import contextlib
 import io
 import os
 import pathlib
@@ -19,13 +20,23 @@ import tarfile
 import tempfile
 import zipfile
 
-from maturin import get_requires_for_build_sdist, get_requires_for_build_wheel, prepare_metadata_for_build_wheel
+import maturin
+from maturin import (
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
 
 __all__ = [
+    "build_editable",
     "build_sdist",
     "build_wheel",
+    "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
     "prepare_metadata_for_build_wheel",
 ]
 
@@ -46,13 +57,20 @@ def build(out, profile, options, pure):
     common = ["--profile", profile, "--out", str(out), *options]
     made = [_run(["--manifest-path", "Cargo.toml", "--bindings", "bin", "--features", FEATURES, *common], out)]
     if not pure:
-        (SCRIPTS / PROGRAM).write_bytes(program_of(made[0]))
-        (SCRIPTS / PROGRAM).chmod(0o755)
-        try:
+        with _script(made[0]):
             made.append(_run(common, out))
-        finally:
-            (SCRIPTS / PROGRAM).unlink()
     return made
+
+
+@contextlib.contextmanager
+def _script(wheel):
+    """The program of a wheel as a script of the next one."""
+    (SCRIPTS / PROGRAM).write_bytes(program_of(wheel))
+    (SCRIPTS / PROGRAM).chmod(0o755)
+    try:
+        yield
+    finally:
+        (SCRIPTS / PROGRAM).unlink()
 
 
 def _run(options, out):
@@ -84,10 +102,21 @@ def loads_extension():
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """A wheel for this Python, with the profile `release` unless `$SHARDIFY_BUILD_PROFILE` names another one."""
     with tempfile.TemporaryDirectory() as folder:
-        profile = os.environ.get("SHARDIFY_BUILD_PROFILE", "release")
-        made = build(folder, profile, ["--compatibility", "off"], pure=not loads_extension())[-1]
+        made = build(folder, _profile(), ["--compatibility", "off"], pure=not loads_extension())[-1]
         shutil.copy(made, wheel_directory)
         return made.name
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    """A wheel that leads to the package in the checkout, where the extension is put, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        (plain,) = build(folder, _profile(), ["--compatibility", "off"], pure=True)
+        with _script(plain):
+            return maturin.build_editable(wheel_directory, {"build-args": ["--profile", _profile()]}, metadata_directory)
+
+
+def _profile():
+    return os.environ.get("SHARDIFY_BUILD_PROFILE", "release")
 
 
 def build_sdist(sdist_directory, config_settings=None):
