@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! leaf       "rows <first position> <records> <path> <BLAKE3> <numbers>\n"
-//! <numbers>  "<first number>+<records>,..." in the order of the rows, or of a scattered run "<base>:<seal of its table>"
+//! <numbers>  "<first number>+<records>,..." in the order of the rows; of a scattered run "<base>:<seal of its table>"
 //! ```
 //!
 //! A row is live if a run of the version has it; others of a shard have no position. Runs that continue each other are

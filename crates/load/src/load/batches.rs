@@ -26,6 +26,7 @@ use super::{
     columns::LoadColumns,
     gather::{LoadedBatch, Slice, gather_step},
     plan::EpochPlan,
+    pool::BytePool,
     source::RecordSource,
     stats::{LoadStats, add_since, add_to},
     window::{Ledger, Window},
@@ -46,6 +47,8 @@ pub(super) struct EpochJob {
     pub(super) record_bytes: u64,
     /// Batches that are ready or being gathered.
     pub(super) ahead: u64,
+    /// Buffers of batches.
+    pub(super) pool: BytePool,
     pub(super) readers: usize,
     pub(super) gatherers: usize,
 }
@@ -214,7 +217,7 @@ impl Shared {
             drop(state);
             let begun = Instant::now();
             let batch = self.empty_batch(step)?;
-            let gathered = gather_step(&slices, &self.job.columns, batch);
+            let gathered = gather_step(&slices, &self.job.columns, &self.job.pool, batch);
             let gathered = gathered.map_err(|e| at_step(&e, self.job.epoch, step));
             drop(slices);
             if let Ok(batch) = &gathered {

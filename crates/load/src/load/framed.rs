@@ -54,12 +54,46 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], units: &[(Frame, u64)]) ->
     }
 }
 
+/// Compares records with their hashes while their bytes arrive, for they are in the cache of the core then.
+#[derive(Debug)]
+pub(super) struct HashCheck<'a> {
+    extents: &'a RecordExtents,
+    /// Offset of the first byte in the uncompressed shard.
+    offset: u64,
+    /// Number of the first record in the shard, from 0.
+    first_row: u64,
+    /// Records that were compared.
+    checked: usize,
+}
+
+impl<'a> HashCheck<'a> {
+    pub(super) fn new(extents: &'a RecordExtents, offset: u64, first_row: u64) -> Self {
+        Self { extents, offset, first_row, checked: 0 }
+    }
+
+    /// Compares the records that end within the bytes that have arrived. A record of hash 0 has none.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<()> {
+        let RecordExtents { offsets, lengths, hashes } = self.extents;
+        let values = offsets.values().iter().zip(lengths.values()).zip(hashes.values());
+        for ((&offset, &length), &hash) in values.skip(self.checked) {
+            let at = usize::try_from(offset.wrapping_sub(self.offset)).unwrap_or(usize::MAX);
+            let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length));
+            let Some(record) = end.and_then(|end| bytes.get(at..end)) else { break };
+            if hash != 0 && xxh3_64(record) != hash {
+                let error = Error::integrity(format!("expected bytes with hash {hash:016x}, found others"));
+                return Err(at_record(error, self.first_row + self.checked as u64 + 1, offset));
+            }
+            self.checked += 1;
+        }
+        Ok(())
+    }
+}
+
 impl FramedBytes {
-    /// Passes each record, the place of its first byte among the bytes, and its hash to `visit`.
-    fn each_record(&self, mut visit: impl FnMut(&[u8], usize, u64) -> Result<()>) -> Result<()> {
-        let RecordExtents { offsets, lengths, hashes } = &self.extents;
-        let places = offsets.values().iter().zip(lengths.values()).zip(hashes.values());
-        for (row, ((&offset, &length), &hash)) in places.enumerate() {
+    /// Passes each record, and the place of its first byte among the bytes, to `visit`.
+    fn each_record(&self, mut visit: impl FnMut(&[u8], usize) -> Result<()>) -> Result<()> {
+        let RecordExtents { offsets, lengths, .. } = &self.extents;
+        for (row, (&offset, &length)) in offsets.values().iter().zip(lengths.values()).enumerate() {
             let at = usize::try_from(offset.wrapping_sub(self.offset)).unwrap_or(usize::MAX);
             let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length));
             let record = end.and_then(|end| self.bytes.get(at..end));
@@ -67,7 +101,7 @@ impl FramedBytes {
             let record = record.ok_or_else(|| {
                 Error::integrity(format!("expected all bytes of record {number}, found fewer")).at_byte(offset)
             })?;
-            visit(record, at, hash).map_err(|e| at_record(e, number, offset))?;
+            visit(record, at).map_err(|e| at_record(e, number, offset))?;
         }
         Ok(())
     }
@@ -85,17 +119,14 @@ fn at_record(error: Error, number: u64, offset: u64) -> Error {
     }
 }
 
-/// Finds the files of samples; each sample is compared with its hash.
+/// Finds the files of samples, whose hashes were compared.
 pub(super) fn part_cells(framed: &FramedBytes, columns: &PartColumns) -> Result<PieceData> {
     let records = framed.extents.offsets.len();
     let mut cells = vec![Cell::ABSENT; records * columns.len()];
     let mut keys = Vec::new();
     let mut spans = SpanReader::default();
     let mut rows = cells.chunks_exact_mut(columns.len().max(1));
-    framed.each_record(|record, at, hash| {
-        if hash != 0 && xxh3_64(record) != hash {
-            return Err(Error::integrity(format!("expected bytes with hash {hash:016x}, found others")));
-        }
+    framed.each_record(|record, at| {
         let row = rows.next().ok_or_else(|| Error::internal("expected a row of cells for each record"))?;
         let mut near = 0;
         spans.each_member(record, |member| {
@@ -125,7 +156,7 @@ pub(super) fn part_cells(framed: &FramedBytes, columns: &PartColumns) -> Result<
 /// Finds the data of examples; each is compared with its checksums.
 pub(super) fn example_cells(framed: &FramedBytes) -> Result<PieceData> {
     let mut cells = Vec::with_capacity(framed.extents.offsets.len());
-    framed.each_record(|record, at, _| {
+    framed.each_record(|record, at| {
         check_record(record, 0)?;
         let data = record.len().saturating_sub(HEAD + FOOT);
         cells.push(Cell::new(at + HEAD, data).ok_or_else(too_large)?);
@@ -157,7 +188,7 @@ fn too_large() -> Error {
 /// Passes the extensions of the files of samples to `visit`.
 pub(super) fn each_extension(framed: &FramedBytes, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
     let mut spans = SpanReader::default();
-    framed.each_record(|record, _, _| {
+    framed.each_record(|record, _| {
         spans.each_member(record, |member| {
             visit(member.extension());
             Ok(())

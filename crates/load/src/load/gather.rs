@@ -4,16 +4,22 @@ use std::{ops::Range, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayRef, BooleanBufferBuilder, LargeBinaryArray, RecordBatch, StringArray},
-    buffer::{MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer},
+    buffer::{Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer},
     compute::interleave,
 };
 
 use super::{
     columns::{Layout, LoadColumns},
     piece::{Cell, Piece, PieceData},
+    pool::BytePool,
     window::Window,
 };
 use crate::error::{Error, Result};
+
+/// Bytes from which on the buffer of a column is used again.
+const POOLED_BYTES: usize = 256 << 10;
+/// Values begin at multiples of this, as those of Arrow's own buffers do.
+const ALIGNMENT: usize = 64;
 
 /// Turns of a step that one window has.
 #[derive(Debug)]
@@ -58,7 +64,12 @@ struct Slot {
 ///
 /// # Errors
 /// The error of the first window that could not be read.
-pub(super) fn gather_step(slices: &[Slice], columns: &LoadColumns, batch: LoadedBatch) -> Result<LoadedBatch> {
+pub(super) fn gather_step(
+    slices: &[Slice],
+    columns: &LoadColumns,
+    pool: &BytePool,
+    batch: LoadedBatch,
+) -> Result<LoadedBatch> {
     let total = slices.iter().map(|slice| slice.turns.len()).sum();
     let (mut pieces, mut slots): (Vec<&Piece>, Vec<Slot>) = (Vec::new(), Vec::with_capacity(total));
     let (mut numbers, mut positions) = (Vec::with_capacity(total), Vec::with_capacity(total));
@@ -82,13 +93,13 @@ pub(super) fn gather_step(slices: &[Slice], columns: &LoadColumns, batch: Loaded
     }
     let gathered = match &columns.layout {
         Layout::Rows(_) => gather_rows(&pieces, &slots, columns)?,
-        Layout::Parts(_) | Layout::Examples => gather_cells(&pieces, &slots, columns)?,
+        Layout::Parts(_) | Layout::Examples => gather_cells(&pieces, &slots, columns, pool)?,
     };
     let gathered = RecordBatch::try_new(Arc::clone(&columns.schema), gathered)?;
     Ok(LoadedBatch { numbers, positions, columns: gathered, ..batch })
 }
 
-fn gather_cells(pieces: &[&Piece], slots: &[Slot], columns: &LoadColumns) -> Result<Vec<ArrayRef>> {
+fn gather_cells(pieces: &[&Piece], slots: &[Slot], columns: &LoadColumns, pool: &BytePool) -> Result<Vec<ArrayRef>> {
     let width = columns.schema.fields().len();
     let key = match &columns.layout {
         Layout::Parts(parts) => parts.key,
@@ -106,7 +117,7 @@ fn gather_cells(pieces: &[&Piece], slots: &[Slot], columns: &LoadColumns) -> Res
             let cell = cells.get(slot.row * width + column);
             found.push((*cell.ok_or_else(|| Error::internal("expected a cell of the record"))?, slot));
         }
-        out.push(if key == Some(column) { gather_keys(pieces, &found)? } else { gather_bytes(pieces, &found)? });
+        out.push(if key == Some(column) { gather_keys(pieces, &found)? } else { gather_bytes(pieces, &found, pool)? });
     }
     Ok(out)
 }
@@ -119,7 +130,7 @@ fn bytes_of<'a>(pieces: &[&'a Piece], slot: &Slot) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-fn gather_bytes(pieces: &[&Piece], cells: &[(Cell, &Slot)]) -> Result<ArrayRef> {
+fn gather_bytes(pieces: &[&Piece], cells: &[(Cell, &Slot)], pool: &BytePool) -> Result<ArrayRef> {
     let (mut offsets, mut end, mut absent) = (Vec::with_capacity(cells.len() + 1), 0_usize, 0_usize);
     offsets.push(0_i64);
     for (cell, _) in cells {
@@ -127,17 +138,35 @@ fn gather_bytes(pieces: &[&Piece], cells: &[(Cell, &Slot)]) -> Result<ArrayRef> 
         end += cell.len();
         offsets.push(i64::try_from(end).map_err(|_| Error::usage("expected a smaller batch"))?);
     }
-    let mut values = MutableBuffer::with_capacity(end);
-    for (cell, slot) in cells {
-        values.extend_from_slice(cell.bytes_of(bytes_of(pieces, slot).0));
-    }
+    let values = if end < POOLED_BYTES {
+        let mut values = MutableBuffer::with_capacity(end);
+        cells.iter().for_each(|(cell, slot)| values.extend_from_slice(cell.bytes_of(bytes_of(pieces, slot).0)));
+        values.into()
+    } else {
+        gather_pooled(pieces, cells, end, pool)?
+    };
     let nulls = (absent > 0).then(|| {
         let mut valid = BooleanBufferBuilder::new(cells.len());
         cells.iter().for_each(|(cell, _)| valid.append(!cell.is_absent()));
         NullBuffer::new(valid.finish())
     });
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-    Ok(Arc::new(LargeBinaryArray::try_new(offsets, values.into(), nulls)?))
+    Ok(Arc::new(LargeBinaryArray::try_new(offsets, values, nulls)?))
+}
+
+/// Copies values of so many bytes into a buffer of the pool.
+fn gather_pooled(pieces: &[&Piece], cells: &[(Cell, &Slot)], bytes: usize, pool: &BytePool) -> Result<Buffer> {
+    let mut buffer = pool.take_buffer(bytes + ALIGNMENT);
+    let start = buffer.as_ptr().align_offset(ALIGNMENT);
+    let start = if start < ALIGNMENT { start } else { 0 };
+    let mut at = start;
+    for (cell, slot) in cells {
+        let value = cell.bytes_of(bytes_of(pieces, slot).0);
+        let into = buffer.get_mut(at..at + value.len());
+        into.ok_or_else(|| Error::internal("expected a buffer for all values"))?.copy_from_slice(value);
+        at += value.len();
+    }
+    Ok(pool.lend_buffer(buffer, start..at).into())
 }
 
 fn gather_keys(pieces: &[&Piece], cells: &[(Cell, &Slot)]) -> Result<ArrayRef> {

@@ -8,7 +8,9 @@ use super::{
     batches::{Batches, EpochJob},
     columns::{KEY, Layout, LoadColumns},
     framed::each_extension,
+    memory::MemoryShares,
     plan::EpochPlan,
+    pool::BytePool,
     rows::read_rows,
     settings::{Geometry, LoaderSettings},
     source::RecordSource,
@@ -33,8 +35,6 @@ const RECORD_OVERHEAD: u64 = 16;
 /// Bytes of a cell, and what a key may have.
 const CELL_BYTES: u64 = 8;
 const KEY_BYTES: u64 = 32;
-/// Ready batches for each thread.
-const AHEAD: u64 = 2;
 /// Readers of a remote store, where most of the time is waiting.
 const REMOTE_READERS: usize = 32;
 
@@ -79,15 +79,8 @@ struct Opened {
     source: Arc<RecordSource>,
     columns: LoadColumns,
     memory: MemoryShares,
-}
-
-/// How the memory is divided.
-#[derive(Debug, Clone, Copy)]
-struct MemoryShares {
-    record_bytes: u64,
-    window_bytes: u64,
-    most_window_bytes: u64,
-    ahead: u64,
+    /// Buffers of batches.
+    pool: BytePool,
 }
 
 impl Loader {
@@ -117,8 +110,11 @@ impl Loader {
             OutputFormat::Parquet => row_columns(snapshot, &source, settings.columns.as_deref())?,
         };
         check_compression(&source, format)?;
-        let record_bytes = record_bytes(&source, &columns)?;
-        let memory = MemoryShares::new(&settings, &plan, record_bytes)?;
+        let record_bytes = record_bytes(&source, &columns, geometry.block)?;
+        let load = plan.lane_load(record_bytes)?;
+        let memory = MemoryShares::new(&settings, &load, readers_of(&source, settings.threads.max(1)))?;
+        let source = Arc::new(source.with_kept_bytes(with_rounding(memory.window_bytes), memory.place_bytes));
+        let pool = BytePool::new(with_rounding(memory.batch_bytes.saturating_mul(memory.ahead + 2)));
         let Geometry { block, lanes, window } = geometry;
         let facts = LoaderFacts {
             records: source.positions.records(),
@@ -134,7 +130,7 @@ impl Loader {
             shards,
             schema: SchemaRef::clone(&columns.schema),
         };
-        Ok(Self(Arc::new(Opened { settings, geometry, facts, source: Arc::new(source), columns, memory })))
+        Ok(Self(Arc::new(Opened { settings, geometry, facts, source, columns, memory, pool })))
     }
 
     /// Returns what is known of the loader.
@@ -147,14 +143,13 @@ impl Loader {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the epoch has fewer steps; when no thread can be started.
     pub fn start(&self, epoch: u64, first_step: u64) -> Result<Batches> {
-        let Opened { settings, geometry, facts, source, columns, memory } = &*self.0;
+        let Opened { settings, geometry, facts, source, columns, memory, pool } = &*self.0;
         if first_step > facts.steps_per_epoch {
             let steps = facts.steps_per_epoch;
             return Err(Error::usage(format!("expected a step from 0 to {steps}, found {first_step}")));
         }
         let plan = EpochPlan::new(settings, *geometry, facts.records, facts.basis, epoch)?;
         let threads = settings.threads.max(1);
-        let is_local = source.dataset.store().location().local_path().is_some();
         let job = EpochJob {
             source: Arc::clone(source),
             columns: columns.clone(),
@@ -164,51 +159,27 @@ impl Loader {
             most_window_bytes: memory.most_window_bytes,
             record_bytes: memory.record_bytes,
             ahead: memory.ahead,
-            readers: if is_local { threads } else { threads.max(REMOTE_READERS) },
+            pool: pool.clone(),
+            readers: readers_of(source, threads),
             gatherers: threads,
         };
         Batches::start(job, first_step)
     }
 }
 
-impl MemoryShares {
-    /// Divides the memory between windows and batches.
-    fn new(settings: &LoaderSettings, plan: &EpochPlan, record_bytes: u64) -> Result<Self> {
-        let (lanes, records) = (plan.windows_at_once()?, plan.window_records());
-        let window = records.saturating_mul(record_bytes);
-        let windows = window.saturating_mul(lanes);
-        let slots = settings.global_batch_size.div_ceil(settings.world_size);
-        let batch = slots.saturating_mul(record_bytes).max(1);
-        // One batch is delivered while the next one is gathered.
-        let needed = windows.saturating_add(batch.saturating_mul(2));
-        if needed > settings.memory {
-            return Err(too_little_memory(settings, record_bytes, lanes, needed, batch));
-        }
-        // Half of what is left is for reading ahead.
-        let left = settings.memory - needed;
-        let threads = settings.threads.max(1) as u64;
-        let ahead = (1 + left / 2 / batch).min(AHEAD.saturating_mul(threads));
-        let window_bytes = settings.memory - batch.saturating_mul(ahead + 1);
-        // Windows may be larger than the average: then at most as much again as they should have.
-        let most_window_bytes = window_bytes.saturating_add(windows.max(window_bytes / 2));
-        Ok(Self { record_bytes, window_bytes, most_window_bytes, ahead })
-    }
+/// Returns the bytes of buffers that hold so many: they are rounded up by up to an eighth, and sizes differ.
+fn with_rounding(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 4)
 }
 
-fn too_little_memory(settings: &LoaderSettings, record_bytes: u64, lanes: u64, needed: u64, batch: u64) -> Error {
-    let memory = settings.memory;
-    let left = memory.saturating_sub(batch.saturating_mul(2));
-    let fits = left / record_bytes.saturating_mul(lanes).max(1);
-    let error =
-        Error::usage(format!("expected at least {needed} bytes of memory for windows and batches, found {memory}"));
-    match fits {
-        0 => error.with_hint("choose a smaller batch, or more ranks"),
-        fits if settings.shuffle => error.with_hint(format!("a window of {fits} records fits, but has another order")),
-        fits => error.with_hint(format!("a block of {fits} records fits")),
-    }
+/// Returns the number of threads that read.
+fn readers_of(source: &RecordSource, threads: usize) -> usize {
+    let is_local = source.dataset.store().location().local_path().is_some();
+    if is_local { threads } else { threads.max(REMOTE_READERS) }
 }
 
-/// Learns the extensions of samples from the beginnings of some shards. Those that were asked for are looked for in all.
+/// Learns the extensions of samples from the beginnings of some shards. Those that were asked for are looked for in all
+/// shards.
 fn part_columns(source: &RecordSource, chosen: Option<&[String]>) -> Result<LoadColumns> {
     let shards = source.positions.shards().len();
     let mut known = BTreeSet::new();
@@ -236,7 +207,7 @@ fn add_extensions(source: &RecordSource, shard: usize, known: &mut BTreeSet<Stri
     let first = positioned.first_position();
     let rows = source.positions.rows_at(first..first + records.min(meta.records));
     for piece in rows {
-        let framed = source.read_framed(piece.shard, piece.rows, &Counters::default())?;
+        let framed = source.read_framed(piece.shard, piece.rows, false, &Counters::default())?;
         let mut add = |extension: &[u8]| {
             // Of a name that is no text, no column can be made; reading it is an error.
             if let Ok(extension) = std::str::from_utf8(extension)
@@ -284,7 +255,7 @@ fn check_compression(source: &RecordSource, format: OutputFormat) -> Result<()> 
 }
 
 /// Estimates the bytes of a record in memory.
-fn record_bytes(source: &RecordSource, columns: &LoadColumns) -> Result<u64> {
+fn record_bytes(source: &RecordSource, columns: &LoadColumns, block: u64) -> Result<u64> {
     let records = source.positions.records().max(1);
     let raw: u64 = source.positions.shards().iter().map(|shard| shard.meta().raw_bytes).sum();
     let average = raw.div_ceil(records);
@@ -292,7 +263,7 @@ fn record_bytes(source: &RecordSource, columns: &LoadColumns) -> Result<u64> {
         Layout::Parts(parts) => average + KEY_BYTES + CELL_BYTES * parts.len() as u64,
         Layout::Examples => average + CELL_BYTES,
         Layout::Rows(_) => {
-            let first = source.positions.rows_at(0..records.min(SAMPLED_ROWS)).into_iter().next();
+            let first = source.positions.rows_at(0..records.min(SAMPLED_ROWS).min(block)).into_iter().next();
             let sampled = first.ok_or_else(|| Error::internal("expected a row at the first position"))?;
             let count = sampled.rows.end - sampled.rows.start;
             let place = source.place_of(sampled.shard);

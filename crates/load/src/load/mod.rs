@@ -6,27 +6,30 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `settings`, `loader` | what is asked for; what is known before the first batch |
+//! | `settings`, `memory`, `loader` | what is asked for; what is known before the first batch |
 //! | `plan` | windows and steps of an epoch |
-//! | `columns`, `source`, `framed`, `rows`, `piece` | how positions become decoded records |
-//! | `window`, `gather`, `batches`, `stats` | records in memory, batches, and the threads between them |
+//! | `columns`, `source`, `chunks`, `framed`, `rows`, `piece` | how positions become decoded records |
+//! | `window`, `gather`, `batches`, `pool`, `stats` | records in memory, batches, and the threads between them |
 //!
 //! A step has the same records at any number of ranks and threads. No thread runs before an epoch is started, and none
 //! after its batches are dropped; nothing is shared between processes.
 
 mod batches;
+mod chunks;
 mod columns;
 mod framed;
 mod gather;
 mod loader;
+mod memory;
 mod piece;
 mod plan;
+mod pool;
 mod rows;
 mod settings;
 mod source;
 mod stats;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests fail loudly")]
+#[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly, and damage files")]
 mod tests;
 mod window;
 

@@ -4,7 +4,10 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use super::settings::{Geometry, LoaderSettings};
+use super::{
+    memory::LaneLoad,
+    settings::{Geometry, LoaderSettings},
+};
 use crate::{
     error::{Error, Result},
     order::{DataRank, EpochOrder, LaneTurns, LaneWindow, OrderError, OrderParameters, Remainder, StepLayout},
@@ -57,18 +60,13 @@ impl EpochPlan {
         Ok(slots.end - slots.start)
     }
 
-    /// Returns the number of windows that the rank has at a time, which is that of the lanes of a whole step.
-    pub(super) fn windows_at_once(&self) -> Result<u64> {
-        match self.layout.steps() {
-            0 => Ok(0),
-            _ => Ok(self.lanes_of(0)?.count() as u64),
-        }
-    }
-
-    /// Returns the number of records in the largest window of a lane.
-    pub(super) fn window_records(&self) -> u64 {
-        let parameters = self.order.parameters();
-        parameters.window.min(parameters.records.div_ceil(parameters.lanes))
+    /// Returns what the rank reads of the lanes in a step; `record_bytes` are those of a record.
+    pub(super) fn lane_load(&self, record_bytes: u64) -> Result<LaneLoad> {
+        let OrderParameters { records, block, lanes, window, .. } = *self.order.parameters();
+        let of_rank = if self.layout.steps() == 0 { 0 } else { self.lanes_of(0)?.count() as u64 };
+        let step_turns = self.layout.records_of(0).div_ceil(lanes);
+        let lane_turns = records.div_ceil(lanes);
+        Ok(LaneLoad { lanes: of_rank, lane_turns, step_turns, window, block, record_bytes })
     }
 
     fn window_at(&self, lane: u64, turn: u64) -> Option<LaneWindow> {

@@ -2,13 +2,20 @@
 
 use std::ops::Range;
 
-use arrow::{array::RecordBatch, compute::concat_batches, datatypes::SchemaRef};
+use arrow::{
+    array::{Array as _, RecordBatch},
+    compute::concat_batches,
+    datatypes::SchemaRef,
+};
 
 use crate::{
     error::{Error, Result},
     format::parquet::{ParquetFile, cast_to},
     storage::Object,
 };
+
+/// Rows from which on the space that the decoder reserves does not matter.
+const SPACIOUS_ROWS: usize = 4096;
 
 /// Reads consecutive rows. `complete` means that all columns are loaded: another one in the shard is an error.
 pub(super) fn read_rows(
@@ -38,5 +45,12 @@ pub(super) fn read_rows(
         let message = format!("expected rows {start} to {end}, found {} of them", found.num_rows());
         return Err(Error::integrity(message));
     }
-    cast_to(&found, schema)
+    let found = cast_to(&found, schema)?;
+    if count >= SPACIOUS_ROWS {
+        return Ok(found);
+    }
+    let mut columns = found.columns().to_vec();
+    drop(found);
+    columns.iter_mut().for_each(|column| column.shrink_to_fit());
+    Ok(RecordBatch::try_new(SchemaRef::clone(schema), columns)?)
 }

@@ -18,7 +18,8 @@ const PARQUET_BLOCK_BYTES: u128 = 16 << 20;
 const PARQUET_BLOCK_ROWS: u64 = 80_000;
 /// Maximum number of lanes that are chosen.
 const MAX_LANES: u64 = 64;
-/// Blocks in the windows of all lanes, which have 1 GiB: what is read ahead and the batches fit into as much again.
+/// Blocks in the windows of all lanes and in one and a half more, which a lane may have where a window ends. That is
+/// 1 GiB: what is read ahead and the batches fit into as much again.
 const WINDOW_BLOCKS: u64 = 256;
 const PARQUET_WINDOW_BLOCKS: u64 = 64;
 
@@ -97,7 +98,7 @@ impl Geometry {
         }
         let lanes = settings.lanes.unwrap_or_else(|| default_lanes(batch, positions.records()));
         let blocks = if is_parquet { PARQUET_WINDOW_BLOCKS } else { WINDOW_BLOCKS };
-        let blocks = (blocks / lanes.max(1)).max(1);
+        let blocks = default_window_blocks(blocks, lanes);
         let window = settings.window.unwrap_or_else(|| blocks.saturating_mul(block.min(usual)).max(block));
         Ok(Self { block, lanes, window: window.min((1 << 40) - 1) })
     }
@@ -112,6 +113,12 @@ fn default_block(positions: &Positions, is_parquet: bool) -> u64 {
     u64::try_from(block).unwrap_or(u64::MAX).clamp(1, most)
 }
 
+/// Returns the blocks of a window, if those of all lanes and one and a half more have so many; rounded to the nearest.
+fn default_window_blocks(blocks: u64, lanes: u64) -> u64 {
+    let halves = lanes.saturating_mul(2).saturating_add(3);
+    ((2 * blocks + halves / 2) / halves).max(1)
+}
+
 fn default_lanes(batch: u64, records: u64) -> u64 {
     let divides = |lanes: &u64| batch.is_multiple_of(*lanes) && *lanes <= records.max(1);
     [64, 32, 16, 8, 4, 2].into_iter().filter(|lanes| *lanes <= MAX_LANES).find(divides).unwrap_or(1)
@@ -120,6 +127,13 @@ fn default_lanes(batch: u64, records: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_of_any_number_of_lanes_have_a_gibibyte() {
+        let blocks = [1, 2, 4, 8, 16, 32, 64, 4096].map(|lanes| default_window_blocks(WINDOW_BLOCKS, lanes));
+        assert_eq!(blocks, [102, 73, 47, 27, 15, 8, 4, 1]);
+        assert_eq!(default_window_blocks(PARQUET_WINDOW_BLOCKS, 64), 1);
+    }
 
     #[test]
     fn lanes_divide_the_batch_and_do_not_exceed_the_records() {

@@ -1,12 +1,13 @@
 //! Reads and decodes the records at some positions.
 //!
-//! Consecutive records of a shard are one request. What a shard needs once, its sidecar's footer or its own, is kept for
-//! some shards. Every byte that is delivered was checked: records of tar by the hash in the sidecar, of TFRecord by their
-//! checksum, pages of Parquet by theirs.
+//! Consecutive records of a shard are one request. What a shard needs once, its sidecar's footer or its own, is kept
+//! for some shards. Every byte that is delivered was checked: records of tar by the hash in the sidecar, of TFRecord by
+//! their checksum, pages of Parquet by theirs.
 
 use std::{
     collections::HashMap,
     ops::Range,
+    os::unix::fs::FileExt,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
@@ -14,9 +15,11 @@ use std::{
 use bytes::Bytes;
 
 use super::{
+    chunks::{RowChunks, RowTables},
     columns::{Layout, LoadColumns},
     framed,
     piece::{Piece, PieceData, PieceNumbers},
+    pool::BytePool,
     rows,
     stats::{Counters, add_since, add_to},
 };
@@ -30,6 +33,9 @@ use crate::{
 
 /// Shards whose footers are kept.
 const OPEN_SHARDS: usize = 1024;
+
+/// Bytes of a local file that are read at a time: they fit into the cache of a core.
+const READ_BYTES: usize = 512 << 10;
 
 /// What is kept of a shard.
 #[derive(Debug)]
@@ -48,12 +54,29 @@ enum ShardContent {
     Table(Mutex<ParquetFile<Object>>),
 }
 
+impl OpenShard {
+    /// Returns the tables beside the shard.
+    fn tables(&self) -> RowTables<'_> {
+        let extents = match &self.content {
+            ShardContent::Framed(extents) => Some(extents),
+            ShardContent::Table(_) => None,
+        };
+        let numbers = self.numbers.as_ref();
+        let rows =
+            extents.map(ShardExtents::row_count).into_iter().chain(numbers.map(ScatteredNumbers::row_count)).min();
+        RowTables { extents, numbers, rows: rows.unwrap_or(0) }
+    }
+}
+
 /// The records of a version.
 #[derive(Debug)]
 pub(super) struct RecordSource {
     pub(super) dataset: Dataset,
     pub(super) positions: Positions,
     is_parquet: bool,
+    /// Buffers of blocks.
+    pool: BytePool,
+    chunks: RowChunks,
     open: Mutex<HashMap<usize, Arc<OpenShard>>>,
 }
 
@@ -69,7 +92,13 @@ pub(super) struct FramedBytes {
 
 impl RecordSource {
     pub(super) fn new(dataset: Dataset, positions: Positions, is_parquet: bool) -> Self {
-        Self { dataset, positions, is_parquet, open: Mutex::default() }
+        let (pool, chunks) = (BytePool::new(0), RowChunks::new(0));
+        Self { dataset, positions, is_parquet, pool, chunks, open: Mutex::default() }
+    }
+
+    /// Keeps so many bytes of unused buffers of blocks, and of places of records.
+    pub(super) fn with_kept_bytes(self, blocks: u64, places: u64) -> Self {
+        Self { pool: BytePool::new(blocks), chunks: RowChunks::new(places), ..self }
     }
 
     /// Reads the records at consecutive positions, shard by shard.
@@ -105,7 +134,7 @@ impl RecordSource {
         let open = self.open_shard(shard)?;
         let mut numbers = Vec::new();
         match &open.numbers {
-            Some(table) => table.read_rows(rows.clone(), &mut numbers)?,
+            Some(_) => self.chunks.push_numbers(shard, open.tables(), rows.clone(), &mut numbers)?,
             None => positioned.push_numbers(rows.clone(), &mut numbers),
         }
         let records = numbers.len();
@@ -113,7 +142,7 @@ impl RecordSource {
         add_since(&counters.read, begun);
         let data = match (&open.content, &columns.layout) {
             (ShardContent::Framed(_), layout) => {
-                let framed = self.read_framed(shard, rows, counters)?;
+                let framed = self.read_framed(shard, rows, matches!(layout, Layout::Parts(_)), counters)?;
                 let begun = Instant::now();
                 let data = match layout {
                     Layout::Parts(parts) => framed::part_cells(&framed, parts),
@@ -136,19 +165,28 @@ impl RecordSource {
         Ok(Piece { first, records, numbers, data })
     }
 
-    /// Reads the bytes of consecutive records of a framed shard, decompressed.
-    pub(super) fn read_framed(&self, shard: usize, rows: Range<u64>, counters: &Counters) -> Result<FramedBytes> {
+    /// Reads the bytes of consecutive records of a framed shard, decompressed; with `hashed`, compared with their
+    /// hashes.
+    pub(super) fn read_framed(
+        &self,
+        shard: usize,
+        rows: Range<u64>,
+        hashed: bool,
+        counters: &Counters,
+    ) -> Result<FramedBytes> {
         let begun = Instant::now();
         let open = self.open_shard(shard)?;
         let ShardContent::Framed(of_shard) = &open.content else {
             return Err(Error::internal("expected a framed shard, found a table"));
         };
         let first_row = rows.start;
-        let extents = of_shard.read_rows(rows)?;
+        let extents = self.chunks.extents(shard, open.tables(), rows)?;
         let range = framed::range_of(&extents).map_err(|e| at_shard(e, &open.place))?;
         let codec = self.shard_at(shard)?.meta().codec;
         let (bytes, offset) = if codec == Codec::None {
-            let bytes = read_object(&open, range.clone(), counters)?;
+            let mut check = framed::HashCheck::new(&extents, range.start, first_row);
+            let mut arrived = |bytes: &[u8]| if hashed { check.advance(bytes) } else { Ok(()) };
+            let bytes = self.read_object(&open, range.clone(), counters, &mut arrived)?;
             add_since(&counters.read, begun);
             (bytes, range.start)
         } else {
@@ -160,14 +198,70 @@ impl RecordSource {
                 (Some(first), Some(last)) => (first.0, last.0),
                 _ => return Err(Error::internal("expected a unit of a compressed shard")),
             };
-            let stored = read_object(&open, first.offset..last.offset + last.length, counters)?;
+            let stored = first.offset..last.offset + last.length;
+            let stored = self.read_object(&open, stored, counters, &mut |_| Ok(()))?;
             add_since(&counters.read, begun);
             let begun = Instant::now();
             let raw = framed::decompress(codec, &stored, &units).map_err(|e| at_shard(e, &open.place))?;
+            let wanted = self.keep_range(&raw, range.start - first.raw_offset..range.end - first.raw_offset)?;
+            if hashed {
+                let mut check = framed::HashCheck::new(&extents, range.start, first_row);
+                check.advance(&wanted).map_err(|e| at_shard(e, &open.place))?;
+            }
             add_since(&counters.decoded, begun);
-            (raw, first.raw_offset)
+            (wanted, range.start)
         };
         Ok(FramedBytes { bytes, offset, extents, first_row })
+    }
+
+    /// Copies a range of decompressed units, which would otherwise stay in memory as a whole.
+    fn keep_range(&self, raw: &[u8], range: Range<u64>) -> Result<Bytes> {
+        let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+        let wanted = raw.get(at(range.start)..at(range.end));
+        let wanted = wanted.ok_or_else(|| Error::integrity("expected larger units of a compressed shard"))?;
+        let mut buffer = self.pool.take_buffer(wanted.len());
+        buffer.get_mut(..wanted.len()).unwrap_or_default().copy_from_slice(wanted);
+        Ok(self.pool.lend_buffer(buffer, 0..wanted.len()))
+    }
+
+    /// Reads a range of a shard; that of a local file into a buffer that is used again. `arrived` receives all bytes
+    /// that were read so far, again and again.
+    fn read_object(
+        &self,
+        open: &OpenShard,
+        range: Range<u64>,
+        counters: &Counters,
+        arrived: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<Bytes> {
+        add_to(&counters.requests, 1);
+        add_to(&counters.bytes_read, range.end.saturating_sub(range.start));
+        let Some(local) = self.dataset.store().as_local() else {
+            let bytes = open.object.exact_range(range).and_then(|bytes| arrived(&bytes).map(|()| bytes));
+            return bytes.map_err(|e| at_shard(e, &open.place));
+        };
+        let cut = || {
+            let message = format!("expected {} bytes or more, found fewer", range.end);
+            at_shard(Error::integrity(message), &open.place)
+        };
+        let file = local.open_file(open.object.path()).map_err(|e| at_shard(e, &open.place))?;
+        // A length beyond the end of the file must not be allocated first.
+        if file.metadata()?.len() < range.end {
+            return Err(cut());
+        }
+        let length = usize::try_from(range.end.saturating_sub(range.start)).map_err(|_| cut())?;
+        let mut buffer = self.pool.take_buffer(length);
+        let mut at = 0;
+        while at < length {
+            let next = length.min(at + READ_BYTES);
+            let into = buffer.get_mut(at..next).unwrap_or_default();
+            file.read_exact_at(into, range.start + at as u64).map_err(|e| match e.kind() {
+                std::io::ErrorKind::UnexpectedEof => cut(),
+                _ => at_shard(Error::storage("reading failed").with_cause(e), &open.place).at_byte(range.start),
+            })?;
+            arrived(buffer.get(..next).unwrap_or_default()).map_err(|e| at_shard(e, &open.place))?;
+            at = next;
+        }
+        Ok(self.pool.lend_buffer(buffer, 0..length))
     }
 
     /// Returns the file of a Parquet shard.
@@ -219,12 +313,6 @@ impl RecordSource {
 
 fn reopened(file: &Mutex<ParquetFile<Object>>) -> ParquetFile<Object> {
     file.lock().unwrap_or_else(PoisonError::into_inner).reopen()
-}
-
-fn read_object(open: &OpenShard, range: Range<u64>, counters: &Counters) -> Result<Bytes> {
-    add_to(&counters.requests, 1);
-    add_to(&counters.bytes_read, range.end.saturating_sub(range.start));
-    open.object.exact_range(range).map_err(|e| at_shard(e, &open.place))
 }
 
 /// Adds the shard to an error. What is wrong with the bytes of a shard is damage, whatever a reader of inputs calls it.

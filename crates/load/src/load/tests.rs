@@ -123,7 +123,7 @@ fn read_shard(snapshot: &Snapshot, shard: &ShardMeta, schema: &SchemaRef) -> Rec
     if format == OutputFormat::Parquet {
         let batches = parquet::open(object, &shard.path).unwrap().into_batches(1000);
         let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
-        let column = |name: &String| batches[0].column_by_name(name).unwrap().clone();
+        let column = |name: &String| Arc::clone(batches[0].column_by_name(name).unwrap());
         assert_eq!(batches.len(), 1);
         let columns = schema.fields().iter().map(|field| column(field.name())).collect();
         return RecordBatch::try_new(Arc::clone(schema), columns).unwrap();
@@ -133,8 +133,11 @@ fn read_shard(snapshot: &Snapshot, shard: &ShardMeta, schema: &SchemaRef) -> Rec
     RecordBatch::try_new(Arc::clone(schema), columns).unwrap()
 }
 
+/// A key, and files by extension.
+type FoundSample = (String, Vec<(String, Vec<u8>)>);
+
 fn samples_of(bytes: &[u8], schema: &SchemaRef) -> Vec<ArrayRef> {
-    let mut samples: Vec<(String, Vec<(String, Vec<u8>)>)> = Vec::new();
+    let mut samples: Vec<FoundSample> = Vec::new();
     for entry in tar::Archive::new(bytes).entries().unwrap() {
         let mut entry = entry.unwrap();
         if !entry.header().entry_type().is_file() {
@@ -155,9 +158,7 @@ fn samples_of(bytes: &[u8], schema: &SchemaRef) -> Vec<ArrayRef> {
         if name == "__key__" {
             return Arc::new(StringArray::from_iter_values(samples.iter().map(|sample| &sample.0)));
         }
-        let part = |sample: &(String, Vec<(String, Vec<u8>)>)| {
-            sample.1.iter().find(|part| part.0 == *name).map(|part| part.1.clone())
-        };
+        let part = |sample: &FoundSample| sample.1.iter().find(|part| part.0 == *name).map(|part| part.1.clone());
         Arc::new(samples.iter().map(part).collect::<LargeBinaryArray>())
     };
     schema.fields().iter().map(|field| column(field.name())).collect()
@@ -540,4 +541,67 @@ fn loaders_are_shared_between_threads() {
     is_shared::<Loader>();
     is_sent::<super::Batches>();
     assert!(DataType::LargeBinary.primitive_width().is_none());
+}
+
+/// With as little memory as is accepted, each window is freed before the next one fits; nothing may wait forever.
+#[test]
+fn any_settings_with_little_memory_reach_the_end() {
+    let folder = Folder::unpack();
+    let snapshots = ["tar", "tar-zst", "tfrecord", "parquet", "shuffled"].map(|name| folder.open(name));
+    let mut state = 5_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for turn in 0..60 {
+        let snapshot = &snapshots[turn % snapshots.len()];
+        let lanes = 1 << random(4);
+        let world_size = [1, 2, 3, 4][usize::try_from(random(4)).unwrap()];
+        let mut settings = LoaderSettings {
+            global_batch_size: lanes * world_size * (1 + random(3)),
+            rank: random(world_size),
+            world_size,
+            block: Some(1 + random(30)),
+            lanes: Some(lanes),
+            window: Some(1 + random(60)),
+            threads: usize::try_from(1 + random(3)).unwrap(),
+            drop_last: random(2) == 0,
+            shuffle: random(5) > 0,
+            memory: 1000 + random(20_000),
+            ..settings(1)
+        };
+        if let Err(error) = Loader::open(snapshot, settings.clone()) {
+            let number = |text: &str| text.split(' ').find_map(|word| word.parse().ok());
+            let needed: u64 = number(error.message()).unwrap();
+            if let Some(fits) = number(&error.hints()[0]).filter(|_| settings.shuffle) {
+                let smaller = LoaderSettings { window: Some(fits), ..settings.clone() };
+                assert!(Loader::open(snapshot, smaller).is_ok());
+            }
+            settings.memory = needed + random(2) * random(needed);
+        }
+        let loader = loader(snapshot, &settings);
+        let expected = expected_steps(&loader, &settings, turn as u64);
+        let first = random(expected.len() as u64 + 1);
+        let mut batches = loader.start(turn as u64, first).unwrap();
+        for positions in expected.iter().skip(usize::try_from(first).unwrap()) {
+            let batch = batches.next_within(Duration::from_secs(60)).unwrap_or_else(|| panic!("waits: {settings:?}"));
+            assert_eq!(&batch.unwrap().unwrap().positions, positions, "{settings:?}");
+        }
+        assert!(batches.next().is_none());
+        assert!(batches.stats().memory_peak <= 3 * settings.memory, "{settings:?} {:?}", batches.stats());
+    }
+}
+
+/// The test data has both ways in which a version states record numbers.
+#[test]
+fn shuffled_and_sorted_shards_have_tables_of_numbers() {
+    let folder = Folder::unpack();
+    for (name, expected) in [("shuffled", true), ("sorted", true), ("compacted", false)] {
+        let snapshot = folder.open(name);
+        let runs = snapshot.runs_by_shard().unwrap();
+        assert_eq!(runs.values().flatten().any(|run| run.scattered.is_some()), expected, "{name}");
+        let numbers: Vec<u64> =
+            all_of(&loader(&snapshot, &small(4)), 0, 0).iter().flat_map(|b| b.numbers.clone()).collect();
+        assert!(!numbers.is_sorted());
+    }
 }

@@ -36,6 +36,11 @@ impl ShardExtents {
         self.frames.as_ref()
     }
 
+    /// Returns the number of records.
+    pub fn row_count(&self) -> u64 {
+        self.table.row_count()
+    }
+
     /// Returns the places of consecutive records, and the hashes of their bytes.
     ///
     /// # Errors

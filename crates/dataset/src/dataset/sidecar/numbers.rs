@@ -267,6 +267,11 @@ impl ScatteredNumbers {
         Ok(Self { table, base: run.scattered.as_ref().and_then(|scattered| scattered.base).unwrap_or(0) })
     }
 
+    /// Returns the number of rows.
+    pub fn row_count(&self) -> u64 {
+        self.table.row_count()
+    }
+
     /// Appends the numbers of consecutive rows.
     ///
     /// # Errors

@@ -49,6 +49,11 @@ impl PartialTable {
         pairs.into_iter().flatten().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref())
     }
 
+    /// Returns the number of rows.
+    pub(in crate::dataset) fn row_count(&self) -> u64 {
+        u64::try_from(self.metadata.metadata().file_metadata().num_rows()).unwrap_or(0)
+    }
+
     /// Returns the error for damage of the table.
     pub(in crate::dataset) fn damage_error(&self, error: Error) -> Error {
         damage_error(error, self.damage, self.place.clone())
