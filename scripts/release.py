@@ -42,9 +42,10 @@ PROGRAM = "shardify"
 RUSTFLAGS = "-C llvm-args=-inline-threshold=60"
 # A program of this size or more has its debug symbols, or something large has crept in.
 LARGEST = 40_000_000
-LARGEST_EXTENSION = 10_000_000
+# Most of it are the conversions and decoders of Parquet, and the clients of object stores.
+LARGEST_EXTENSION = 21_000_000
 # The wheel with the extension, compared with the other one.
-LARGEST_RATIO = 1.3
+LARGEST_RATIO = 1.7
 DOCUMENTS = ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT")
 SUMS = "SHA256SUMS"
 
