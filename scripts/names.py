@@ -17,7 +17,7 @@ import sys
 # Shares in percent, and a number.
 MOST_TWICE, MOST_ONE_WORD, MOST_TUPLES = 4.0, 35.0, 0
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-CRATES = {"order": "crates/order/src", "core": "crates/core/src", "formats": "crates/formats/src", "dataset": "crates/dataset/src", "load": "crates/load/src", "engine": "crates/engine/src", "shardify": "src"}
+CRATES = {"order": "crates/order/src", "core": "crates/core/src", "formats": "crates/formats/src", "dataset": "crates/dataset/src", "load": "crates/load/src", "engine": "crates/engine/src", "shardify": "src", "py": "crates/py/src"}
 TYPE = re.compile(r"^(?:\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|union|trait)|(?:pub(?:\([^)]*\))?\s+)?type)\s+([A-Z]\w*)", re.M)
 FUNCTION = re.compile(r"\bfn\s+([a-z_]\w*)\s*(?:<[^{;]*?>)?\(")
 # What traits of the language and of well-known crates name.

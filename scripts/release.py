@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Builds what is released: the wheel, an archive with the program, and their checksums.
+"""Builds what is released: the wheels, an archive with the program, and their checksums.
 
     pip install maturin ziglang                # beside cargo
     python3 scripts/release.py build           # -> target/dist
     python3 scripts/release.py prove [--debian target/debian11]
 
 `build` compiles with the cargo profile `dist` and links with zig against glibc 2.17 (manylinux2014), so the program runs on every Linux
-since 2014. It takes about ten minutes on two cores. The archive holds the program of the wheel: nothing is compiled twice.
+since 2014. It takes about fifteen minutes on two cores. Both wheels and the archive hold the same program: one wheel has the extension
+with the training loader, for CPython 3.10 and later, the other is for every Python.
 
-`prove` takes what `build` left in the folder: checks the sums and sizes, installs the wheel in a fresh environment without a compiler or
+`prove` takes what `build` left in the folder: checks the sums and sizes, installs each wheel in a fresh environment without a compiler or
 a checkout in sight, and converts and finds there. With `--debian`, it does so again in a Debian 11 that debootstrap has
-made there (as root): first the program of the archive, then the wheel where the chroot has Python 3.10 or later. What is not run is named.
+made there (as root): first the program of the archive, then the wheel with the extension where the chroot has Python 3.10 or later. What is
+not run is named.
 """
 
 import argparse
@@ -31,14 +33,19 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = "x86_64-unknown-linux-gnu"
-# Parts of the name of the wheel: any Python, and glibc 2.17.
-TAGS = ("py3-none-", "manylinux2014_x86_64")
+# Of the wheel for any Python, and of that with the extension; both are for glibc 2.17.
+TAGS = ("py3-none-", "cp310-abi3-")
+PLATFORM = "manylinux2014_x86_64"
 PROGRAM = "shardify"
 # Most of the program is instances of generic code, and inlining less makes it smaller without making it slower. Cargo has no such
 # setting for a profile.
 RUSTFLAGS = "-C llvm-args=-inline-threshold=60"
 # A program of this size or more has its debug symbols, or something large has crept in.
 LARGEST = 40_000_000
+# Most of it are the conversions and decoders of Parquet, and the clients of object stores.
+LARGEST_EXTENSION = 21_000_000
+# The wheel with the extension, compared with the other one.
+LARGEST_RATIO = 1.7
 DOCUMENTS = ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT")
 SUMS = "SHA256SUMS"
 
@@ -67,16 +74,25 @@ print("shardify", shardify.version(), "on Python", sys.version.split()[0])
 """
 
 
+# Batches are arrays of NumPy, which is not there; the length of an epoch is.
+EXTENSION = """
+import shardify, sys
+for form in ("parquet", "tar", "tfrecord"):
+    assert len(shardify.open(f"{sys.argv[1]}/{form}").loader(global_batch_size=100, seed=1)) == 30
+"""
+
+
 def version():
     return tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
 
 
 def built(out):
-    """The wheel and the archive in the folder; the archive may be still to be written."""
-    wheels = [path for path in out.glob(f"shardify-{version()}-*.whl") if all(tag in path.name for tag in TAGS)]
-    if len(wheels) != 1:
-        sys.exit(f"FAILED: expected one wheel {' '.join(TAGS)} in {out}, found {', '.join(path.name for path in out.glob('*')) or 'nothing'}")
-    return wheels[0], out / f"shardify-{version()}-{TARGET}.tar.gz"
+    """The wheels and the archive in the folder; the archive may be still to be written."""
+    found = [[path for path in out.glob(f"shardify-{version()}-{tag}*.whl") if PLATFORM in path.name] for tag in TAGS]
+    if any(len(wheels) != 1 for wheels in found):
+        there = ", ".join(path.name for path in out.glob("*")) or "nothing"
+        sys.exit(f"FAILED: expected a wheel {' and one '.join(TAGS)} for {PLATFORM} in {out}, found {there}")
+    return [wheel for wheels in found for wheel in wheels], out / f"shardify-{version()}-{TARGET}.tar.gz"
 
 
 def run(title, command, **more):
@@ -92,20 +108,21 @@ def build(out):
         if importlib.util.find_spec(module) is None:
             sys.exit(f"{module} is missing: {sys.executable} -m pip install maturin ziglang")
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "-m", "maturin", "build", "--profile", "dist", "--zig", "--compatibility", "manylinux2014", "--target", TARGET]
+    command = [sys.executable, str(ROOT / "scripts" / "packaging" / "shardify_build.py"), "--profile", "dist", "--out", str(out)]
+    command += ["--zig", "--compatibility", "manylinux2014", "--target", TARGET, "--locked"]
     # maturin asks the first Python in the path for zig.
     path = os.pathsep.join((str(pathlib.Path(sys.executable).parent), os.environ["PATH"]))
     flags = " ".join(filter(None, (os.environ.get("RUSTFLAGS"), RUSTFLAGS)))
     environment = {**os.environ, "PATH": path, "RUSTFLAGS": flags}
-    subprocess.run([*command, "--locked", "--out", str(out)], cwd=ROOT, check=True, env=environment)
+    subprocess.run(command, cwd=ROOT, check=True, env=environment)
     pack(out)
 
 
 def pack(out):
-    """Writes the archive and the checksums beside the wheel."""
-    wheel, archive = built(out)
-    write_archive(archive, program_of(wheel))
-    sums = "".join(f"{digest(path)}  {path.name}\n" for path in (archive, wheel))
+    """Writes the archive and the checksums beside the wheels."""
+    wheels, archive = built(out)
+    write_archive(archive, program_of(wheels[0]))
+    sums = "".join(f"{digest(path)}  {path.name}\n" for path in (archive, *wheels))
     (out / SUMS).write_text(sums)
     print(sums, end="")
 
@@ -115,6 +132,13 @@ def program_of(wheel):
     with zipfile.ZipFile(wheel) as file:
         (name,) = (name for name in file.namelist() if name.endswith(f".data/scripts/{PROGRAM}"))
         return file.read(name)
+
+
+def extension_size(wheel):
+    """Bytes of the extension in a wheel, which is not compressed."""
+    with zipfile.ZipFile(wheel) as file:
+        (size,) = (one.file_size for one in file.infolist() if one.filename.startswith("shardify/_native") and one.filename.endswith(".so"))
+        return size
 
 
 def write_archive(path, program):
@@ -133,19 +157,26 @@ def digest(path):
 
 
 def prove(out, debian):
-    wheel, archive = built(out)
+    (plain, full), archive = built(out)
     run("checksums", ["sha256sum", "--check", "--strict", SUMS], cwd=out)
-    size = len(program_of(wheel))
-    if size >= LARGEST:
-        sys.exit(f"FAILED: expected a program of less than {LARGEST / 1e6:.0f} MB, found {size / 1e6:.1f} MB")
-    sizes = (("program", size), ("wheel", wheel.stat().st_size), ("archive", archive.stat().st_size))
-    print("      " + ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sizes))
-    with tempfile.TemporaryDirectory() as folder:
-        in_environment(wheel, pathlib.Path(folder))
+    for what, size, largest in (
+        ("a program", len(program_of(plain)), LARGEST),
+        ("an extension", extension_size(full), LARGEST_EXTENSION),
+        ("a wheel with the extension", full.stat().st_size, int(LARGEST_RATIO * plain.stat().st_size)),
+    ):
+        print(f"      {what} of {size / 1e6:.1f} MB")
+        if size >= largest:
+            sys.exit(f"FAILED: expected {what} of less than {largest / 1e6:.0f} MB, found {size / 1e6:.1f} MB")
+    if program_of(plain) != program_of(full):
+        sys.exit("FAILED: expected the same program in both wheels")
+    print(f"      wheels {plain.stat().st_size / 1e6:.1f} and {full.stat().st_size / 1e6:.1f} MB, archive {archive.stat().st_size / 1e6:.1f} MB")
+    for wheel in (plain, full):
+        with tempfile.TemporaryDirectory() as folder:
+            in_environment(wheel, pathlib.Path(folder))
     if debian is None:
         print("NOT RUN: Debian 11: no --debian")
     else:
-        in_chroot(wheel, archive, debian)
+        in_chroot(full, archive, debian)
 
 
 def in_environment(wheel, folder):
@@ -158,6 +189,8 @@ def in_environment(wheel, folder):
             sys.exit(f"FAILED: expected no {tool} in {alone['PATH']}")
     run("the wheel is installed", [python, "-m", "pip", "install", "--no-index", "--no-deps", wheel], env=alone, cwd=folder)
     print("      " + run("a session without Rust", [python, "-c", SESSION, folder / "session"], env=alone, cwd=folder), end="")
+    if TAGS[1] in wheel.name:
+        run("the extension opens a dataset", [python, "-c", EXTENSION, folder / "session"], env=alone, cwd=folder)
 
 
 def in_chroot(wheel, archive, debian):

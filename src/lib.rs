@@ -32,7 +32,6 @@
 
 #[doc(hidden)]
 pub mod cli;
-mod environment;
 #[doc(hidden)]
 pub mod fuzzing;
 mod library;
@@ -41,7 +40,7 @@ pub mod ops;
 
 // For the program, its tests and benchmarks; they change with every release.
 #[doc(hidden)]
-pub use shardify_core::{array, codec, error, events, id, record, schema, settings, storage, units};
+pub use shardify_core::{array, codec, environment, error, events, id, record, schema, settings, storage, units};
 #[doc(hidden)]
 pub use shardify_dataset::dataset;
 #[doc(hidden)]

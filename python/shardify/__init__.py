@@ -17,6 +17,7 @@ Make and read datasets:
 Train:
 
     Order       the records that each step reads, and the turn of each record
+    Dataset     `shardify.open(...).loader(...)` has batches in this order, in memory that NumPy, torch and Arrow share
 
 Keep them in order:
 

@@ -14,8 +14,8 @@ from .errors import UsageError
 
 _GOLDEN, _MASK, _ROUNDS, _SMALL = 0x9E3779B97F4A7C15, (1 << 64) - 1, 12, 256
 # Least and greatest value of each parameter.
-_LIMITS = {"records": (1, 2**48 - 1), "block": (1, 2**48 - 1), "lanes": (1, 65536), "window": (1, 2**40 - 1)}
-_LIMITS |= {"seed": (0, _MASK), "epoch": (0, _MASK), "global_batch_size": (1, 2**31 - 1)}
+LIMITS = {"records": (1, 2**48 - 1), "block": (1, 2**48 - 1), "lanes": (1, 65536), "window": (1, 2**40 - 1)}
+LIMITS |= {"seed": (0, _MASK), "epoch": (0, _MASK), "global_batch_size": (1, 2**31 - 1)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Order:
     def __post_init__(self) -> None:
         if self.global_batch_size == 0:
             object.__setattr__(self, "global_batch_size", self.lanes)
-        for name, (least, most) in _LIMITS.items():
+        for name, (least, most) in LIMITS.items():
             if not least <= getattr(self, name) <= most:
                 raise UsageError(f"`{name}` is {getattr(self, name)}; expected a number from {least} to {most}")
         if len(self.basis) != 64 or set(self.basis) - set("0123456789abcdef"):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow.dataset
 
+    from .loader import Loader
     from .loading import ShardDataset
 
 # Columns that a notebook shows.
@@ -64,6 +65,11 @@ class Dataset:
     format: str
     shards: tuple[Shard, ...]
     settings: Mapping[str, Any]
+    _: dataclasses.KW_ONLY
+    # Whether the version was named when it was opened, so that every process opens the same one.
+    pinned: bool = dataclasses.field(default=False, compare=False)
+    # The folders `key=value` that the shards were chosen by.
+    chosen: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def records(self) -> int:
@@ -140,7 +146,7 @@ class Dataset:
     def _part(self, values: Mapping[str, str]) -> Dataset:
         wanted = {f"{key}={value}" for key, value in values.items()}
         shards = tuple(shard for shard in self.shards if wanted <= set(shard.path.split("/")))
-        return dataclasses.replace(self, shards=shards)
+        return dataclasses.replace(self, shards=shards, chosen={**self.chosen, **values})
 
     def pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """A `pandas.DataFrame` of Parquet shards: all of their records, in memory; of these columns only."""
@@ -264,6 +270,40 @@ class Dataset:
         chosen: dict[str, Any] = {"columns": columns, "fill": fill, "values": values, "masks": masks}
         return ShardDataset(self, seed=seed, shuffle=shuffle, rank=rank, ranks=ranks, **chosen)
 
+    def loader(
+        self,
+        *,
+        global_batch_size: int,
+        seed: int,
+        columns: Sequence[str] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        memory: str | int = "2GiB",
+        threads: int | None = None,
+        drop_last: bool = True,
+        shuffle: bool = True,
+        lanes: int | None = None,
+        window: int | None = None,
+        block: int | None = None,
+        fill: Mapping[str, Any] | None = None,
+    ) -> Loader:
+        """A [`Loader`](shardify.loader.Loader): batches in memory that NumPy, torch and Arrow share, in a reproducible order.
+
+        - `global_batch_size`: records of a step over all ranks, of which each rank gets an equal part.
+        - `seed`, `shuffle`: the order follows from the seed and the epoch, or is that of the records.
+        - `columns`: only these columns of Parquet, or parts of tar.
+        - `rank`, `world_size`: of data parallelism; by default of torch.distributed, else `$RANK` and `$WORLD_SIZE`, else 0 of 1.
+        - `memory`, `threads`: limits of this process; they never change the order.
+        - `drop_last`: leaves out the records that do not fill a step, other ones in each epoch; else the last step is shorter.
+        - `lanes`, `window`, `block`: parameters of the order, see `shardify.Order`; by default they follow from the version and the batch.
+        - `fill`: what stands for nulls in arrays, by the name of the column. Without it, nulls are errors, except in `batch.arrow()`.
+        """
+        from .loader import Loader
+
+        more: dict[str, Any] = {"lanes": lanes, "window": window, "block": block, "fill": fill, "memory": memory, "threads": threads}
+        dealt: dict[str, Any] = {"rank": rank, "world_size": world_size, "drop_last": drop_last, "shuffle": shuffle}
+        return Loader(self, global_batch_size=global_batch_size, seed=seed, columns=columns, **dealt, **more)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -301,4 +341,5 @@ def open(location: str | os.PathLike[str], at: When | None = None) -> Dataset:
         format=summary["settings"]["shard_format"],
         shards=tuple(Shard(**{name: one[name] for name in names}) for one in listed),
         settings=summary["settings"],
+        pinned=at is not None,
     )

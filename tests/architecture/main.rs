@@ -21,6 +21,7 @@ const LAYERS: &[&[&str]] = &[
     &["order"],
     &["error", "id", "units", "events", "settings"],
     &["array", "record", "schema", "codec", "storage"],
+    &["environment"],
     &["format"],
     &["delta"],
     &["scan", "dataset"],
@@ -28,9 +29,8 @@ const LAYERS: &[&[&str]] = &[
     &["plan"],
     &["exec"],
     &["ops"],
-    &["environment"],
     &["library"],
-    &["cli"],
+    &["cli", "python"],
     &["fuzzing"],
 ];
 
@@ -78,8 +78,16 @@ fn files_below(dir: &Path, out: &mut Vec<PathBuf>) {
 }
 
 /// The crates of the library, lowest first.
-const CRATES: &[&str] =
-    &["crates/order", "crates/core", "crates/formats", "crates/dataset", "crates/load", "crates/engine", "."];
+const CRATES: &[&str] = &[
+    "crates/order",
+    "crates/core",
+    "crates/formats",
+    "crates/dataset",
+    "crates/load",
+    "crates/engine",
+    ".",
+    "crates/py",
+];
 
 fn library() -> Vec<PathBuf> {
     CRATES.iter().map(|folder| root().join(folder).join("src/lib.rs")).collect()

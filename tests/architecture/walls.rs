@@ -9,16 +9,28 @@ use super::{CRATES, root};
 
 /// For each crate, the crates that are compiled after an edit of it, itself included.
 const COMPILED_AFTER_AN_EDIT: &[(&str, &[&str])] = &[
-    ("shardify-order", &["shardify-load", "shardify-order"]),
+    ("shardify-order", &["shardify-load", "shardify-order", "shardify-py"]),
     (
         "shardify-core",
-        &["shardify", "shardify-core", "shardify-dataset", "shardify-engine", "shardify-formats", "shardify-load"],
+        &[
+            "shardify",
+            "shardify-core",
+            "shardify-dataset",
+            "shardify-engine",
+            "shardify-formats",
+            "shardify-load",
+            "shardify-py",
+        ],
     ),
-    ("shardify-formats", &["shardify", "shardify-dataset", "shardify-engine", "shardify-formats", "shardify-load"]),
-    ("shardify-dataset", &["shardify", "shardify-dataset", "shardify-engine", "shardify-load"]),
-    ("shardify-load", &["shardify-load"]),
+    (
+        "shardify-formats",
+        &["shardify", "shardify-dataset", "shardify-engine", "shardify-formats", "shardify-load", "shardify-py"],
+    ),
+    ("shardify-dataset", &["shardify", "shardify-dataset", "shardify-engine", "shardify-load", "shardify-py"]),
+    ("shardify-load", &["shardify-load", "shardify-py"]),
     ("shardify-engine", &["shardify", "shardify-engine"]),
     ("shardify", &["shardify"]),
+    ("shardify-py", &["shardify-py"]),
 ];
 
 /// Returns name and crates of this workspace that a manifest's section `[dependencies]` has.

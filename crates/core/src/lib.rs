@@ -4,6 +4,7 @@
 
 pub mod array;
 pub mod codec;
+pub mod environment;
 pub mod error;
 pub mod events;
 pub mod id;

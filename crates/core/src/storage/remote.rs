@@ -6,7 +6,7 @@
 use std::{
     io::{self, Read},
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -616,15 +616,23 @@ impl Read for WebReader {
     }
 }
 
-/// Returns the runtime that all remote stores share; the first remote call creates it.
+/// Returns the runtime that all remote stores of this process share; the first remote call creates it.
+///
+/// A forked child has the memory of its parent without the threads, so it makes a runtime of its own.
 pub(super) fn shared_runtime() -> Result<&'static Runtime> {
-    static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
-    RUNTIME
-        .get_or_init(|| tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build())
-        .as_ref()
-        .map_err(|e| {
-            Error::storage("starting the network runtime failed").with_cause(io::Error::new(e.kind(), e.to_string()))
-        })
+    static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+    let mut shared = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if let Some((owner, runtime)) = *shared
+        && owner == process
+    {
+        return Ok(runtime);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|e| Error::storage("starting the network runtime failed").with_cause(e))?;
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    *shared = Some((process, runtime));
+    Ok(runtime)
 }
 
 #[cfg(test)]

@@ -1,0 +1,32 @@
+//! Classes of the extension module.
+//!
+//! ```text
+//! NativeLoader --start--> NativeBatches --next--> NativeBatch --column--> NativeBuffer (__array_interface__)
+//!                                                      |--------------------------> Arrow C data (__arrow_c_array__)
+//! ```
+
+mod batch;
+mod batches;
+mod buffer;
+mod column;
+mod failure;
+mod loader;
+mod process;
+
+use std::time::Duration;
+
+use pyo3::{
+    Bound, PyResult,
+    types::{PyModule, PyModuleMethods},
+};
+
+/// How long signals wait to be looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Adds the classes to the module.
+pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<loader::NativeLoader>()?;
+    module.add_class::<batches::NativeBatches>()?;
+    module.add_class::<batch::NativeBatch>()?;
+    module.add_class::<buffer::NativeBuffer>()
+}

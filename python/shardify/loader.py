@@ -1,0 +1,505 @@
+"""A training loader: threads of the extension fill batches, in an order that any number of ranks shares.
+
+    data = shardify.open("s3://bucket/shards", at="train-2026-11").split("train")
+    loader = data.loader(global_batch_size=1024, seed=1)
+    for epoch in range(10):
+        for batch in loader:
+            batch["cls"], batch["jpg"], batch.records
+            if batch.step % 1000 == 0:
+                save(model, loader.state_dict())
+
+Steps are counted over epochs. The records of a step follow from the dataset, the seed and the parameters of the order, never from the
+number of ranks, threads or workers, so a state fits any number of them. `shardify.Order` computes the same order in pure Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from . import _columns
+from ._columns import Lists, Parts, Texts
+from ._extras import needs
+from ._order import LIMITS
+from .errors import MissingPackageError, UsageError
+
+if TYPE_CHECKING:
+    import numpy
+    import pyarrow
+
+    from ._native import NativeBatch, NativeBatches, NativeLoader
+    from .dataset import Dataset
+
+__all__ = ["Batch", "Lists", "Loader", "Parts", "Texts", "TorchSteps"]
+
+FORMAT = 1
+# What has to be the same for a state to be that of the same run, beside the order.
+SAME = ("basis", "split", "records", "order", "drop_last")
+
+
+def native() -> ModuleType:
+    """The extension. It is imported by the first loader, since it takes longer to load than the rest of the package.
+
+    Raises MissingPackageError: where it is not installed, with the reason.
+    """
+    try:
+        return importlib.import_module("._native", __package__)
+    except ImportError as error:
+        here = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+        raise MissingPackageError(
+            f"expected the extension `shardify._native`, which loaders need, and found none for {here}: {error}",
+            hints=[
+                "the wheel `cp310-abi3` has it, for CPython 3.10 and later; free-threaded builds and PyPy have no loader",
+                "`.torch()` reads the same shards without it",
+            ],
+        ) from error
+
+
+class Batch:
+    """The records of this rank in a step: columns by their names.
+
+    `batch["name"]` is an array of NumPy, or a sequence of texts, bytes or lists. It shares the memory of the batch, which stays as long
+    as an array refers to it; a writable array may be written to, as nothing else uses its memory but `arrow()` of the same batch.
+    """
+
+    def __init__(self, loaded: NativeBatch, steps_per_epoch: int, fill: Mapping[str, Any]) -> None:
+        self._loaded, self._fill = loaded, fill
+        self._places = {name: at for at, name in enumerate(loaded.names)}
+        self._columns: dict[str, Any] = {}
+        self.epoch = loaded.epoch
+        """Number of the epoch, from 0."""
+        self.step = loaded.epoch * steps_per_epoch + loaded.step
+        """Number of the step, from 0, counted over epochs."""
+        self.expected = loaded.expected
+        """Records that this rank's part of the step has unless some were erased."""
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self._loaded)
+
+    def __bool__(self) -> bool:
+        """True, also without records."""
+        return True
+
+    def keys(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._columns:
+            if name not in self._places:
+                raise KeyError(f"{name!r}; the batch has {', '.join(self._places) or 'no columns'}")
+            self._columns[name] = _columns.of_native(self._loaded.column(self._places[name]), name, self._fill)
+        return self._columns[name]
+
+    @property
+    def records(self) -> numpy.ndarray[Any, Any]:
+        """Record numbers, which `manifest --find` shows and which never change."""
+        return _array(self._loaded.records)
+
+    @property
+    def positions(self) -> numpy.ndarray[Any, Any]:
+        """Positions in the list of live records, as `shardify.Order` has them."""
+        return _array(self._loaded.positions)
+
+    def arrow(self) -> pyarrow.RecordBatch:
+        """A `pyarrow.RecordBatch` of the same memory, with nulls."""
+        with needs("pyarrow"):
+            import pyarrow
+
+        return pyarrow.record_batch(self)
+
+    def torch(self) -> dict[str, Any]:
+        """Tensors of the same memory; texts, bytes and lists of several lengths are lists."""
+        with needs("torch"):
+            import torch
+
+        return {name: _to_torch(torch, self[name]) for name in self}
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        return self._loaded.__arrow_c_array__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        return self._loaded.__arrow_c_schema__()
+
+    def __repr__(self) -> str:
+        return f"<shardify.loader.Batch of step {self.step}, epoch {self.epoch}: {len(self)} records of {', '.join(self)}>"
+
+
+class Loader:
+    """Batches of a version of a dataset; `shardify.open(...).loader(...)` makes it.
+
+    Iterating gives one epoch, and iterating again the next one, also after a `break`. No thread runs and nothing is read before the
+    first batch is asked for; only lists of shards are read to answer `len(loader)` and `state_dict()`.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        global_batch_size: int,
+        seed: int,
+        columns: Sequence[str] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        memory: str | int = "2GiB",
+        threads: int | None = None,
+        drop_last: bool = True,
+        shuffle: bool = True,
+        lanes: int | None = None,
+        window: int | None = None,
+        block: int | None = None,
+        fill: Mapping[str, Any] | None = None,
+    ) -> None:
+        given = {"seed": seed, "global_batch_size": global_batch_size, "block": block, "lanes": lanes, "window": window, "threads": threads}
+        for name, value in given.items():
+            least, most = LIMITS.get(name, (1, 1024))
+            if value is not None and not least <= value <= most:
+                raise UsageError(f"`{name}` is {value}; expected a number from {least} to {most}")
+        self.dataset = dataset
+        self.rank, self.world_size = _ranks(rank, world_size)
+        if self.world_size > 1 and not dataset.pinned:
+            raise UsageError(
+                "expected a dataset opened at a version: with several ranks, a commit between two of them would give them different ones",
+                hints=[f"`shardify.open({dataset.location!r}, at={dataset.version})`, or at a tag"],
+            )
+        self.seed, self.global_batch_size, self.drop_last, self.shuffle = seed, global_batch_size, drop_last, shuffle
+        self.split = _split_of(dataset)
+        self._fill = dict(fill or {})
+        self._settings = {
+            "columns": None if columns is None else list(columns),
+            "memory": str(memory),
+            "threads": threads,
+            "lanes": lanes,
+            "window": window,
+            "block": block,
+        }
+        # The epoch, and its first step that was not delivered; and whether iterating begins there, not at the next epoch.
+        self._epoch, self._step, self._resumes = 0, 0, True
+        self._iterating: weakref.ref[_Epoch] | None = None
+        self._ended: dict[str, Any] = {}
+        self._made: NativeLoader | None = None
+        self._known: dict[str, Any] | None = None
+
+    def _loader(self) -> NativeLoader:
+        if self._made is None:
+            made: NativeLoader = native().NativeLoader(
+                self.dataset.location,
+                self.dataset.version,
+                global_batch_size=self.global_batch_size,
+                seed=self.seed,
+                rank=self.rank,
+                world_size=self.world_size,
+                drop_last=self.drop_last,
+                shuffle=self.shuffle,
+                split=self.split,
+                **self._settings,
+            )
+            self._made = made
+        return self._made
+
+    def _facts(self) -> dict[str, Any]:
+        if self._known is None:
+            self._known = self._loader().facts()
+        return self._known
+
+    @property
+    def records(self) -> int:
+        """Number of records of the dataset or split, over all ranks."""
+        return int(self._facts()["records"])
+
+    @property
+    def dropped(self) -> int:
+        """Number of records that no step of an epoch has, since they do not fill one; other ones in each epoch."""
+        return int(self._facts()["dropped_per_epoch"])
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to, if iterating goes on."""
+        return self._epoch
+
+    def __len__(self) -> int:
+        """Number of steps of an epoch."""
+        return int(self._facts()["steps_per_epoch"])
+
+    def __bool__(self) -> bool:
+        """True, also without steps."""
+        return True
+
+    def __iter__(self) -> Iterator[Batch]:
+        running = self._running()
+        if running is not None:
+            running.close()
+        if not self._resumes:
+            self._epoch, self._step, self._resumes = self._epoch + 1, 0, True
+        epoch = _Epoch(self, self._loader().start(self._epoch, self._step), len(self))
+        self._iterating = weakref.ref(epoch)
+        return epoch
+
+    def __repr__(self) -> str:
+        return f"<shardify.Loader of {self.dataset!r}: steps of {self.global_batch_size}, rank {self.rank} of {self.world_size}>"
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of an epoch, from its first step on."""
+        self._expect_idle("set the epoch")
+        self._epoch, self._step, self._resumes = epoch, 0, True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the batches that were delivered, for `load_state_dict`: it is JSON, and the same on all ranks.
+
+        It counts batches that the loop has received, not those that were read ahead. It has no ids, only hashes and numbers.
+        """
+        return self._state(self._epoch, self._step)
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """The state before a step, counted over epochs: with the batches of all steps before it delivered.
+
+        A `DataLoader` with workers reads ahead in other processes, so there the trainer says which steps it has done.
+        """
+        if step < 0:
+            raise UsageError(f"expected the number of a step, found {step}")
+        return self._state(*divmod(step, max(len(self), 1)))
+
+    def _state(self, epoch: int, step: int) -> dict[str, Any]:
+        if step >= len(self):
+            epoch, step = epoch + 1, 0
+        return {
+            "format": FORMAT,
+            "version": self.dataset.version,
+            "root": self._facts()["root"],
+            **self._identity(),
+            "global_batch_size": self.global_batch_size,
+            "epoch": epoch,
+            "turn": step * self.global_batch_size,
+            "step": epoch * len(self) + step,
+        }
+
+    def _identity(self) -> dict[str, Any]:
+        """What a state must have in common with this loader, see `SAME`."""
+        facts = self._facts()
+        order = {"format": 1, "seed": self.seed, "shuffle": self.shuffle, **{name: facts[name] for name in ("block", "lanes", "window")}}
+        return {"basis": facts["basis"], "split": self.split, "records": self.records, "order": order, "drop_last": self.drop_last}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next iteration continue after a state: at any number of ranks, workers and threads, and with other columns.
+
+        Raises UsageError: if the state is of other data, another split or another order, or while the loader is being iterated.
+        """
+        self._expect_idle("load a state")
+        if state.get("format") != FORMAT or not {*SAME, "epoch", "turn"} <= state.keys():
+            hint = "states of `.torch()` fit `.torch()` alone" if "left" in state else "`loader.state_dict()` makes one"
+            raise UsageError(f"expected a state of a loader, found one with {', '.join(map(str, state))}", hints=[hint])
+        mine = self._identity()
+        for name in SAME:
+            if name == "order" and isinstance(state["order"], Mapping):
+                for part, value in mine["order"].items():
+                    _expect_same(f"order.{part}", value, state["order"].get(part))
+            else:
+                _expect_same(name, mine[name], state[name])
+        epoch, turn = int(state["epoch"]), int(state["turn"])
+        step, rest = divmod(turn, self.global_batch_size)
+        if rest or turn > self.records:
+            raise UsageError(f"expected a state at the end of a step of {self.global_batch_size} records, found turn {turn}")
+        self._epoch, self._step = (epoch, step) if step < len(self) else (epoch + 1, 0)
+        self._resumes = True
+
+    def _expect_idle(self, action: str) -> None:
+        if self._running() is not None:
+            raise UsageError(
+                f"expected to {action} before iterating, found an iteration that has not ended",
+                hints=["call it before `iter(loader)`, or after the loop has ended or was left"],
+            )
+
+    def _running(self) -> _Epoch | None:
+        epoch = self._iterating() if self._iterating is not None else None
+        return None if epoch is None or epoch.is_done else epoch
+
+    def _delivered(self, epoch: int, steps: int) -> None:
+        """Notes that so many steps of an epoch were delivered."""
+        self._epoch, self._step, self._resumes = epoch, steps, False
+
+    def stats(self) -> dict[str, Any]:
+        """Measurements of the newest iteration in this process; none before the first one.
+
+        samples, steps: delivered
+        requests, bytes_read, bytes_delivered: `bytes_read / bytes_delivered` is what the order costs
+        seconds_waited: of the trainer for batches; seconds_read, seconds_decoded, seconds_gathered: of all threads together
+        memory_now, memory_peak: bytes of windows and batches
+        """
+        epoch = self._iterating() if self._iterating is not None else None
+        return dict(self._ended) if epoch is None else epoch.stats()
+
+    def torch(self) -> TorchSteps:
+        """An iterable dataset of dictionaries, for `DataLoader(loader.torch(), batch_size=None)`."""
+        return TorchSteps.of(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_iterating": None, "_made": None}
+
+
+class _Epoch(Iterator[Batch]):
+    """The batches of one epoch, from a step on."""
+
+    def __init__(self, loader: Loader, batches: NativeBatches, steps: int) -> None:
+        self._loader, self._batches, self._steps = loader, batches, steps
+        self._fill, self.is_done = loader._fill, False
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self.is_done:
+            raise StopIteration
+        try:
+            loaded = next(self._batches)
+        except StopIteration:
+            self.is_done = True
+            self._loader._delivered(self._loader._epoch, self._steps)
+            raise
+        except Exception:
+            self.is_done = True
+            raise
+        self._loader._delivered(loaded.epoch, loaded.step + 1)
+        return Batch(loaded, self._steps, self._fill)
+
+    def __del__(self) -> None:
+        self._loader._ended = self.stats()
+
+    def close(self) -> None:
+        """Ends the threads; there are no batches any more."""
+        self.is_done = True
+        self._batches.close()
+
+    def stats(self) -> dict[str, Any]:
+        return self._batches.stats()
+
+
+class TorchSteps:
+    """Batches as dictionaries of tensors, texts and bytes, with `__step__`, `__epoch__` and `__records__`.
+
+    A worker of a `DataLoader` delivers every so manyth step, which the `DataLoader` puts back in order. Each worker reads what it needs
+    by itself, so threads (`num_workers=0`) read less. Workers are copies that begin where the loader was when they were started: call
+    `set_epoch(epoch)` before each epoch, unless they persist.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        # The steps of worker 0, modulo the workers: of this iteration, and of the next one if a state says it. Else its first step is one.
+        self._phase: int | None = None
+        self._next_phase: int | None = None
+
+    @staticmethod
+    def of(loader: Loader) -> TorchSteps:
+        """One that torch takes for an iterable dataset."""
+        with needs("torch"):
+            import torch.utils.data  # noqa: F401
+
+        return _torch_class()(loader)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        import torch
+
+        number, workers = _worker()
+        phase, self._next_phase = self._next_phase, None
+        for batch in self.loader:
+            self._phase = phase = batch.step % workers if phase is None else phase
+            if (batch.step - phase) % workers == number:
+                records = torch.from_numpy(batch.records.astype("int64"))
+                yield {**batch.torch(), "__step__": batch.step, "__epoch__": batch.epoch, "__records__": records}
+        self._phase = None
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __reduce__(self) -> Any:
+        return TorchSteps.of, (self.loader,)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of an epoch."""
+        self.loader.set_epoch(epoch)
+        self._phase = self._next_phase = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the loader in this process, for a `StatefulDataLoader`, which asks each worker: their number must stay."""
+        return {**self.loader.state_dict(), "phase": self._phase}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Loader.load_state_dict`. A state of the loader itself fits, too, with any number of workers."""
+        self.loader.load_state_dict(state)
+        self._phase = self._next_phase = state.get("phase")
+
+
+@functools.cache
+def _torch_class() -> type[TorchSteps]:
+    """The class that is also one of torch."""
+    from torch.utils.data import IterableDataset
+
+    return type("TorchSteps", (TorchSteps, IterableDataset), {"__module__": __name__, "__doc__": TorchSteps.__doc__})
+
+
+def _worker() -> tuple[int, int]:
+    """Number of this worker of a `DataLoader`, and of all."""
+    from torch.utils.data import get_worker_info
+
+    worker = get_worker_info()
+    return (worker.id, worker.num_workers) if worker else (0, 1)
+
+
+def _array(buffer: Any) -> numpy.ndarray[Any, Any]:
+    with needs("numpy"):
+        import numpy
+
+    return numpy.asarray(buffer)
+
+
+def _to_torch(torch: Any, column: Any) -> Any:
+    if isinstance(column, (Parts, Texts)):
+        return column.tolist()
+    if isinstance(column, Lists):
+        return [_to_torch(torch, one) if hasattr(one, "dtype") else list(one) for one in column]
+    return torch.from_numpy(column)
+
+
+def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Rank and number of ranks: those given, of torch.distributed if it was initialised, of the environment, or 0 of 1."""
+    if (rank is None) != (world_size is None):
+        raise UsageError("expected both `rank` and `world_size`, or neither; found one of them")
+    if rank is not None and world_size is not None:
+        found = (rank, world_size)
+    else:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            found = (int(distributed.get_rank()), int(distributed.get_world_size()))
+        else:
+            found = (int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1))
+    if not 0 <= found[0] < found[1]:
+        raise UsageError(f"expected a rank below the number of ranks, found rank {found[0]} of {found[1]}")
+    return found
+
+
+def _split_of(dataset: Dataset) -> str | None:
+    """The split that the dataset is; None if it is all of a version."""
+    others = sorted(key for key in dataset.chosen if key != "split")
+    if others:
+        raise UsageError(
+            f"expected a whole version or a split, found a part by {', '.join(f'`{one}=`' for one in others)}",
+            hints=["`shardify.reshard` makes a dataset of some of the records"],
+        )
+    return dataset.chosen.get("split")
+
+
+def _expect_same(name: str, mine: Any, theirs: Any) -> None:
+    if mine != theirs:
+        raise UsageError(f"expected a state whose {name} is {mine!r}, found {theirs!r}")
