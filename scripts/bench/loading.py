@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `shardify.open(...).torch()` beside the stock readers on the same shards, in pairs.
+"""Times `shardify.open(...).torch()` and `.loader()` beside the stock readers on the same shards, in pairs.
 
     python3 scripts/bench/loading.py --shardify target/release/shardify [--reps 5] [--only tar] [--rows 150000] [--samples 10000]
 
@@ -10,6 +10,10 @@
 | tar      | samples of a picture of 8 kB and a label           | webdataset                                         |
 | tar-json | rows as samples of JSON                            | webdataset                                         |
 | tfrecord | rows as Examples, given as bytes                   | the package tfrecord                               |
+| loader-* | the first, third and last of these                 | pyarrow.dataset (batches stay Arrow's), the others |
+
+`.loader()` delivers shuffled batches of 256 records in memory, as bytes or columns; `loader-listed` does so in the order of the list. It
+needs the extension: cargo build -p shardify-py --profile ci, and python/shardify/_native.abi3.so as a link to target/ci/lib_native.so.
 
 Both read every record as Python values in one process of its own, one after the other, after a run that fills the page cache; the order of
 a pair alternates. A ratio is records per second of `torch()` over those of the other in the same pair; the median counts. Both must see
@@ -37,10 +41,11 @@ import pyarrow.dataset, pyarrow.parquet, tarfile, tfrecord.reader, webdataset
 out, check = sys.argv[1], sys.argv[2] == "check"
 import shardify
 dataset = shardify.open(out)
+size = lambda record: 1
 {read}
 started, busy, count, digest = time.perf_counter(), time.process_time(), 0, 0
 for record in read():
-    count += 1
+    count += size(record)
     if check:
         digest ^= int.from_bytes(hashlib.blake2b(repr(key(record)).encode(), digest_size=8).digest(), "big")
 print(count, time.perf_counter() - started, time.process_time() - busy, digest)
@@ -48,6 +53,27 @@ print(count, time.perf_counter() - started, time.process_time() - busy, digest)
 OURS = """
 data = dataset.torch(shuffle=False, rank=0, ranks=1, columns={columns}, values="python")
 read = lambda: data
+"""
+LOADER = """
+loader = dataset.loader(global_batch_size=256, seed=1, drop_last=False, shuffle={shuffle})
+if check:
+    read = lambda: (record for batch in loader for record in split(batch))
+else:
+    read, size = lambda: loader, len
+"""
+ROWS_OF = "split = lambda batch: batch.arrow().to_pylist()\n"
+SAMPLES_OF = """
+def split(batch):
+    for row in range(len(batch)):
+        yield {name: value if isinstance(value := batch[name][row], str) else bytes(value) for name in batch}
+"""
+BYTES_OF = "split = lambda batch: [bytes(one) for one in batch['record']]\n"
+TABLES = """
+def read():
+    for batch in dataset.pyarrow().to_batches():
+        yield from batch.to_pylist() if check else [batch]
+if not check:
+    size = lambda batch: batch.num_rows
 """
 PYARROW = """
 def read():
@@ -70,13 +96,19 @@ BYTES = "key = bytes\n"
 # Rows of a batch of pyarrow: lists of more are three times as slow to make.
 BATCH = 1024
 
-# Job: folder of the dataset, the columns, and the reader beside.
+SHUFFLED, LISTED = ({"shuffle": True}, {"shuffle": False})
+
+# Job: folder of the dataset, the columns, our reader, and the reader beside.
 JOBS = {
-    "parquet": ("parquet", None, PYARROW, ROWS),
-    "columns": ("parquet", ["number", "text"], PYARROW, ROWS),
-    "tar": ("files", None, WEBDATASET, SAMPLES),
-    "tar-json": ("tar", None, WEBDATASET, SAMPLES),
-    "tfrecord": ("tfrecord", None, TFRECORD, BYTES),
+    "parquet": ("parquet", None, OURS, PYARROW, ROWS),
+    "columns": ("parquet", ["number", "text"], OURS, PYARROW, ROWS),
+    "tar": ("files", None, OURS, WEBDATASET, SAMPLES),
+    "tar-json": ("tar", None, OURS, WEBDATASET, SAMPLES),
+    "tfrecord": ("tfrecord", None, OURS, TFRECORD, BYTES),
+    "loader-listed": ("parquet", None, LOADER.format(**LISTED) + ROWS_OF, TABLES, ROWS),
+    "loader-parquet": ("parquet", None, LOADER.format(**SHUFFLED) + ROWS_OF, TABLES, ROWS),
+    "loader-tar": ("files", None, LOADER.format(**SHUFFLED) + SAMPLES_OF, WEBDATASET, SAMPLES),
+    "loader-tfrecord": ("tfrecord", None, LOADER.format(**SHUFFLED) + BYTES_OF, TFRECORD, BYTES),
 }
 
 
@@ -116,8 +148,10 @@ def once(code, out, check, program):
 
 
 def measured(name, folder, program, reps):
-    out, columns, peer, key = JOBS[name]
-    both = [RUN.format(read=reader.format(columns=columns, batch=BATCH) + key) for reader in (OURS, peer)]
+    out, columns, own, peer, key = JOBS[name]
+    # Code of a loader has braces of its own.
+    readers = [reader.replace("{columns}", repr(columns)).replace("{batch}", str(BATCH)) for reader in (own, peer)]
+    both = [RUN.replace("{read}", reader + key) for reader in readers]
     seen = [once(code, folder / out, "check", program) for code in both]
     if (seen[0][0], seen[0][3]) != (seen[1][0], seen[1][3]):
         sys.exit(f"{name}: expected the same records, found {seen[0][0]} and {seen[1][0]}, or other values")
@@ -149,10 +183,13 @@ def main():
         folder = pathlib.Path(folder)
         write_inputs(folder, options.rows, options.samples)
         convert(program, folder)
-        print(f"{'job':10} {'records':>9} {'torch()/s':>11} {'other/s':>11} {'ratio':>6} {'processor':>9}")
+        print(f"{'job':15} {'records':>9} {'ours/s':>11} {'other/s':>11} {'ratio':>6} {'processor':>9}")
         for name in options.only:
             results.append(one := measured(name, folder, program, options.reps))
-            print(f"{name:10} {one['records']:9,} {one['ours']:11,.0f} {one['other']:11,.0f} {one['ratio']:6.2f} {one['processor']:9.2f}", flush=True)
+            print(
+                f"{name:15} {one['records']:9,} {one['ours']:11,.0f} {one['other']:11,.0f} {one['ratio']:6.2f} {one['processor']:9.2f}",
+                flush=True,
+            )
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -263,7 +263,7 @@ fn a_trial_of_samples_reads_the_files_of_the_first_ones() {
     let known = ["b", "c"].map(|name| folder.run(&format!("remove ds --source in/{name}.txt --dry-run")).code);
     assert_eq!(known, [0, 1]);
     // The records of splits come in turn; even shards are counted first.
-    folder.write("rows.csv", &(0..1000).fold("id\n".to_owned(), |text, id| format!("{text}{id}\n")));
+    folder.write("rows.csv", (0..1000).fold("id\n".to_owned(), |text, id| format!("{text}{id}\n")));
     let options = "--id id --limit 100 --split train=0.8,val=0.2 --shards 2 --even";
     let done = summary_of(folder.run(&format!("convert rows.csv {options} --out rows --json")));
     assert_eq!(done["records_out"], 100);
