@@ -195,6 +195,13 @@ impl Error {
         self
     }
 
+    /// Puts what the message is about before it.
+    #[must_use]
+    pub fn about(mut self, what: impl fmt::Display) -> Self {
+        self.0.message = format!("{what}: {}", self.0.message);
+        self
+    }
+
     /// Adds a suggestion what to do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

@@ -751,10 +751,7 @@ fn is_reserved(name: &str) -> bool {
 fn is_named_like_a_shard(name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let mut endings = OutputFormat::ALL.iter().flat_map(|format| format.facts().endings);
-    // As in `train.tfrecord-00000-of-00010`.
-    let is_numbered =
-        |rest: &str| rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
-    endings.any(|ending| file.split_once(ending).is_some_and(|(_, rest)| rest.is_empty() || is_numbered(rest)))
+    endings.any(|ending| file.ends_with(ending)) || file.contains(".tfrecord-")
 }
 
 /// Detects a file's format and compression from its content.
@@ -791,7 +788,14 @@ mod tests {
 
     #[test]
     fn names_say_what_ought_to_be_a_shard() {
-        for shard in ["a/b.tar", "x.TGZ", "p.snappy.parquet", "train.tfrecord-00000-of-00010", "y=1/a.tfrecords"] {
+        for shard in [
+            "a/b.tar",
+            "a.tar.old.tar",
+            "x.TGZ",
+            "p.snappy.parquet",
+            "train.tfrecord-00000-of-00010",
+            "y=1/a.tfrecords",
+        ] {
             assert!(is_named_like_a_shard(shard), "{shard}");
         }
         for other in ["a.tar.idx", "notes.txt", "a.tar/x", "tfrecord.py", "a.parquet.crc"] {

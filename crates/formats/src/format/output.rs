@@ -25,7 +25,7 @@ pub struct OutputFacts {
     pub help: &'static str,
     /// The media type in descriptions of a dataset.
     pub media_type: &'static str,
-    /// How names of its shards end, in lower case; the longer first where one is the start of another.
+    /// How names of its shards end, in lower case.
     pub endings: &'static [&'static str],
     /// Whether the first bytes of a file, without compression around it, are those of a shard.
     pub claims: fn(&[u8]) -> bool,

@@ -13,12 +13,8 @@ use crate::{
     codec::{Codec, checksum::xxh3_64},
     dataset::{Frame, RecordExtents},
     error::{Error, Result},
-    format::{tar::SpanReader, tfrecord::check_record},
+    format::{tar::SpanReader, tfrecord},
 };
-
-/// Bytes before and after the data of a TFRecord.
-const HEAD: usize = 12;
-const FOOT: usize = 4;
 
 /// Returns the bytes from the first to the last of some records, which must not overlap.
 pub(super) fn range_of(extents: &RecordExtents) -> Result<Range<u64>> {
@@ -76,9 +72,7 @@ impl<'a> HashCheck<'a> {
         let RecordExtents { offsets, lengths, hashes } = self.extents;
         let values = offsets.values().iter().zip(lengths.values()).zip(hashes.values());
         for ((&offset, &length), &hash) in values.skip(self.checked) {
-            let at = usize::try_from(offset.wrapping_sub(self.offset)).unwrap_or(usize::MAX);
-            let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length));
-            let Some(record) = end.and_then(|end| bytes.get(at..end)) else { break };
+            let Some((_, record)) = record_in(bytes, self.offset, offset, length) else { break };
             if hash != 0 && xxh3_64(record) != hash {
                 let error = Error::integrity(format!("expected bytes with hash {hash:016x}, found others"));
                 return Err(at_record(error, self.first_row + self.checked as u64 + 1, offset));
@@ -94,11 +88,8 @@ impl FramedBytes {
     fn each_record(&self, mut visit: impl FnMut(&[u8], usize) -> Result<()>) -> Result<()> {
         let RecordExtents { offsets, lengths, .. } = &self.extents;
         for (row, (&offset, &length)) in offsets.values().iter().zip(lengths.values()).enumerate() {
-            let at = usize::try_from(offset.wrapping_sub(self.offset)).unwrap_or(usize::MAX);
-            let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length));
-            let record = end.and_then(|end| self.bytes.get(at..end));
             let number = self.first_row + row as u64 + 1;
-            let record = record.ok_or_else(|| {
+            let (at, record) = record_in(&self.bytes, self.offset, offset, length).ok_or_else(|| {
                 Error::integrity(format!("expected all bytes of record {number}, found fewer")).at_byte(offset)
             })?;
             visit(record, at).map_err(|e| at_record(e, number, offset))?;
@@ -107,16 +98,17 @@ impl FramedBytes {
     }
 }
 
+/// Returns a record of a shard, and its place among bytes that begin at `start`; `None` if they do not have all of it.
+fn record_in(bytes: &[u8], start: u64, offset: u64, length: u64) -> Option<(usize, &[u8])> {
+    let at = usize::try_from(offset.checked_sub(start)?).ok()?;
+    let end = at.checked_add(usize::try_from(length).ok()?)?;
+    Some((at, bytes.get(at..end)?))
+}
+
 /// Adds a record to an error whose byte counts from the start of the record.
 fn at_record(error: Error, number: u64, offset: u64) -> Error {
     let byte = offset + error.place().byte.unwrap_or_default();
-    let message = format!("record {number}: {}", error.message());
-    let out = Error::new(error.kind(), message).at_byte(byte);
-    let out = error.hints().iter().fold(out, |out, hint| out.with_hint(hint.clone()));
-    match std::error::Error::source(&error) {
-        Some(cause) => out.with_cause(cause.to_string()),
-        None => out,
-    }
+    error.about(format_args!("record {number}")).at_byte(byte)
 }
 
 /// Finds the files of samples, whose hashes were compared.
@@ -157,9 +149,8 @@ pub(super) fn part_cells(framed: &FramedBytes, columns: &PartColumns) -> Result<
 pub(super) fn example_cells(framed: &FramedBytes) -> Result<PieceData> {
     let mut cells = Vec::with_capacity(framed.extents.offsets.len());
     framed.each_record(|record, at| {
-        check_record(record, 0)?;
-        let data = record.len().saturating_sub(HEAD + FOOT);
-        cells.push(Cell::new(at + HEAD, data).ok_or_else(too_large)?);
+        let data = tfrecord::check_record(record, 0)?;
+        cells.push(Cell::new(at + tfrecord::HEAD, data.len()).ok_or_else(too_large)?);
         Ok(())
     })?;
     Ok(PieceData::Cells { bytes: framed.bytes.clone(), keys: Vec::new(), cells })

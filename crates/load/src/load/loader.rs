@@ -103,7 +103,7 @@ impl Loader {
         let geometry = Geometry::new(&settings, &positions, format)?;
         let plan = EpochPlan::new(&settings, geometry, positions.records(), basis, 0)?;
         let shards = positions.shards().len();
-        let source = RecordSource::new(dataset.clone(), positions, format == OutputFormat::Parquet);
+        let source = RecordSource::new(dataset.clone(), positions, format.is_columnar());
         let columns = match format {
             OutputFormat::Tar => part_columns(&source, settings.columns.as_deref())?,
             OutputFormat::TfRecord => LoadColumns::of_examples(settings.columns.as_deref())?,
@@ -246,7 +246,7 @@ fn row_columns(snapshot: &Snapshot, source: &RecordSource, chosen: Option<&[Stri
 fn check_compression(source: &RecordSource, format: OutputFormat) -> Result<()> {
     let is_stream = |shard: &&PositionedShard| shard.meta().codec != Codec::None && shard.meta().body_bytes == 0;
     let shards = source.positions.shards();
-    match shards.iter().find(is_stream).filter(|_| format != OutputFormat::Parquet) {
+    match shards.iter().find(is_stream).filter(|_| !format.is_columnar()) {
         None => Ok(()),
         Some(shard) => Err(Error::usage("expected shards that can be read in parts, found one compressed stream")
             .at_location(source.dataset.store().location().join(&shard.meta().path).to_string())

@@ -90,26 +90,26 @@ impl Geometry {
         if batch == 0 {
             return Err(Error::usage("expected a global batch of 1 record or more, found 0"));
         }
-        let is_parquet = format == OutputFormat::Parquet;
-        let usual = default_block(positions, is_parquet);
+        let is_columnar = format.is_columnar();
+        let usual = default_block(positions, is_columnar);
         let block = settings.block.unwrap_or(usual);
         if !settings.shuffle {
             return Ok(Self { block, lanes: 1, window: block });
         }
         let lanes = settings.lanes.unwrap_or_else(|| default_lanes(batch, positions.records()));
-        let blocks = if is_parquet { PARQUET_WINDOW_BLOCKS } else { WINDOW_BLOCKS };
+        let blocks = if is_columnar { PARQUET_WINDOW_BLOCKS } else { WINDOW_BLOCKS };
         let blocks = default_window_blocks(blocks, lanes);
         let window = settings.window.unwrap_or_else(|| blocks.saturating_mul(block.min(usual)).max(block));
         Ok(Self { block, lanes, window: window.min((1 << 40) - 1) })
     }
 }
 
-fn default_block(positions: &Positions, is_parquet: bool) -> u64 {
+fn default_block(positions: &Positions, is_columnar: bool) -> u64 {
     let records = positions.records().max(1);
     let raw_bytes: u128 = positions.shards().iter().map(|shard| u128::from(shard.meta().raw_bytes)).sum();
-    let bytes = if is_parquet { PARQUET_BLOCK_BYTES } else { BLOCK_BYTES };
+    let bytes = if is_columnar { PARQUET_BLOCK_BYTES } else { BLOCK_BYTES };
     let block = bytes * u128::from(records) / raw_bytes.max(1);
-    let most = if is_parquet { records.min(PARQUET_BLOCK_ROWS) } else { records };
+    let most = if is_columnar { records.min(PARQUET_BLOCK_ROWS) } else { records };
     u64::try_from(block).unwrap_or(u64::MAX).clamp(1, most)
 }
 

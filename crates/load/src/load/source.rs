@@ -73,7 +73,7 @@ impl OpenShard {
 pub(super) struct RecordSource {
     pub(super) dataset: Dataset,
     pub(super) positions: Positions,
-    is_parquet: bool,
+    is_columnar: bool,
     /// Buffers of blocks.
     pool: BytePool,
     chunks: RowChunks,
@@ -91,9 +91,9 @@ pub(super) struct FramedBytes {
 }
 
 impl RecordSource {
-    pub(super) fn new(dataset: Dataset, positions: Positions, is_parquet: bool) -> Self {
+    pub(super) fn new(dataset: Dataset, positions: Positions, is_columnar: bool) -> Self {
         let (pool, chunks) = (BytePool::new(0), RowChunks::new(0));
-        Self { dataset, positions, is_parquet, pool, chunks, open: Mutex::default() }
+        Self { dataset, positions, is_columnar, pool, chunks, open: Mutex::default() }
     }
 
     /// Keeps so many bytes of unused buffers of blocks, and of places of records.
@@ -290,7 +290,7 @@ impl RecordSource {
         let meta = positioned.meta();
         let (store, place) = (self.dataset.store(), self.place_of(shard));
         let object = self.dataset.object_at(&meta.path, meta.bytes);
-        let content = if self.is_parquet {
+        let content = if self.is_columnar {
             let file = parquet::open_with_pages(object.clone(), &place).map_err(|e| at_shard(e, &place))?;
             if file.row_count() < meta.records {
                 let (expected, found) = (meta.records, file.row_count());

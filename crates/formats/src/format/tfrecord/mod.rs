@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Bytes of the length and its checksum.
-const HEAD: usize = 12;
+pub const HEAD: usize = 12;
 /// Bytes of the checksum of the data.
 const FOOT: usize = 4;
 /// Largest record, in bytes: protobuf readers refuse messages of 2 GiB.

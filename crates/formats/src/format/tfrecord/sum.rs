@@ -11,16 +11,17 @@ use crate::{
     error::Result,
 };
 
-/// Checks a complete record; `offset` is its position, for the error.
+/// Checks a complete record and returns its data; `offset` is its position, for the error.
 ///
 /// # Errors
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) if a checksum or the length is wrong.
-pub fn check_record(record: &[u8], offset: u64) -> Result<()> {
+pub fn check_record(record: &[u8], offset: u64) -> Result<&[u8]> {
     let range =
         record.split_first_chunk::<HEAD>().and_then(|(head, rest)| Some((head, rest.split_last_chunk::<FOOT>()?)));
     let Some((head, (data, foot))) = range else { return Err(too_short(record.len() as u64, offset)) };
     check_head(head, data.len() as u64, offset)?;
-    check_data(masked_crc32c(data), *foot, offset)
+    check_data(masked_crc32c(data), *foot, offset)?;
+    Ok(data)
 }
 
 /// Checks a record whose bytes arrive in pieces.
