@@ -4,7 +4,7 @@
 Makes tables of a few nasty values each (nulls, empty texts, NaN, both zeros, ends of ranges, 2^53 + 1, quotes, Unicode in two forms, nested values,
 dates, instants, decimals), as Parquet, JSON Lines and CSV. Converts them to Parquet, tar and TFRecord with 1, 2 and 7 jobs, in one run and in
 two, by content, by columns and by id. The origins that are left are those that DuckDB finds; of one run, the shards have the same bytes at any
-number of jobs. Each record that is omitted leads to the first of its group by `manifest --find-file`. Then samples: files, archives and tables
+number of jobs. `reshard --dedup` takes the same ones from a dataset that has them all. Each record that is omitted leads to the first of its group by `manifest --find-file`. Then samples: files, archives and tables
 of samples, against a dictionary of their parts.
 
     python3 scripts/checks/dedup_check.py --shardify target/release/shardify [--rows N] [--rounds N] [--seed S]
@@ -19,6 +19,7 @@ import json
 import math
 import pathlib
 import random
+import shutil
 import tempfile
 
 import duckdb
@@ -115,7 +116,7 @@ def same(what, found, want):
 
 def counted(text):
     summary = json.loads(text.decode().splitlines()[-1])
-    parts = {part: summary[f"records_{part}"] for part in ("in", "out", "rejected", "deduplicated", "filtered")}
+    parts = {part: summary.get(f"records_{part}", 0) for part in ("in", "out", "rejected", "deduplicated", "filtered")}
     expect("the sum of the counts", sum(parts.values()), 2 * parts["in"])
     return parts
 
@@ -146,9 +147,25 @@ def look_at_rows(shardify, folder, rng, form, rows, formats):
         run(shardify, "convert", both[0], "--out", out, *words)
         run(shardify, "convert", both[1], "--out", out)
         same(f"{what}, in two runs", origins(shardify, out), want)
+        cut_anew(shardify, folder, f"{what}, by reshard", both, words, mode, want)
         look_up(shardify, folder, what, (folder / f"{form}-{to}-7-{mode}", out), first_of)
         run(shardify, "verify", out, "--read-data")
     return len(set(firsts["content"].values()))
+
+
+def cut_anew(shardify, folder, what, sources, words, mode, want):
+    """`reshard --dedup` takes the same records from a dataset of two runs that has all of them."""
+    whole, out = folder / "whole", folder / "anew"
+    at = words.index("--dedup")
+    for source in sources:
+        run(shardify, "convert", source, "--out", whole, *(words[:at] + words[at + 2 :]))
+    for jobs in (1, 3):
+        counts = counted(run(shardify, "reshard", whole, "--out", out, "--dedup", mode, "--jobs", str(jobs), "--memory", "64MiB", "--json"))
+        same(f"{what}, {jobs} jobs", origins(shardify, out), want)
+        expect(f"{what}, records omitted", counts["deduplicated"], counts["in"] - len(want))
+        run(shardify, "verify", out, "--read-data")
+        shutil.rmtree(out)
+    shutil.rmtree(whole)
 
 
 def look_up(shardify, folder, what, datasets, first_of):

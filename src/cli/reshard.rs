@@ -64,10 +64,14 @@ fn write_summary(w: &mut dyn Write, report: &ReshardReport) -> Result<()> {
     human::write_line(w, "parent", format_args!("{} of {parent}", report.parent_version))?;
     let counts = &report.counts;
     let (taken, of) = (group_digits(counts.records_out), plural(counts.records_in, "record"));
+    let duplicates = match counts.records_deduplicated {
+        0 => String::new(),
+        duplicates => format!(", {} duplicate", group_digits(duplicates)),
+    };
     human::write_line(
         w,
         "records",
-        format_args!("{taken} of {of} ({} filtered)", group_digits(counts.records_filtered)),
+        format_args!("{taken} of {of} ({} filtered{duplicates})", group_digits(counts.records_filtered)),
     )?;
     let [smallest, largest] = report.shard_bytes.map(Size);
     let [fewest, most] = report.shard_records.map(group_digits);

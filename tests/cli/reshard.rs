@@ -72,6 +72,41 @@ fn has_text(folder: &Folder, dataset: &str, text: &str) -> bool {
 }
 
 #[test]
+fn duplicates_of_all_runs_are_taken_once() {
+    for to in FORMATS {
+        let folder = Folder::new();
+        for (name, rows) in [("a", "1,x\n2,y\n3,x\n"), ("b", "4,y\n1,z\n5,w\n")] {
+            folder.write(&format!("{name}.csv"), format!("id,note\n{rows}"));
+            folder.run(&format!("convert {name}.csv --id id --to {to}")).ok();
+        }
+        let found = |options: &str, duplicates: u64| {
+            let out = options.replace([' ', '-', '\'', '!', '='], "");
+            let summary = reshard(&folder, &format!("{options} --out {out}"));
+            assert_eq!(summary["records_deduplicated"], duplicates, "{to} {options}: {summary}");
+            let rows = folder.run(&format!("manifest {out} --export jsonl")).ok().objects();
+            rows.iter()
+                .map(|row| format!("{}{}", row["source"], row["row"]))
+                .collect::<Vec<_>>()
+                .join(" ")
+                .replace('"', "")
+        };
+        assert_eq!(found("--dedup content", 0), "a.csv1 a.csv2 a.csv3 b.csv1 b.csv2 b.csv3", "{to}");
+        assert_eq!(found("--dedup id", 1), "a.csv1 a.csv2 a.csv3 b.csv1 b.csv3", "{to}");
+        assert_eq!(found("--dedup note", 2), "a.csv1 a.csv2 b.csv2 b.csv3", "{to}");
+    }
+    let folder = dataset("parquet");
+    let summary = reshard(&folder, "--dedup age --where age>=290 --out chosen");
+    assert_eq!((counts(&summary), summary["records_deduplicated"].as_u64()), ([900, 10, 870], Some(20)));
+    folder.write("keyless.csv", "a,b\n1,2\n");
+    folder.run("convert keyless.csv --out keyless").ok();
+    let refused = folder.run("reshard keyless --out none --dedup id");
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("expected record ids for --dedup id, found none"), "{}", refused.stderr);
+    let refused = folder.run("reshard shards --out none --dedup colour");
+    assert!(refused.code == 2 && refused.stderr.contains("colour"), "{refused:?}");
+}
+
+#[test]
 fn other_shards_hold_the_same_records_in_the_same_order() {
     for to in FORMATS {
         let folder = dataset(to);

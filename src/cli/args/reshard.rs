@@ -11,6 +11,7 @@ use crate::{
         convert,
         reshard::{RecordSample, ReshardOptions, cut_of},
     },
+    record::dedup::{DedupBy, DedupChoice},
     units::Size,
 };
 
@@ -46,6 +47,13 @@ pub(in crate::cli) struct ReshardArgs {
     /// With --sample: choose other records.
     #[arg(long, value_name = "N", requires = "sample", default_value_t = 0, help_heading = "Selection")]
     seed: u64,
+    /// Take only the first of records that are duplicates: by their content, their id, or columns.
+    ///
+    /// As `convert --dedup` finds them: of samples, columns are parts, such as jpg; `column:id` is the column of that
+    /// name. Which record is first follows from the order of the dataset. Of an image whose file is repeated under
+    /// other names, `--dedup jpg` takes one.
+    #[arg(long, value_name = "content|id|COLUMN[,COLUMN]", value_parser = dedup_by, help_heading = "Selection")]
+    dedup: Option<DedupBy>,
     /// Put the records in a random order, which follows from a seed.
     ///
     /// Exact over all records, as by `convert --shuffle`: the same seed gives the same order. Each split is
@@ -86,6 +94,15 @@ pub(in crate::cli) struct ReshardArgs {
     pub(in crate::cli) id_key: Option<PathBuf>,
 }
 
+fn dedup_by(text: &str) -> Result<DedupBy, String> {
+    match text.parse()? {
+        DedupChoice::By(by) => Ok(by),
+        DedupChoice::None => {
+            Err("expected content, id, or names of columns; without --dedup, all are taken".to_owned())
+        }
+    }
+}
+
 impl ReshardArgs {
     /// Returns the options; `ids` are the lines of the file of ids.
     pub(in crate::cli) fn to_options(&self, ids: Option<Vec<String>>) -> Result<ReshardOptions> {
@@ -99,6 +116,7 @@ impl ReshardArgs {
             filter: self.filter.as_deref().map(convert::parse_condition).transpose()?,
             sample: self.sample.map(|share| RecordSample { share, seed: self.seed }),
             split: self.split.clone(),
+            dedup: self.dedup.clone(),
             shuffle: self.shuffle,
             dry_run: self.dry_run,
         })

@@ -1,6 +1,7 @@
 //! Chooses the records of a new dataset: by their ids, by a condition on their values, and as a sample.
 //!
-//! Each choice makes a bitmap of the rows of each shard; a record is kept if all of them have it.
+//! Each choice makes a bitmap of the rows of each shard; a record is kept if all of them have it. Of those that are
+//! kept, duplicates are omitted last.
 
 use std::{
     collections::HashMap,
@@ -17,7 +18,7 @@ use arrow::{
 use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{RecordSample, ReshardOptions};
+use super::{RecordSample, ReshardOptions, dedup::omit_duplicates};
 use crate::{
     dataset::{NumberSet, Part, Renumbering, Run, ShardMeta, Snapshot, find_each, numbered_rows, sidecar_batches},
     error::{Error, Result},
@@ -25,6 +26,7 @@ use crate::{
         reshard::{Stock, filter::Condition},
         rewrite::Rewriter,
     },
+    ops::{Context, rewrite},
     record::BATCH_ROWS,
     storage::Store,
 };
@@ -40,8 +42,10 @@ pub(super) struct Chosen {
     pub(super) numbering: Renumbering,
     /// Ids that no record has.
     pub(super) missing: Vec<String>,
-    /// Records that were omitted.
+    /// Records that were not chosen.
     pub(super) filtered: u64,
+    /// Records that were omitted as duplicates.
+    pub(super) deduplicated: u64,
 }
 
 /// The records that some ids stand for.
@@ -67,7 +71,8 @@ struct RecordChoice<'a> {
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if a choice does not suit the dataset; when it cannot be read.
-pub(super) fn choose_records(snapshot: &Snapshot, rewriter: Rewriter<'_>, options: &ReshardOptions) -> Result<Chosen> {
+pub(super) fn choose_records(context: &Context<'_>, snapshot: &Snapshot, options: &ReshardOptions) -> Result<Chosen> {
+    let rewriter = rewrite::new_rewriter(context, snapshot);
     let format = snapshot.entry().settings.shard_format;
     if options.filter.is_some() && !format.is_columnar() {
         return Err(Error::usage(format!(
@@ -97,8 +102,12 @@ pub(super) fn choose_records(snapshot: &Snapshot, rewriter: Rewriter<'_>, option
     };
     let part = Part::from_names(snapshot, &options.split)?;
     let shards: Vec<&ShardMeta> = part.shards_in(snapshot)?.collect();
-    let stocks: Vec<Stock> = shards.into_par_iter().map(stock).collect::<Result<_>>()?;
-    let kept: u64 = stocks.iter().map(|stock| stock.share.records).sum();
+    let mut stocks: Vec<Stock> = shards.into_par_iter().map(stock).collect::<Result<_>>()?;
+    let chosen = records_of(&stocks);
+    if let Some(by) = &options.dedup {
+        stocks = omit_duplicates(context, snapshot, by, stocks)?;
+    }
+    let kept = records_of(&stocks);
     let entry = snapshot.entry();
     let numbering = if kept == entry.totals.records && kept == entry.next_record {
         Renumbering::identity(kept)
@@ -112,7 +121,12 @@ pub(super) fn choose_records(snapshot: &Snapshot, rewriter: Rewriter<'_>, option
     let ids = options.ids.iter().flatten().zip(&choice.found);
     let missing = ids.filter(|(_, found)| !found.load(Ordering::Relaxed)).map(|(id, _)| id.clone()).collect();
     let stocks = stocks.into_iter().filter(|stock| stock.share.records > 0).collect();
-    Ok(Chosen { stocks, numbering, missing, filtered: entry.totals.records_without(kept)? })
+    let filtered = entry.totals.records_without(chosen)?;
+    Ok(Chosen { stocks, numbering, missing, filtered, deduplicated: chosen - kept })
+}
+
+fn records_of(stocks: &[Stock]) -> u64 {
+    stocks.iter().map(|stock| stock.share.records).sum()
 }
 
 /// Returns the numbering of the records that are kept of some shards.

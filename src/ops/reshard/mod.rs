@@ -1,7 +1,7 @@
 //! `reshard`: cuts a version of a dataset anew, into another dataset.
 //!
 //! ```text
-//! choose     which records: a bitmap of each shard, and a new number for each record   choose.rs
+//! choose     which records: a bitmap of each shard, and a new number for each record   choose.rs, dedup.rs
 //! group      shards that must not be mixed: other constants, types, partitions or sort runs
 //! plan       where each new shard ends                                                 plan/reshard.rs
 //! write      new shards, in parallel                                                   exec/reshard.rs
@@ -10,6 +10,7 @@
 //! ```
 
 mod choose;
+mod dedup;
 mod report;
 mod sources;
 
@@ -52,7 +53,7 @@ use crate::{
         version::{PreparedIndexes, refresh_indexes},
     },
     plan::reshard::{Cut, Share, even_marks, locate_mark, separate_ends, shard_parts, shards_of},
-    record::filter::Filter,
+    record::{dedup::DedupBy, filter::Filter},
     storage::{Location, Staged, Store},
     units::Size,
 };
@@ -81,6 +82,8 @@ pub struct ReshardOptions {
     pub sample: Option<RecordSample>,
     /// Splits to take of a divided dataset; all if there are none.
     pub split: Vec<String>,
+    /// What duplicates have in common, of which only the first record is taken; `None` if all are.
+    pub dedup: Option<DedupBy>,
     /// Seed by which the records are shuffled; `None` if they keep their order.
     pub shuffle: Option<u64>,
     /// Plan without writing anything.
@@ -152,7 +155,7 @@ impl Run<'_> {
         check_folders(store, snapshot.live_shards()?.iter())?;
         let total = snapshot.entry().totals.bytes;
         context.observer.event(Event::Phase { name: "choosing records", bytes: None });
-        let mut chosen = choose_records(snapshot, rewrite::new_rewriter(context, snapshot), self.options)?;
+        let mut chosen = choose_records(context, snapshot, self.options)?;
         if chosen.stocks.is_empty() {
             return Err(self.no_records_error(&chosen));
         }
@@ -398,6 +401,9 @@ impl Run<'_> {
         if !self.options.split.is_empty() {
             add("splits", self.options.split.join(","));
         }
+        if let Some(by) = &self.options.dedup {
+            add("dedup", by.to_string());
+        }
         if let Some(seed) = self.options.shuffle {
             add("shuffle", seed.to_string());
         }
@@ -413,8 +419,9 @@ impl Run<'_> {
         let entry = self.snapshot.entry();
         let counts = Counts {
             records_in: entry.totals.records,
-            records_out: entry.totals.records - chosen.filtered,
+            records_out: entry.totals.records - chosen.filtered - chosen.deduplicated,
             records_filtered: chosen.filtered,
+            records_deduplicated: chosen.deduplicated,
             bytes_in: entry.totals.bytes,
             shards_added: cuts.len() as u64,
             ..Counts::default()

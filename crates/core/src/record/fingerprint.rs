@@ -33,8 +33,14 @@ use arrow::{
     },
 };
 
-use super::{Sample, coded::plain_column, json};
-use crate::error::Result;
+use super::{
+    Payload, Sample,
+    coded::plain_column,
+    json,
+    parts::{KEY_COLUMN, is_table_of_samples, unnamed_samples},
+    path::column_at,
+};
+use crate::error::{Error, Result};
 
 /// Fingerprint of a record.
 pub type Fingerprint = [u8; 16];
@@ -120,6 +126,45 @@ impl Fingerprinter {
             return self.of_sample(sample);
         }
         self.of_sample(&Sample { parts, key: String::new(), origin: String::new(), subject: None })
+    }
+
+    /// Returns the fingerprint of each record by some columns or parts; by all that is stored if `names` is empty. Of
+    /// rows, the first `stored` columns are.
+    ///
+    /// # Errors
+    /// [`Kind::Input`](crate::error::Kind::Input) if rows lack a column; when a coded column cannot be expanded.
+    pub fn of_payload(&self, payload: &Payload, names: &[String], stored: usize) -> Result<Vec<Fingerprint>> {
+        match payload {
+            Payload::Samples(samples) => Ok(self.of_samples(samples, names)),
+            Payload::Rows(rows) if names.is_empty() => {
+                let stored = rows.project(&(0..rows.num_columns().min(stored)).collect::<Vec<_>>())?;
+                if is_table_of_samples(stored.schema_ref().fields()) {
+                    // The key names a sample and is not a part of it.
+                    return Ok(self.of_samples(&unnamed_samples(&stored)?, names));
+                }
+                let fields = stored.schema_ref().fields();
+                let names = fields.iter().map(|field| field.name().as_str());
+                self.of_rows(&names.zip(stored.columns().iter().cloned()).collect::<Vec<_>>(), rows.num_rows())
+            }
+            Payload::Rows(rows) => {
+                if is_table_of_samples(rows.schema_ref().fields()) && !names.iter().any(|name| name == KEY_COLUMN) {
+                    return Ok(self.of_samples(&unnamed_samples(rows)?, names));
+                }
+                let column = |name: &String| -> Result<ArrayRef> {
+                    column_at(rows, name)?.ok_or_else(|| {
+                        Error::input("expected the column that duplicates are found by, found none")
+                            .in_column(name.clone())
+                    })
+                };
+                let columns: Vec<ArrayRef> = names.iter().map(column).collect::<Result<_>>()?;
+                self.of_rows(&names.iter().map(String::as_str).zip(columns).collect::<Vec<_>>(), rows.num_rows())
+            }
+        }
+    }
+
+    fn of_samples(&self, samples: &[Sample], names: &[String]) -> Vec<Fingerprint> {
+        let of_one = |sample| if names.is_empty() { self.of_sample(sample) } else { self.of_parts(sample, names) };
+        samples.iter().map(of_one).collect()
     }
 
     /// Returns the fingerprint of a record id, as it is stored.

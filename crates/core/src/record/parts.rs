@@ -93,6 +93,14 @@ pub fn samples_of_rows(batch: &RecordBatch, keys: &[String]) -> Result<Vec<Sampl
     Ok(keys.iter().enumerate().map(sample).collect())
 }
 
+/// Returns the samples of rows without their keys.
+///
+/// # Errors
+/// Those of [`samples_of_rows`].
+pub fn unnamed_samples(batch: &RecordBatch) -> Result<Vec<Sample>> {
+    samples_of_rows(batch, &vec![String::new(); batch.num_rows()])
+}
+
 /// Returns the extensions of the parts with the columns that they are made of, sorted by extension.
 fn parts_of(fields: &Fields) -> Result<Vec<(String, usize)>> {
     let mut parts: Vec<(String, usize)> = Vec::with_capacity(fields.len());

@@ -25,7 +25,6 @@ use crate::{
         dedup::DedupBy,
         fingerprint::{Fingerprint, Fingerprinter},
         id_column,
-        parts::{KEY_COLUMN, is_table_of_samples, samples_of_rows},
         path::column_at,
     },
     scan::SourceFile,
@@ -64,14 +63,10 @@ impl Gate for DedupGate<'_> {
                 None => Vec::new(),
                 Some(ids) => ids.iter().map(|id| id.map(|id| self.of_id(id)).transpose()).collect::<Result<_>>()?,
             },
-            (DedupBy::Columns(names), Payload::Samples(samples)) => {
-                samples.iter().map(|sample| Some(self.fingerprinter.of_parts(sample, names))).collect()
+            (by, payload) => {
+                let taken = self.fingerprinter.of_payload(payload, by.columns(), self.stored)?;
+                taken.into_iter().map(Some).collect()
             }
-            (_, Payload::Samples(samples)) => {
-                samples.iter().map(|sample| Some(self.fingerprinter.of_sample(sample))).collect()
-            }
-            (DedupBy::Columns(names), Payload::Rows(rows)) => self.of_columns(rows, names)?,
-            (DedupBy::Content, Payload::Rows(rows)) => self.of_contents(rows)?,
         };
         gated.block.fingerprints = fingerprints;
         Ok(())
@@ -94,38 +89,6 @@ impl Gate for DedupGate<'_> {
 }
 
 impl DedupGate<'_> {
-    fn of_columns(&self, rows: &RecordBatch, names: &[String]) -> Result<Vec<Option<Fingerprint>>> {
-        if is_table_of_samples(rows.schema_ref().fields()) && !names.iter().any(|name| name == KEY_COLUMN) {
-            let samples = samples_of_rows(rows, &vec![String::new(); rows.num_rows()])?;
-            return Ok(samples.iter().map(|sample| Some(self.fingerprinter.of_parts(sample, names))).collect());
-        }
-        let column = |name: &String| -> Result<(String, ArrayRef)> {
-            let column = column_at(rows, name)?.ok_or_else(|| {
-                Error::input("expected the column that duplicates are found by, found none").in_column(name.clone())
-            })?;
-            Ok((name.clone(), column))
-        };
-        let columns: Vec<(String, ArrayRef)> = names.iter().map(column).collect::<Result<_>>()?;
-        let named = columns.iter().map(|(name, column)| (name.as_str(), Arc::clone(column)));
-        self.of_values(&named.collect::<Vec<_>>(), rows.num_rows())
-    }
-
-    fn of_contents(&self, rows: &RecordBatch) -> Result<Vec<Option<Fingerprint>>> {
-        let stored = rows.project(&(0..rows.num_columns().min(self.stored)).collect::<Vec<_>>())?;
-        let schema = stored.schema();
-        if is_table_of_samples(schema.fields()) {
-            // The key names a sample and is not a part of it.
-            let samples = samples_of_rows(&stored, &vec![String::new(); stored.num_rows()])?;
-            return Ok(samples.iter().map(|sample| Some(self.fingerprinter.of_sample(sample))).collect());
-        }
-        let names = schema.fields().iter().map(|field| field.name().as_str());
-        self.of_values(&names.zip(stored.columns().iter().cloned()).collect::<Vec<_>>(), rows.num_rows())
-    }
-
-    fn of_values(&self, columns: &[(&str, ArrayRef)], rows: usize) -> Result<Vec<Option<Fingerprint>>> {
-        Ok(self.fingerprinter.of_rows(columns, rows)?.into_iter().map(Some).collect())
-    }
-
     fn of_id(&self, id: &str) -> Result<Fingerprint> {
         let Some(_) = self.pseudonymizer else { return Ok(self.fingerprinter.of_id(id)) };
         Ok(self.fingerprinter.of_id(token_of(&self.stored_id(id)?)))
