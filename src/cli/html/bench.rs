@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{begin_page, escape_html, escape_some, write_heading};
+use super::{begin_page, escape_html, escape_some, write_heading, write_number_heads, write_numbers};
 use crate::{
     cli::bench::{
         conclusion_sentences, describe_side, format_factor, format_milliseconds, format_percent, format_rate,
@@ -125,20 +125,19 @@ fn write_rates(
     out.push_str("</div></div>");
 }
 
+/// Numbers of a measurement, as the head of their table names them.
+const MEASUREMENTS: [&str; 9] =
+    ["Readers", "Records", "Bytes", "Time", "Records/s", "First batch", "Files opened", "From disks", "Waiting"];
+
 fn write_table(out: &mut String, report: &BenchReport) {
     write_heading(
         out,
         "All measurements",
         "Each takes at most the time stated below, and ends earlier if a cold reading comes to the end.",
     );
-    out.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th>Side</th><th>Cache</th><th class=\"n\">Readers</th><th \
-         class=\"n\">Records</th>\
-         <th class=\"n\">Bytes</th><th class=\"n\">Time</th><th class=\"n\">Records/s</th><th class=\"n\">First \
-          batch</th>\
-         <th class=\"n\">Files opened</th><th class=\"n\">From disks</th><th \
-          class=\"n\">Waiting</th></tr></thead><tbody>",
-    );
+    out.push_str("<div class=\"scroll\"><table class=\"stack\"><thead><tr><th>Side</th><th>Cache</th>");
+    write_number_heads(out, &MEASUREMENTS);
+    out.push_str("</tr></thead><tbody>");
     for run in &report.runs {
         let cache = match run.cache {
             Cache::Cold => "cold",
@@ -146,22 +145,20 @@ fn write_table(out: &mut String, report: &BenchReport) {
             Cache::Remote => "remote",
         };
         let word = if run.side == "source" { "before" } else { "after" };
-        let _ = write!(
-            out,
-            "<tr><td>{word}</td><td>{cache}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
-             class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td \
-              class=\"n\">{}</td></tr>",
-            run.readers,
+        let cells = [
+            run.readers.to_string(),
             group_digits(run.records),
-            Size(run.bytes),
+            Size(run.bytes).to_string(),
             format_milliseconds(run.seconds),
             format_rate(run.records_per_second),
             format_milliseconds(run.first_batch_seconds),
             group_digits(run.files_opened),
             run.disk_bytes.map_or_else(|| "unknown".to_owned(), |bytes| Size(bytes).to_string()),
-            run.waiting.map_or_else(String::new, format_percent)
-        );
+            run.waiting.map_or_else(String::new, format_percent),
+        ];
+        let _ = write!(out, "<tr><td>{word}</td><td>{cache}</td>");
+        write_numbers(out, &MEASUREMENTS, &cells);
+        out.push_str("</tr>");
     }
     out.push_str("</tbody></table></div></section>");
 }

@@ -173,15 +173,30 @@ fn write_versions(out: &mut String, report: &Report) {
             last.unwrap_or_default()
         );
     }
-    out.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th>Version</th><th>Run</th><th class=\"n\">Records in</th>\
-         <th class=\"n\">Out</th>\
-         <th class=\"n\">Rejected</th><th class=\"n\">Bytes in</th><th class=\"n\">Out</th><th class=\"n\">Shards</th>\
-         <th class=\"n\">Live records</th><th class=\"n\">Live bytes</th><th>Committed</th></tr></thead><tbody>",
-    );
+    out.push_str("<div class=\"scroll\"><table class=\"stack\"><thead><tr><th>Version</th><th>Run</th>");
+    write_number_heads(out, &VERSION_NUMBERS);
+    out.push_str("<th>Committed</th></tr></thead><tbody>");
     list.iter().rev().take(MAX_ROWS).for_each(|version| version_row(out, version));
     out.push_str("</tbody></table></div></section>");
 }
+
+/// Writes the heads of columns of numbers.
+fn write_number_heads(out: &mut String, names: &[&str]) {
+    for name in names {
+        let _ = write!(out, "<th class=\"n\">{name}</th>");
+    }
+}
+
+/// Writes numbers into a row. A narrow page has no head of the table, and names each of them.
+fn write_numbers(out: &mut String, names: &[&str], cells: &[String]) {
+    for (name, cell) in names.iter().zip(cells) {
+        let _ = write!(out, "<td class=\"n\" data-name=\"{name}\">{cell}</td>");
+    }
+}
+
+/// Numbers of a version, as the head of their table names them.
+const VERSION_NUMBERS: [&str; 8] =
+    ["Records in", "Records out", "Rejected", "Bytes in", "Bytes out", "Shards", "Live records", "Live bytes"];
 
 fn version_row(out: &mut String, version: &VersionReport) {
     let counts = &version.counts;
@@ -189,21 +204,15 @@ fn version_row(out: &mut String, version: &VersionReport) {
         version.tags.iter().take(8).map(|tag| format!("<span class=\"tag\">{}</span>", escape_some(tag))).collect();
     let gone = if version.readable { "" } else { " class=\"gone\"" };
     let _ = write!(out, "<tr{gone}><td>{}{tags}</td><td>{}</td>", version.version, version.operation);
-    for number in [counts.records_in, counts.records_out, counts.records_refused()] {
-        let _ = write!(out, "<td class=\"n\">{}</td>", group_digits(number));
-    }
-    let _ = write!(
-        out,
-        "<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">+{} −{}</td><td class=\"n\">{}</td>\
-         <td class=\"n\">{}</td><td>{}</td></tr>",
-        Size(counts.bytes_in),
-        Size(counts.bytes_out),
-        group_digits(counts.shards_added),
-        group_digits(counts.shards_removed),
-        group_digits(version.totals.records),
-        Size(version.totals.bytes),
-        escape_html(&version.committed_at)
-    );
+    let records = [counts.records_in, counts.records_out, counts.records_refused()].map(group_digits);
+    let [records_in, records_out, refused] = records;
+    let shards = format!("+{} −{}", group_digits(counts.shards_added), group_digits(counts.shards_removed));
+    let [bytes_in, bytes_out, live] =
+        [counts.bytes_in, counts.bytes_out, version.totals.bytes].map(|n| Size(n).to_string());
+    let live_records = group_digits(version.totals.records);
+    let cells = [records_in, records_out, refused, bytes_in, bytes_out, shards, live_records, live];
+    write_numbers(out, &VERSION_NUMBERS, &cells);
+    let _ = write!(out, "<td>{}</td></tr>", escape_html(&version.committed_at));
 }
 
 fn write_sizes(out: &mut String, report: &Report) {
@@ -536,11 +545,8 @@ fn write_lineage(out: &mut String, report: &Report) {
         String::new()
     };
     write_heading(out, "Lineage", &format!("Folders of sources, and the versions that took records from them.{more}"));
-    let _ = write!(
-        out,
-        "<div class=\"scroll\">{}</div></section>",
-        svg::draw_graph(&sources, &versions, &edges, "Sources and versions")
-    );
+    let graph = svg::draw_graph(&sources, &versions, &edges, "Sources and versions");
+    let _ = write!(out, "<div class=\"scroll\">{graph}</div></section>");
 }
 
 fn write_parts(out: &mut String, report: &Report) {

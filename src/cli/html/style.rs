@@ -60,7 +60,7 @@ td.wrap{white-space:normal;overflow-wrap:anywhere;min-width:240px}
 .tag{display:inline-block;background:var(--soft);color:var(--accent);border-radius:999px;padding:0 8px;font-size:12px;margin-left:6px}
 .bad{background:var(--badsoft);color:var(--bad)}
 .gone{color:var(--muted)}
-svg.graph{min-width:560px;max-width:860px;margin:0 auto;padding:10px 12px}
+svg.graph{max-width:860px;margin:0 auto;padding:10px 12px}.narrow{display:none!important}
 .graph text{font-size:12.5px;fill:var(--text)}
 .graph .note{font-size:11px;fill:var(--muted)}
 .graph rect{fill:var(--card);stroke:var(--line)}
@@ -81,6 +81,9 @@ footer{margin-top:44px;padding-top:14px;border-top:1px solid var(--line);color:v
 .tile b{font-size:18px}.grid,.two,.gallery{gap:8px}.gallery{grid-template-columns:1fr 1fr}h2{margin-top:32px}
 table.stack thead{display:none}table.stack tr{display:block;padding:9px 0;border-bottom:1px solid var(--line)}table.stack tr:last-child{border:0}
 table.stack td{display:block;border:0;padding:1px 14px;text-align:left;min-width:0}table.stack .n{font-weight:600}
-table.stack td:last-child{color:var(--muted);font-size:12.5px}}
+table.stack td:last-child{color:var(--muted);font-size:12.5px}
+table.stack td[data-name]{display:flex;justify-content:space-between}
+table.stack td[data-name]::before{content:attr(data-name);color:var(--muted);font-weight:400}
+svg.graph{padding:6px}svg.wide{display:none}.narrow{display:block!important}}
 @media print{body{background:#fff}.card,.tile,figure{break-inside:avoid}}
 "#;

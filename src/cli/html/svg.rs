@@ -85,31 +85,54 @@ pub(super) struct Edge {
     pub(super) weight: u64,
 }
 
-/// Sizes of the graph.
-const GRAPH: f64 = 640.0;
-const BOX: f64 = 232.0;
+/// Sizes of a graph in the units of its texts.
+struct GraphSize {
+    class: &'static str,
+    width: f64,
+    /// Width of a box, and the characters of its title and of its note that fit into it.
+    box_width: f64,
+    title: usize,
+    note: usize,
+}
+
+/// On a wide page, and on one of 400 pixels: a page shows one of them.
+const GRAPHS: [GraphSize; 2] = [
+    GraphSize { class: "graph wide", width: 640.0, box_width: 232.0, title: 29, note: 36 },
+    GraphSize { class: "graph narrow", width: 356.0, box_width: 150.0, title: 18, note: 22 },
+];
+/// Where the upper left corner of a box is.
+#[derive(Clone, Copy)]
+struct Corner {
+    x: f64,
+    y: f64,
+}
+
+/// Heights of a line, and of a box in it.
 const LINE: f64 = 52.0;
 const TALL: f64 = 40.0;
-/// Characters that fit into a box.
-const TITLE: usize = 29;
-const NOTE: usize = 36;
 
 /// Draws sources on the left, versions on the right, and arrows between them; versions follow each other.
 pub(super) fn draw_graph(sources: &[Node], versions: &[Node], edges: &[Edge], label: &str) -> String {
+    GRAPHS.iter().map(|size| draw_graph_of(size, sources, versions, edges, label)).collect()
+}
+
+fn draw_graph_of(size: &GraphSize, sources: &[Node], versions: &[Node], edges: &[Edge], label: &str) -> String {
     let rows = sources.len().max(versions.len()) as f64;
     let height = rows * LINE;
     // The shorter column is centred.
     let top = |count: usize, at: usize| (rows - count as f64) * LINE / 2.0 + at as f64 * LINE + (LINE - TALL) / 2.0;
     let most = edges.iter().map(|edge| edge.weight).max().unwrap_or(1).max(1);
     let mut out = format!(
-        "<svg class=\"graph\" viewBox=\"0 0 {GRAPH} {}\" role=\"img\" aria-label=\"{}\">",
+        "<svg class=\"{}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">",
+        size.class,
+        size.width,
         format_coordinate(height.max(LINE)),
         escape_html(label)
     );
     for edge in edges {
         let (a, b) = (top(sources.len(), edge.from) + TALL / 2.0, top(versions.len(), edge.to) + TALL / 2.0);
         let width = 1.0 + 5.0 * edge.weight as f64 / most as f64;
-        let (left, right) = (BOX, GRAPH - BOX);
+        let (left, right) = (size.box_width, size.width - size.box_width);
         let middle = (left + right) / 2.0;
         let _ = write!(
             out,
@@ -124,7 +147,7 @@ pub(super) fn draw_graph(sources: &[Node], versions: &[Node], edges: &[Edge], la
         );
     }
     for at in 1..versions.len() {
-        let (x, y) = (GRAPH - BOX + 20.0, top(versions.len(), at));
+        let (x, y) = (size.width - size.box_width + 20.0, top(versions.len(), at));
         let _ = write!(
             out,
             "<path class=\"next\" d=\"M{} {}V{}\"/>",
@@ -133,24 +156,25 @@ pub(super) fn draw_graph(sources: &[Node], versions: &[Node], edges: &[Edge], la
             format_coordinate(y)
         );
     }
-    for (nodes, x, class) in [(sources, 0.0, "source"), (versions, GRAPH - BOX, "version")] {
+    for (nodes, x, class) in [(sources, 0.0, "source"), (versions, size.width - size.box_width, "version")] {
         for (at, node) in nodes.iter().enumerate() {
-            draw_node(&mut out, node, x, top(nodes.len(), at), class);
+            draw_node(&mut out, size, node, Corner { x, y: top(nodes.len(), at) }, class);
         }
     }
     out + "</svg>"
 }
 
-fn draw_node(out: &mut String, node: &Node, x: f64, y: f64, class: &str) {
-    let (title, note) = (escape_html(&node.title), escape_html(&fit_end(&node.note, NOTE)));
-    let short_title = escape_html(&fit_end(&node.title, TITLE));
+fn draw_node(out: &mut String, size: &GraphSize, node: &Node, at: Corner, class: &str) {
+    let Corner { x, y } = at;
+    let (title, note) = (escape_html(&node.title), escape_html(&fit_end(&node.note, size.note)));
+    let short_title = escape_html(&fit_end(&node.title, size.title));
     let _ = write!(
         out,
         "<g class=\"{class}\"><title>{title}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{TALL}\" rx=\"6\"/>\
          <text x=\"{}\" y=\"{}\">{short_title}</text><text class=\"note\" x=\"{}\" y=\"{}\">{note}</text></g>",
         format_coordinate(x + 0.5),
         format_coordinate(y),
-        format_coordinate(BOX - 1.0),
+        format_coordinate(size.box_width - 1.0),
         format_coordinate(x + 10.0),
         format_coordinate(y + 17.0),
         format_coordinate(x + 10.0),
