@@ -112,6 +112,7 @@ ALL = [
     Check("delta_compact_check", "compacted Delta tables, at every version, by delta-rs, DuckDB, Polars, ClickHouse and Sail, and beside delta-rs that writes", "--rounds 2 --commits 20", "--rounds 40 --commits 200", cost=60),
     Check("delta_vacuum_check", "vacuumed Delta tables, at every retained version, beside vacuum of delta-rs", "--rounds 5", "--rounds 100", cost=40),
     Check("lineage_check", "history, lineage and proofs, by validators of others", needs=("lineage",), group="ids"),
+    Check("training_runs_check", "which steps saw a record is what its trainer wrote down, whatever happened to the dataset since", "--rounds 5", "--rounds 400", group="ids", cost=60),
     Check("find_oracle", "lookups and erasures find exactly the rows of each id", "--ids 6000 --erase-ids 60", "--ids 60000", group="ids", cost=50),
     Check("index_ids", "nasty ids are found, and no others; the SQL of the format answers the same", "", "--ids 1000000", group="ids", cost=25),
     Check("erase_check", "who was erased is in no byte of any version, and stays out; killed, it is finished", "--rows 600 --rounds 2", group="ids", cost=80),

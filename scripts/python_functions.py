@@ -43,7 +43,8 @@ TYPES = {
     "DURATION": "Duration",
     "SHARES": "str | Mapping[str, float]",
     "SIZE": "int | str",
-    "content|id|COLUMN[,COLUMN]|none": "str | Iterable[str]",
+    **dict.fromkeys(("content|id|COLUMN[,COLUMN]", "content|id|COLUMN[,COLUMN]|none"), "str | Iterable[str]"),
+    "N[..M]": "int | str",
 }
 # Longest line of Python.
 MAX_LINE = 140
@@ -59,7 +60,7 @@ SETTINGS = {
 # Placeholders of a version, for which Python has numbers: 12 is v12.
 VERSIONS = ("WHEN", "VERSION", "VERSION|INSTANT")
 # Lists and dictionaries of these are one value with commas, besides those of options with a delimiter.
-JOINED = ("SHARES", "content|id|COLUMN[,COLUMN]|none")
+JOINED = ("SHARES", "content|id|COLUMN[,COLUMN]", "content|id|COLUMN[,COLUMN]|none")
 # Types of words that several functions take, by option.
 WORDS = {"from": "Format", "index": "Index", "accept": "Accept"}
 # Lines of options whose help is in the words of a command line.
@@ -235,6 +236,24 @@ FUNCTIONS = {
         arguments={"ids": "Record ids, subject ids, or beginnings of them with a star"},
         only=("limit", "at", "id-key"),
         answer="A `Hit` for each record: its shard, its origin, and the versions that have it.",
+    ),
+    "runs": Function(
+        "runs",
+        "Lists the training runs of a dataset, which `loader.record(...)` has recorded.",
+        "list[TrainingRun]",
+        only=(),
+        answer="What each run reads, how far it came, and its checkpoints.",
+    ),
+    "find_in_runs": Function(
+        "runs",
+        "Says which steps of training runs had the records of some ids, and which checkpoint is the newest that saw none of them.\n\nThe ids"
+        " are taken together. They are passed by standard input, since other users of the machine see command lines.",
+        "list[SeenInRun]",
+        before=("dataset: Path", "*ids: str"),
+        arguments={"ids": "Record ids, subject ids, or origins (file#row)"},
+        keywords={"run": ("str", "Name of a run [default: all of them]")},
+        only=("id-key",),
+        answer="A report for each run, with every step; it is false if no step had one of them.",
     ),
     "history": Function(
         "manifest",
@@ -536,7 +555,7 @@ def functions(definitions: Definition) -> str:
             raise SystemExit(f"expected --{option['name']} in GLOBALS or NOT_IN_PYTHON of {pathlib.Path(__file__).name}, found none")
     own = {option["name"]: option for option in commands["convert"]["options"]}
     kept = {name: options_of(one, commands, definitions["global"]) for name, one in FUNCTIONS.items()}
-    reports = sorted({name for one in FUNCTIONS.values() for name in re.findall(r"\b(?:\w*Report|Hit)\b", one.returns)})
+    reports = sorted({name for one in FUNCTIONS.values() for name in re.findall(r"\b(?:\w*Report|Hit|TrainingRun|SeenInRun)\b", one.returns)})
     parts = [
         f'"""The commands of shardify as functions, with all of their options.\n\n{HEADER}\n\n'
         "Options are named as on the command line, with `_` for `-`. An option that is not given has the default of the program.\n"

@@ -33,6 +33,8 @@ Keep them in order:
 Look up and prove:
 
     find        the records of ids: shard, origin, versions
+    runs        the training runs that were recorded
+    find_in_runs  which of their steps saw somebody, and which checkpoint did not
     erase       a person, from every version
     history     the versions
     diff        what changed between two versions
@@ -60,6 +62,7 @@ from .commands import (
     diff,
     erase,
     find,
+    find_in_runs,
     head,
     history,
     inspect,
@@ -72,6 +75,7 @@ from .commands import (
     reshard,
     revert,
     run_task,
+    runs,
     tag,
     untag,
     vacuum,
@@ -117,6 +121,7 @@ __all__ = [
     "diff",
     "erase",
     "find",
+    "find_in_runs",
     "head",
     "history",
     "inspect",
@@ -131,6 +136,7 @@ __all__ = [
     "revert",
     "run",
     "run_task",
+    "runs",
     "tag",
     "untag",
     "vacuum",

@@ -31,8 +31,10 @@ from .reports import (
     Report,
     ReshardReport,
     RevertReport,
+    SeenInRun,
     TagReport,
     TaskReport,
+    TrainingRun,
     VacuumReport,
     VerifyReport,
     VersionReport,
@@ -163,6 +165,18 @@ def find(dataset: Path, ids: Sequence[str], **options: Any) -> list[Hit]:
     with _given(whole) as (place, given):
         objects = _objects("manifest", [dataset], {"find": starts, "find_file": place, **options}, given=given)
     return [Hit.of(one) for one in objects if one.get("type") == "hit"]
+
+
+def runs(dataset: Path, **options: Any) -> list[TrainingRun]:
+    return [TrainingRun.of_object(one) for one in _objects("runs", [dataset], options) if one.get("type") == "run"]
+
+
+def find_in_runs(dataset: Path, ids: Sequence[str], *, run: str | None, **options: Any) -> list[SeenInRun]:
+    if not ids:
+        raise UsageError("expected ids to find, found none")
+    with _given(ids) as (place, given):
+        objects = _objects("runs", [dataset] if run is None else [dataset, run], {"find_file": place, **options}, given=given)
+    return [SeenInRun.of_object(one) for one in objects if one.get("type") == "run"]
 
 
 def history(dataset: Path, **options: Any) -> list[VersionReport]:

@@ -28,8 +28,10 @@ from .reports import (
     Report,
     ReshardReport,
     RevertReport,
+    SeenInRun,
     TagReport,
     TaskReport,
+    TrainingRun,
     VacuumReport,
     VerifyReport,
     VersionReport,
@@ -564,6 +566,7 @@ def reshard(
     split: str | Iterable[str] | None = None,
     sample: float | None = None,
     seed: int | None = None,
+    dedup: str | Iterable[str] | None = None,
     shuffle: int | None = None,
     target_shard: int | str | None = None,
     shards: int | None = None,
@@ -586,6 +589,7 @@ def reshard(
         split: Take only these splits of a dataset made with `convert(split=...)`
         sample: Take a random share of the records, such as 0.1
         seed: With `sample`: choose other records [default: 0]
+        dedup: Take only the first of records that are duplicates: by their content, their id, or columns
         shuffle: Put the records in a random order, which follows from a seed
         target_shard: Shard size on disk [default: that of the dataset]
         shards: Number of shards, of about equal size
@@ -610,6 +614,7 @@ def reshard(
         split=split,
         sample=sample,
         seed=seed,
+        dedup=dedup,
         shuffle=shuffle,
         target_shard=target_shard,
         shards=shards,
@@ -915,6 +920,51 @@ def find(
         A `Hit` for each record: its shard, its origin, and the versions that have it.
     """
     return _calls.find(dataset, ids, limit=limit, at=at, id_key=id_key, jobs=jobs, memory=memory)
+
+
+def runs(
+    dataset: Path,
+    *,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> list[TrainingRun]:
+    """Lists the training runs of a dataset, which `loader.record(...)` has recorded.
+
+    Args:
+        dataset: Dataset
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        What each run reads, how far it came, and its checkpoints.
+    """
+    return _calls.runs(dataset, jobs=jobs, memory=memory)
+
+
+def find_in_runs(
+    dataset: Path,
+    *ids: str,
+    run: str | None = None,
+    id_key: Path | None = None,
+    jobs: int | None = None,
+    memory: int | str | None = None,
+) -> list[SeenInRun]:
+    """Says which steps of training runs had the records of some ids, and which checkpoint is the newest that saw none of them.
+
+    The ids are taken together. They are passed by standard input, since other users of the machine see command lines.
+
+    Args:
+        dataset: Dataset
+        ids: Record ids, subject ids, or origins (file#row)
+        run: Name of a run [default: all of them]
+        id_key: File with the key of private ids
+        jobs: Number of threads [default: all cores]
+        memory: Memory limit [default: 1GiB]
+
+    Returns:
+        A report for each run, with every step; it is false if no step had one of them.
+    """
+    return _calls.find_in_runs(dataset, ids, run=run, id_key=id_key, jobs=jobs, memory=memory)
 
 
 def history(

@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any
 from . import _columns
 from ._columns import Lists, Parts, Texts
 from ._extras import needs
+from ._options import Path
 from ._order import LIMITS
+from ._runs import RunRecorder
 from .errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
@@ -192,6 +194,7 @@ class Loader:
         self._ended: dict[str, Any] = {}
         self._made: NativeLoader | None = None
         self._known: dict[str, Any] | None = None
+        self._recorder: RunRecorder | None = None
 
     def _loader(self) -> NativeLoader:
         if self._made is None:
@@ -244,6 +247,8 @@ class Loader:
             running.close()
         if not self._resumes:
             self._epoch, self._step, self._resumes = self._epoch + 1, 0, True
+        if self._recorder is not None:
+            self._recorder.begin()
         epoch = _Epoch(self, self._loader().start(self._epoch, self._step), len(self))
         self._iterating = weakref.ref(epoch)
         return epoch
@@ -329,6 +334,38 @@ class Loader:
     def _delivered(self, epoch: int, steps: int) -> None:
         """Notes that so many steps of an epoch were delivered."""
         self._epoch, self._step, self._resumes = epoch, steps, False
+        if self._recorder is not None:
+            self._recorder.delivered()
+
+    def record(self, name: str, *, report_every: int = 1000, to: Path | None = None, role: str = "train") -> RunRecorder:
+        """Records the steps that are delivered as the training run `name` of the dataset, so that it can say which of them saw a record.
+
+            with loader.record("run-7") as run:
+                for batch in loader:
+                    ...
+                    if batch.step % 1000 == 999:
+                        save(model, loader.state_dict())
+                        run.checkpoint("s3://checkpoints/run-7/1000")
+
+        Nothing is stored but how far the run has come: under 1 kB, and no id. `shardify runs DATASET` lists the runs, and
+        `shardify manifest DATASET --find ID --runs` says what they saw. The version stays readable, as it has the tag `run/NAME`. A loader
+        that goes on from a state resumes the run of this name. All ranks may call it; rank 0 writes, by the program.
+
+        report_every: after how many steps the run says at the latest how far it has come. Steps since then count as "may have been"
+        to: a local file to write events to, where the dataset may only be read; `shardify runs DATASET --add FILE` adds them later
+        role: "train", or "validate" if the weights do not learn from it
+
+        Raises UsageError: if the name is no name, or an iteration is under way.
+        """
+        self._expect_idle("record a run")
+        self._recorder = RunRecorder(self, name, report_every=report_every, to=to, role=role)
+        return self._recorder
+
+    def checkpoint(self, name: Path, digest: str | None = None) -> None:
+        """Records a checkpoint of the run that is being recorded, see `RunRecorder.checkpoint`."""
+        if self._recorder is None:
+            raise UsageError("expected a recorded run, found none", hints=['`loader.record("run-7")` records one'])
+        self._recorder.checkpoint(name, digest)
 
     def stats(self) -> dict[str, Any]:
         """Measurements of the newest iteration in this process; none before the first one.

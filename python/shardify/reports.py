@@ -420,6 +420,66 @@ class CommitReport(Written):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
+class TrainingRun(Report):
+    """A training run, as `loader.record(...)` has recorded it. `checkpoints` have a `step` and a `name`, oldest first."""
+
+    run: str = ""
+    run_id: str = dataclasses.field(default="", repr=False)
+    version: int = 0
+    split: str | None = None
+    records: int = 0
+    global_batch_size: int = 0
+    steps: int = 0
+    steps_per_epoch: int = 0
+    epochs: int = 0
+    attempts: int = 0
+    checkpoints: tuple[Mapping[str, Any], ...] = ()
+    state: str = ""
+    role: str = "train"
+    replay_of: str | None = None
+    began: str = ""
+    newest: str = ""
+
+    @classmethod
+    def of_object(cls, one: Mapping[str, Any]) -> TrainingRun:
+        """From an object that the program printed."""
+        return dataclasses.replace(cls.of(one), checkpoints=tuple(one.get("checkpoints", ())))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class SeenInRun(Report):
+    """What a training run did with the records of some ids; false if none of its steps had one.
+
+    seen: the steps, each with its `step`, `epoch`, `slot`, `record` and whether it `is_certain`
+    dropped: the epochs in which a record was among those that fill no step
+    clean_checkpoint: the newest checkpoint that saw none of them, with its `step` and `name`
+    """
+
+    run: str = ""
+    version: int = 0
+    records: int = 0
+    records_seen: int = 0
+    epochs: int = 0
+    steps: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+    is_certain: bool = False
+    clean_checkpoint: Mapping[str, Any] | None = None
+    steps_to_repeat: int = 0
+    state: str = ""
+    seen: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), repr=False)
+    dropped: tuple[Mapping[str, Any], ...] = dataclasses.field(default=(), repr=False)
+
+    def __bool__(self) -> bool:
+        return self.records_seen > 0
+
+    @classmethod
+    def of_object(cls, one: Mapping[str, Any]) -> SeenInRun:
+        """From an object that the program printed."""
+        return dataclasses.replace(cls.of(one), seen=tuple(one.get("seen", ())), dropped=tuple(one.get("dropped", ())))
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class Hit(Report):
     """A record that was found."""
 

@@ -147,7 +147,9 @@ def look_at_rows(shardify, folder, rng, form, rows, formats):
         run(shardify, "convert", both[0], "--out", out, *words)
         run(shardify, "convert", both[1], "--out", out)
         same(f"{what}, in two runs", origins(shardify, out), want)
-        cut_anew(shardify, folder, f"{what}, by reshard", both, words, mode, want)
+        # Samples of one tar cannot have one key twice.
+        if (to, mode) != ("tar", "id"):
+            cut_anew(shardify, folder, f"{what}, by reshard", both, words, mode, want)
         look_up(shardify, folder, what, (folder / f"{form}-{to}-7-{mode}", out), first_of)
         run(shardify, "verify", out, "--read-data")
     return len(set(firsts["content"].values()))

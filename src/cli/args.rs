@@ -14,6 +14,7 @@ mod proof;
 mod pull;
 mod report;
 mod reshard;
+mod runs;
 mod undo;
 
 use std::{path::PathBuf, time::Duration};
@@ -33,6 +34,7 @@ pub(super) use proof::{ProveArgs, VerifyProofArgs};
 pub(super) use pull::PullArgs;
 pub(super) use report::ReportArgs;
 pub(super) use reshard::ReshardArgs;
+pub(super) use runs::{RunsArgs, expect_ids};
 pub(super) use undo::{RemoveArgs, RevertArgs};
 
 use self::{choices::choice, head::InputArgs};
@@ -50,7 +52,7 @@ use crate::{
     units::{Size, parse_duration},
 };
 
-/// Turns small files, dumps and arrays into sized training shards, and finds every record in them.
+/// Turns files, dumps and arrays into training shards, and finds every record.
 ///
 /// Without a path, a command reads the current folder and uses the dataset of shardify.toml, else the one of
 /// $SHARDIFY_DATASET, else ./shards. shardify.toml may set most options of every command.
@@ -196,6 +198,12 @@ pub(super) enum Command {
     /// `verify` checks it. Each pull is a version of the copy, and fetches only what the copy lacks. A pull that was
     /// interrupted continues when it is run again.
     Pull(PullArgs),
+    /// Training runs: what they read, and which steps saw a record.
+    ///
+    /// A trainer records a run with `loader.record(NAME)` of the Python package. The order of a loader is a function of
+    /// the version, the seed and a few numbers, so a run stores no list of what it read: the steps of a record are
+    /// computed. Exit code 1 of --find: no run saw it.
+    Runs(RunsArgs),
     /// Rewrite a dataset with different shard sizes, or a subset of it.
     ///
     /// Members of tar, records of TFRecord and row groups of Parquet are copied as they are stored; only compressed

@@ -138,6 +138,13 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
+        "runs",
+        &[
+            ("List the training runs of a dataset", "shardify runs shards"),
+            ("Which steps saw a patient, and which checkpoint did not", "shardify runs shards --find PAT-00023"),
+        ],
+    ),
+    (
         "reshard",
         &[
             ("Cut a dataset into 128 even shards", "shardify reshard shards --out shards-128 --shards 128"),

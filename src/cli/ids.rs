@@ -21,14 +21,8 @@ const MIN_BYTES: u64 = 64 << 20;
 impl CommandSession<'_> {
     /// Reads a file of ids; `-` is standard input.
     pub(super) fn read_ids(&self, path: &Path) -> Result<Vec<String>> {
-        let file = SmallFile::new("a file of ids", (self.context.memory.0 / MEMORY_SHARE).max(MIN_BYTES));
+        let bytes = self.read_list(path, "a file of ids")?;
         let place = path.display().to_string();
-        let bytes = if path.as_os_str() == "-" {
-            file.read_stream(io::stdin()).map_err(|e| e.at_location("standard input"))?
-        } else {
-            let missing = || Error::usage("expected a file of ids, found none").at_location(place.clone());
-            file.read(path)?.ok_or_else(missing)?
-        };
         let of_json = path.extension().is_some_and(|extension| extension == "jsonl");
         let (ids, padded) = parse_ids(&bytes, of_json).map_err(|e| e.at_location(place.clone()))?;
         if let Some(line) = padded {
@@ -37,6 +31,16 @@ impl CommandSession<'_> {
             self.progress.event(Event::Note(text));
         }
         Ok(ids)
+    }
+
+    /// Reads a file that is a list and fits into memory; `-` is standard input, and `what` names it in errors.
+    pub(super) fn read_list(&self, path: &Path, what: &'static str) -> Result<Vec<u8>> {
+        let file = SmallFile::new(what, (self.context.memory.0 / MEMORY_SHARE).max(MIN_BYTES));
+        if path.as_os_str() == "-" {
+            return Ok(file.read_stream(io::stdin()).map_err(|e| e.at_location("standard input"))?.into());
+        }
+        let missing = || Error::usage(format!("expected {what}, found none")).at_location(path.display().to_string());
+        Ok(file.read(path)?.ok_or_else(missing)?.into())
     }
 }
 

@@ -26,6 +26,7 @@ mod prove;
 mod pull;
 mod report;
 mod reshard;
+mod runs;
 mod shorthand;
 mod trust;
 
@@ -226,6 +227,7 @@ fn run_command(cli: Cli, config: &config::Config, cancel: &Cancel) -> Result<Com
         Command::Report(args) => session.write_report(args),
         Command::Bench(args) => session.run_bench(args),
         Command::Pull(args) => session.run_pull(args),
+        Command::Runs(args) => session.run_runs(args),
         Command::Reshard(args) => session.run_reshard(args),
         Command::Compact(args) => session.run_compact(args),
         Command::Manifest(args) => session.run_manifest(args),
@@ -260,6 +262,7 @@ fn id_key(command: &Command, json: bool) -> Result<Option<Arc<IdKey>>> {
         Command::Commit(args) => &args.id_key,
         Command::Adopt(args) => &args.private.id_key,
         Command::Manifest(args) => &args.id_key,
+        Command::Runs(args) => &args.id_key,
         Command::Erase(args) => &args.id_key,
         Command::Block(args) | Command::Unblock(args) => &args.id_key,
         Command::Remove(args) => &args.id_key,
@@ -466,6 +469,9 @@ impl CommandSession<'_> {
         }
         if !args.find.is_empty() || args.find_file.is_some() {
             self.refuse_dataset_as_id(args)?;
+            if args.runs {
+                return self.find_in_runs(&location, None, &args.find, args.find_file.as_ref());
+            }
             return self.run_find(&location, args);
         }
         let format = args.export_format(json)?;

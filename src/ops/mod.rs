@@ -35,6 +35,7 @@ mod sort;
 mod stacked;
 pub mod tag;
 pub mod tasks;
+pub mod training;
 pub mod undo;
 pub mod vacuum;
 pub mod verify;

@@ -24,7 +24,7 @@ use super::{Context, manifest};
 use crate::{
     codec::seal::json_is_whole,
     dataset::{
-        Dataset, Entry, Erasures, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, data_of,
+        Dataset, Entry, Erasures, NewCopy, Part, Sealed, Snapshot, Totals, Upstream, commit_copy, copy_runs, data_of,
         encode_closed, lists_of, objects_of,
     },
     error::{Error, Result},
@@ -319,6 +319,9 @@ impl Pull<'_> {
             && (commits || !stale_indexes(version)?.is_empty())
         {
             refresh_indexes(version, PreparedIndexes::default(), self.context.observer)?;
+        }
+        if let Some(version) = version.as_ref().filter(|_| !self.options.data_only) {
+            copy_runs(self.snapshot.dataset(), version, &self.part.split_names())?;
         }
         let deleted = self.delete_unneeded(&mut marker, &files.paths, version.as_ref())?;
         let Totals { shards, records, .. } = self.part.totals_in(self.snapshot)?;

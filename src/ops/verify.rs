@@ -22,6 +22,7 @@ use self::ids::Index;
 use super::{
     Context, indexes,
     parent::{Look, ParentReport, parent_report},
+    training,
 };
 use crate::{
     codec::{checksum::xxh3_64, seal::damaged_line, stream},
@@ -29,7 +30,7 @@ use crate::{
         Audit, Beside, ContentHashes, Dataset, IdColumns, NumberSet, Pseudonymizer, Run, ShardMeta, Snapshot,
         SuppressList, check_duplicates, check_root, find_leftovers, hashes_cover_values,
         id_columns as known_id_columns, is_shard_name, numbered_rows, open_plans, pseudonymizer_of, read_places,
-        read_sidecar,
+        read_sidecar, run_names,
     },
     error::{Error, Kind, Result},
     events::Event,
@@ -237,6 +238,7 @@ impl Verification<'_> {
         }
         self.left_out(&mut report.problems)?;
         self.verify_rejects(&mut report.problems)?;
+        self.verify_training(&mut report.problems)?;
         self.live_indexes(&mut report.problems)?;
         self.verify_erased(&mut report.problems)?;
         report.unreferenced = self.count_unreferenced()?;
@@ -331,6 +333,17 @@ impl Verification<'_> {
             if let Some(line) = damaged_line(&mut BufReader::new(store.read(&object.path)?))? {
                 let problem = format!("line {line} is damaged: its hash does not match its bytes");
                 problems.push(Problem { object: object.path, problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies that training runs are whole, and read what this dataset has.
+    fn verify_training(&self, problems: &mut Vec<Problem>) -> Result<()> {
+        for name in run_names(self.dataset)? {
+            self.context.cancel.check()?;
+            if let Err(error) = training::check_run(self.dataset, &name) {
+                record_damage(error, problems)?;
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ const SAME_LAYER: &[(&str, &str)] = &[
 
 /// Submodules of `dataset`, lowest first; each uses only those before it.
 const DATASET_SUBMODULES: &[&str] =
-    &["table", "ids", "index", "log", "plans", "sidecar", "basis", "lookup", "erasure", "retention"];
+    &["table", "ids", "index", "log", "plans", "sidecar", "basis", "lookup", "training", "erasure", "retention"];
 
 /// Maximum number of files that use each other, directly or indirectly.
 const MAX_CYCLE_FILES: usize = 3;

@@ -89,6 +89,7 @@ mod streams;
 mod subjects;
 mod taken;
 mod types;
+mod training;
 mod undo;
 mod verify;
 mod warc;

@@ -7,3 +7,4 @@ pub mod dataset;
 // `crate::error` and the like mean the same in every crate.
 use shardify_core::{array, codec, error, events, id, record, schema, storage, units};
 use shardify_formats::format;
+use shardify_order::order;

@@ -26,6 +26,12 @@ pub(in crate::cli) struct ManifestArgs {
     /// In a file .jsonl, each line is a JSON string. - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "history"], help_heading = "Lookup")]
     pub(in crate::cli) find_file: Option<PathBuf>,
+    /// With --find: say which steps of training runs had the records.
+    ///
+    /// Exit code 1: no run saw them. `shardify runs` shows the runs.
+    #[arg(long, requires = "wanted", conflicts_with_all = ["limit", "at", "export"], help_heading = "Lookup",
+          hide_short_help = true)]
+    pub(in crate::cli) runs: bool,
     /// Show at most N records per id or prefix.
     ///
     /// All records are counted [default: 1000 in a table, else all].

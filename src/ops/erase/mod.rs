@@ -31,7 +31,7 @@ pub use self::{
     options::EraseOptions,
     report::{EraseReport, IdReport},
 };
-use super::{Context, rewrite};
+use super::{Context, rewrite, training::runs_that_saw};
 use crate::{
     dataset::{
         Attempts, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, HashedText, Hit, IdKind, IdQuery, LeftOut,
@@ -301,7 +301,7 @@ impl<'a> ErasureAttempt<'a> {
 
     /// Returns the report of a plan.
     fn plan_report(&self) -> Result<EraseReport> {
-        let mut report = self.build_report();
+        let mut report = self.build_report()?;
         let affected_shards = self.affected_shards()?;
         report.shards_rewritten = affected_shards.len() as u64;
         self.sources_to_drop(&mut report)?;
@@ -318,7 +318,7 @@ impl<'a> ErasureAttempt<'a> {
         work: &mut Option<ErasureWork<'a>>,
         ask_for_delay: &dyn Fn() -> Result<()>,
     ) -> Result<EraseReport> {
-        let mut report = self.build_report();
+        let mut report = self.build_report()?;
         let affected_shards = self.affected_shards()?;
         report.shards_rewritten = affected_shards.len() as u64;
         let gone = self.sources_to_drop(&mut report)?;
@@ -360,7 +360,7 @@ impl<'a> ErasureAttempt<'a> {
         Ok(report)
     }
 
-    fn build_report(&self) -> EraseReport {
+    fn build_report(&self) -> Result<EraseReport> {
         let numbers: BTreeSet<u64> = self.all_hits().map(|hit| hit.record).collect();
         let mut left_out: HashMap<usize, HashSet<_>> = HashMap::new();
         for LeftOut { id, version, row, .. } in &self.left_out {
@@ -388,7 +388,11 @@ impl<'a> ErasureAttempt<'a> {
         let kept_in = oldest
             .filter(|oldest| !self.options.all_versions && *oldest <= self.newest.version())
             .map(|oldest| (oldest, self.newest.version()));
-        EraseReport {
+        let training_runs = match numbers.is_empty() {
+            true => Vec::new(),
+            false => runs_that_saw(&self.newest, &numbers.iter().copied().collect::<Vec<_>>())?,
+        };
+        Ok(EraseReport {
             dataset: self.dataset.store().location().to_string(),
             version: self.newest.version(),
             dry_run: self.options.dry_run,
@@ -403,6 +407,7 @@ impl<'a> ErasureAttempt<'a> {
                 .filter(|(_, v)| kept_in.is_some_and(|(from, _)| from <= **v))
                 .map(|(t, _)| t.clone())
                 .collect(),
+            training_runs,
             counts: Counts::default(),
             shards_rewritten: 0,
             bytes_copied: 0,
@@ -418,7 +423,7 @@ impl<'a> ErasureAttempt<'a> {
             seconds: 0.0,
             ids,
             shards: Vec::new(),
-        }
+        })
     }
 
     /// Returns the shards that hold the records, and whether the newest version has them; grouped by folder, and

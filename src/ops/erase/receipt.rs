@@ -22,6 +22,7 @@ use crate::{
     error::{Error, Result},
     exec::erase::AffectedShard,
     id::{TransactionId, Version},
+    ops::training::SeenSummary,
     storage::{self, Location, Store, StoreSettings},
 };
 
@@ -111,6 +112,9 @@ pub(super) struct Receipt {
     ids: Vec<IdReceipt>,
     records_erased: u64,
     shards: Vec<ShardReceipt>,
+    /// Training runs whose version had some of the records, and which of their steps saw them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    training_runs: Vec<SeenSummary>,
     /// Whether the new shards were read back and compared with the old ones, record by record.
     verified: bool,
     pub(super) objects_deleted: Vec<String>,
@@ -155,6 +159,7 @@ impl Receipt {
             ids: ids.iter().zip(&report.ids).filter(|(_, report)| !report.is_missing()).map(id).collect(),
             records_erased: report.records_erased,
             shards: report.shards.clone(),
+            training_runs: report.training_runs.clone(),
             verified: true,
             objects_deleted: Vec::new(),
             rejects_erased: 0,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{kinds::NameKind, receipt::ShardReceipt};
-use crate::{dataset::Counts, id::Version};
+use crate::{dataset::Counts, id::Version, ops::training::SeenSummary};
 
 /// Result for an id.
 #[derive(Debug, Clone, Serialize)]
@@ -49,6 +49,9 @@ pub struct EraseReport {
     pub kept_in: Option<(Version, Version)>,
     /// Tags of versions that may still contain some of them; `vacuum` never deletes these versions.
     pub kept_by: Vec<String>,
+    /// Training runs whose version had some of them, and which of their steps saw them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub training_runs: Vec<SeenSummary>,
     /// Counts of the run.
     #[serde(flatten)]
     pub counts: Counts,

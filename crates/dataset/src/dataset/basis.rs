@@ -122,6 +122,11 @@ impl Positions {
         found
     }
 
+    /// Returns the position of a row of a shard, given by its path; `None` if it has none.
+    pub fn position_of(&self, shard: &str, row: u64) -> Option<u64> {
+        self.shards.iter().filter(|known| known.meta.path == shard).find_map(|known| known.position_of_row(row))
+    }
+
     /// Returns the basis.
     ///
     /// # Errors
@@ -178,6 +183,18 @@ impl PositionedShard {
             before += known.records;
         }
         open.into_iter().for_each(visit);
+    }
+
+    /// Returns the position of a row; `None` if it is not live.
+    fn position_of_row(&self, row: u64) -> Option<u64> {
+        let mut before = self.first;
+        for known in &self.rows {
+            if (known.row..known.row + known.records).contains(&row) {
+                return Some(before + (row - known.row));
+            }
+            before += known.records;
+        }
+        None
     }
 
     fn leaf_text(&self) -> Result<String> {
@@ -275,6 +292,9 @@ mod tests {
         assert_eq!(positions.rows_at(4..6), [rows(0, 4..5), rows(0, 7..8)]);
         assert_eq!(positions.rows_at(9..11), [rows(0, 11..12), rows(1, 0..1)]);
         assert_eq!((positions.rows_at(13..20), positions.rows_at(3..3)), (vec![], vec![]));
+        let placed = [(0, Some(0)), (4, Some(4)), (5, None), (6, None), (7, Some(5)), (11, Some(9)), (12, None)];
+        assert!(placed.iter().all(|(row, position)| positions.shards[0].position_of_row(*row) == *position));
+        assert_eq!(positions.shards[1].position_of_row(2), Some(12));
         let mut numbers = Vec::new();
         positions.shards[0].push_numbers(7..9, &mut numbers);
         positions.shards[0].push_numbers(2..5, &mut numbers);

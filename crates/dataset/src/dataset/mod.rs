@@ -14,6 +14,7 @@
 //!   store.json                          result of the test that conditional creates work on this store
 //!   intents/<txn>-<n>.json              objects that a run is about to publish, until it has committed
 //!   plans/, outcomes/                   work that is cut into tasks, until it is committed
+//!   training/<name>/00000000.json       events of a training run that reads a version
 //!   pull.json                           copies only: where they come from, and what a pull has not committed yet
 //!   staging/, locks/                    temporary files of running commands
 //! ```
@@ -33,6 +34,7 @@
 //! sidecar    the ids, origin and position of each record of a shard
 //! basis      positions of records, and the hash that names them
 //! lookup     lookup by id, prefix or origin
+//! training   runs that read a version, and which of their steps had a record
 //! erasure    what is erased, what stays blocked, what is left to do
 //! retention  expired versions and unreferenced objects
 //! ```
@@ -47,6 +49,7 @@ mod plans;
 mod retention;
 mod sidecar;
 mod table;
+mod training;
 
 pub use self::{
     basis::{PositionedRows, PositionedShard, Positions},
@@ -138,5 +141,10 @@ pub use self::{
         list::ListRef,
         paths::{adopted_sidecar_path, folder_of, is_beside_shards, is_shard_name, receipt_path, sidecar_path},
         sealed::{Sealed, SealingSink, check_sealed, copy_sealed, get_sealed, stage_small},
+    },
+    training::{
+        EpochTurn, Omitted, PositionedRecord, RUN_TAG, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress,
+        RunReplay, RunResume, RunStart, Sighting, StepPositions, Trained, TrainedTurns, TrainingEvent, TrainingRun,
+        append_event, check_run_name, copy_runs, records_at, run_names, runs_of,
     },
 };

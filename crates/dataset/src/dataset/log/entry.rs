@@ -494,7 +494,7 @@ fn check_paths(entry: &Entry) -> Result<()> {
 }
 
 /// RFC 3339 with microseconds.
-mod instant {
+pub(in crate::dataset) mod instant {
     use jiff::Timestamp;
     use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
