@@ -43,7 +43,7 @@ TYPES = {
     "DURATION": "Duration",
     "SHARES": "str | Mapping[str, float]",
     "SIZE": "int | str",
-    **dict.fromkeys(("content|id|COLUMN[,COLUMN]", "content|id|COLUMN[,COLUMN]|none"), "str | Iterable[str]"),
+    **dict.fromkeys(("BY", "content|id|COLUMN[,COLUMN]|none"), "str | Iterable[str]"),
     "N[..M]": "int | str",
 }
 # Longest line of Python.
@@ -60,7 +60,7 @@ SETTINGS = {
 # Placeholders of a version, for which Python has numbers: 12 is v12.
 VERSIONS = ("WHEN", "VERSION", "VERSION|INSTANT")
 # Lists and dictionaries of these are one value with commas, besides those of options with a delimiter.
-JOINED = ("SHARES", "content|id|COLUMN[,COLUMN]", "content|id|COLUMN[,COLUMN]|none")
+JOINED = ("SHARES", "BY", "content|id|COLUMN[,COLUMN]|none")
 # Types of words that several functions take, by option.
 WORDS = {"from": "Format", "index": "Index", "accept": "Accept"}
 # Lines of options whose help is in the words of a command line.

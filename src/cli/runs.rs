@@ -92,7 +92,7 @@ impl CommandSession<'_> {
             });
             write_table(w, &std::iter::once(header).chain(rows).collect::<Vec<_>>())?;
         }
-        Ok(writeln!(w, "{} of {location}", plural(summary.runs, "training run"))?)
+        write_count_of_runs(w, summary.runs, location)
     }
 
     fn add_run_events(&self, location: &Location, file: &PathBuf) -> Result<CommandOutcome> {
@@ -165,6 +165,9 @@ impl CommandSession<'_> {
                 found.iter().try_for_each(|run| json::write_object(w, "run", run))?;
                 return json::write_summary(w, &summary);
             }
+            if found.is_empty() {
+                return write_count_of_runs(w, 0, location);
+            }
             write_found(w, &found)?;
             let of = plural(summary.runs, "training run");
             let verb = if summary.ids == 1 { "it" } else { "them" };
@@ -172,6 +175,16 @@ impl CommandSession<'_> {
         })?;
         Ok(if saw > 0 { CommandOutcome::Done } else { CommandOutcome::No })
     }
+}
+
+fn write_count_of_runs(w: &mut dyn Write, runs: u64, location: &Location) -> Result<()> {
+    if runs == 0 {
+        return Ok(writeln!(
+            w,
+            "no training run of {location}: `loader.record(NAME)` of the Python package records one"
+        )?);
+    }
+    Ok(writeln!(w, "{} of {location}", plural(runs, "training run"))?)
 }
 
 fn write_run(w: &mut dyn Write, run: &TrainingRunReport) -> Result<()> {
@@ -217,9 +230,6 @@ pub(super) fn describe_seen(run: &SeenSummary) -> String {
 }
 
 fn write_found(w: &mut dyn Write, found: &[SeenReport]) -> Result<()> {
-    if found.is_empty() {
-        return Ok(());
-    }
     let header = ["RUN", "VERSION", "RECORDS", "EPOCHS", "STEPS", "FIRST", "LAST", "CLEAN CHECKPOINT", "STATE"];
     let mut rows = vec![header.map(str::to_owned)];
     for run in found.iter().map(|run| &run.summary) {

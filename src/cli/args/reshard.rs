@@ -47,12 +47,12 @@ pub(in crate::cli) struct ReshardArgs {
     /// With --sample: choose other records.
     #[arg(long, value_name = "N", requires = "sample", default_value_t = 0, help_heading = "Selection")]
     seed: u64,
-    /// Take only the first of records that are duplicates: by their content, their id, or columns.
+    /// Take the first of duplicates by content, id or COLUMN[,COLUMN].
     ///
     /// As `convert --dedup` finds them: of samples, columns are parts, such as jpg; `column:id` is the column of that
     /// name. Which record is first follows from the order of the dataset. Of an image whose file is repeated under
     /// other names, `--dedup jpg` takes one.
-    #[arg(long, value_name = "content|id|COLUMN[,COLUMN]", value_parser = dedup_by, help_heading = "Selection")]
+    #[arg(long, value_name = "BY", value_parser = dedup_by, help_heading = "Selection")]
     dedup: Option<DedupBy>,
     /// Put the records in a random order, which follows from a seed.
     ///

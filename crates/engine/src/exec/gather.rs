@@ -177,6 +177,17 @@ pub struct GatherSetup<'a> {
     pub fingerprints: bool,
     /// Framing of the shards; `None` for Parquet.
     pub framing: Option<&'a dyn Framing>,
+    /// When bytes of input count as done.
+    pub progress: Progress,
+}
+
+/// When bytes of input count as done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Once they are read: what follows is another phase.
+    OfReading,
+    /// Once their records are encoded, which may take much longer: whoever writes shards counts them.
+    OfWriting,
 }
 
 /// Gathers parsed ranges in order.
@@ -393,7 +404,8 @@ impl<'a, I: Iterator<Item = Result<ReadOutcome>>> Gather<'a, I> {
         self.position.records += records + block.deleted;
         self.position.lines += block.lines;
         self.count_records(source, records, &block, &effects);
-        self.setup.observer.event(Event::Read { bytes: block.bytes_in, records });
+        let bytes = if self.setup.progress == Progress::OfReading { block.bytes_in } else { 0 };
+        self.setup.observer.event(Event::Read { bytes, records });
         if splits.is_empty() {
             self.pass_on(source, base, SplitRecords { split: 0, records: block }, bytes_in);
             return Ok(());

@@ -26,7 +26,7 @@ use super::{
     cut::{Closing, EncodedUnits, Encoding, Feedback, ShardEnds, ShardSize},
     encode::{Encoded, Encoder, Output},
     gates::{Gates, subjects::SubjectResolver},
-    gather::{Gather, GatherSetup, Gathered, OnError, ReadOutcome, SourceTally, Tally, counted_size},
+    gather::{Gather, GatherSetup, Gathered, OnError, Progress, ReadOutcome, SourceTally, Tally, counted_size},
     rejects::RejectsFile,
     scatter::Scatter,
     shard::{Appended, Appender, FinishedShard, ShardNaming},
@@ -36,7 +36,7 @@ use super::{
 use crate::{
     dataset::{PlaceRef, Segments, SuppressList},
     error::{Error, Kind, Result},
-    events::{Cancel, Observer},
+    events::{Cancel, Event, Observer},
     format::{
         Framing, TypeMismatch,
         files::{SampleFiles, Samples},
@@ -191,6 +191,12 @@ impl Pipeline<'_> {
     }
 
     /// Returns the number of splits: one if the dataset is not divided.
+    /// When bytes of input count as done. Shuffled records are read twice, and files are copied as fast as they are read.
+    fn progress(&self) -> Progress {
+        let are_files = self.facts.iter().any(SourceFacts::is_samples);
+        if self.shuffle.is_some() || are_files { Progress::OfReading } else { Progress::OfWriting }
+    }
+
     fn split_count(&self) -> Split {
         self.splits.map_or(1, |splits| Split::try_from(splits.split_count()).unwrap_or(Split::MAX))
     }
@@ -244,7 +250,8 @@ pub fn run(
     std::thread::scope(|scope| {
         let _closing = Closing(&feedback);
         let size = input.size(pipeline.framing());
-        let gathered = gathered(scope, pipeline, input, tally);
+        let progress = pipeline.progress();
+        let gathered = gathered(scope, pipeline, input, tally, progress);
         let counts = counts.unwrap_or_default();
         let result = match &shuffler {
             None => {
@@ -279,7 +286,7 @@ pub fn run(
 pub fn count(pipeline: &Pipeline<'_>, input: &PipelineInput<'_>, tally: &Mutex<Tally>) -> Result<Vec<u64>> {
     let mut counts = vec![0; usize::from(pipeline.split_count())];
     std::thread::scope(|scope| {
-        for gathered in gathered(scope, pipeline, input, tally) {
+        for gathered in gathered(scope, pipeline, input, tally, Progress::OfReading) {
             let Gathered { records, split, .. } = gathered?;
             let count = counts.get_mut(usize::from(split)).ok_or_else(|| Error::internal("a record has no split"))?;
             *count += records.payload.len() as u64;
@@ -296,6 +303,7 @@ fn gathered<'scope>(
     pipeline: &'scope Pipeline<'_>,
     input: &'scope PipelineInput<'_>,
     tally: &'scope Mutex<Tally>,
+    progress: Progress,
 ) -> Gather<'scope, Outcomes<'scope>> {
     {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -320,6 +328,7 @@ fn gathered<'scope>(
         suppress: pipeline.suppress,
         fingerprints: pipeline.naming.fingerprints,
         framing: pipeline.framing(),
+        progress,
     };
     Gather::new(outcomes, setup)
 }
@@ -378,11 +387,22 @@ fn append(
             .of_split(split, pipeline.splits)
     };
     let mut appenders: Vec<Appender<'_>> = (0..pipeline.split_count()).map(appender).collect();
+    let (mut told, counts) = (0, pipeline.progress() == Progress::OfWriting);
     for unit in encoded {
         let unit = unit?;
+        // The units of each split account for all of the input.
+        let bytes = unit.bytes_in / u64::from(pipeline.split_count().max(1));
+        if counts {
+            told += bytes;
+            pipeline.observer.event(Event::Read { bytes, records: 0 });
+        }
         let appender = appenders.get_mut(usize::from(unit.split));
         appender.ok_or_else(|| Error::internal("a unit has no split"))?.append_unit(unit)?;
         release_freed_memory(pipeline.memory.bytes / 4 * 3);
+    }
+    if counts {
+        // Behind the last record that was kept.
+        pipeline.observer.event(Event::Read { bytes: input.bytes.saturating_sub(told), records: 0 });
     }
     let mut all = Converted::default();
     let mut indexed = shuffled.map(|(_, segments)| segments.into_iter());

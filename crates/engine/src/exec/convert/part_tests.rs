@@ -155,6 +155,7 @@ fn read(sources: &[RecordSource], schema: &SchemaRef, range_bytes: u64) -> std::
             suppress: None,
             gates: pipeline.gates,
             fingerprints: false,
+            progress: Progress::OfReading,
         };
         Gather::new(outcomes, setup).collect::<Result<Vec<_>>>()
     });
