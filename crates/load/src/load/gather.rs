@@ -53,11 +53,11 @@ impl LoadedBatch {
     }
 }
 
-/// A record of the step: one of the pieces, and a row of it.
-#[derive(Clone, Copy)]
-struct Slot {
-    piece: usize,
-    row: usize,
+/// A record of a batch: one of the pieces, and a row of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) piece: usize,
+    pub(super) row: usize,
 }
 
 /// Copies the records of some slices, whose windows are complete.
@@ -91,12 +91,22 @@ pub(super) fn gather_step(
             slots.push(Slot { piece, row });
         }
     }
-    let gathered = match &columns.layout {
-        Layout::Rows(_) => gather_rows(&pieces, &slots, columns)?,
-        Layout::Parts(_) | Layout::Examples => gather_cells(&pieces, &slots, columns, pool)?,
-    };
-    let gathered = RecordBatch::try_new(Arc::clone(&columns.schema), gathered)?;
+    let gathered = gather_records(&pieces, &slots, columns, pool)?;
     Ok(LoadedBatch { numbers, positions, columns: gathered, ..batch })
+}
+
+/// Copies records out of pieces, in the order of the slots.
+pub(super) fn gather_records(
+    pieces: &[&Piece],
+    slots: &[Slot],
+    columns: &LoadColumns,
+    pool: &BytePool,
+) -> Result<RecordBatch> {
+    let gathered = match &columns.layout {
+        Layout::Rows(_) => gather_rows(pieces, slots, columns)?,
+        Layout::Parts(_) | Layout::Examples => gather_cells(pieces, slots, columns, pool)?,
+    };
+    Ok(RecordBatch::try_new(Arc::clone(&columns.schema), gathered)?)
 }
 
 fn gather_cells(pieces: &[&Piece], slots: &[Slot], columns: &LoadColumns, pool: &BytePool) -> Result<Vec<ArrayRef>> {

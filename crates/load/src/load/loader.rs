@@ -90,26 +90,13 @@ impl Loader {
     /// [`Kind::Usage`](crate::error::Kind::Usage) if there are no records, a setting is impossible, or the memory does
     /// not suffice, with the memory that does and the window that fits; when something cannot be read.
     pub fn open(snapshot: &Snapshot, settings: LoaderSettings) -> Result<Self> {
-        let dataset = snapshot.dataset();
-        let positions = Positions::of_snapshot(snapshot, settings.split.as_deref())?;
-        if positions.records() == 0 {
-            return Err(Error::usage("expected records to load, found none")
-                .at_location(dataset.store().location().to_string()));
-        }
-        let basis = positions.basis()?;
+        let source = open_source(snapshot, settings.split.as_deref())?;
+        let basis = source.positions.basis()?;
         let entry = snapshot.entry();
-        let format = entry.settings.shard_format;
-        check_folders(dataset.store().as_ref(), positions.shards().iter().map(PositionedShard::meta))?;
-        let geometry = Geometry::new(&settings, &positions, format)?;
-        let plan = EpochPlan::new(&settings, geometry, positions.records(), basis, 0)?;
-        let shards = positions.shards().len();
-        let source = RecordSource::new(dataset.clone(), positions, format.is_columnar());
-        let columns = match format {
-            OutputFormat::Tar => part_columns(&source, settings.columns.as_deref())?,
-            OutputFormat::TfRecord => LoadColumns::of_examples(settings.columns.as_deref())?,
-            OutputFormat::Parquet => row_columns(snapshot, &source, settings.columns.as_deref())?,
-        };
-        check_compression(&source, format)?;
+        let geometry = Geometry::new(&settings, &source.positions, entry.settings.shard_format)?;
+        let plan = EpochPlan::new(&settings, geometry, source.positions.records(), basis, 0)?;
+        let shards = source.positions.shards().len();
+        let columns = open_columns(snapshot, &source, settings.columns.as_deref())?;
         let record_bytes = record_bytes(&source, &columns, geometry.block)?;
         let load = plan.lane_load(record_bytes)?;
         let memory = MemoryShares::new(&settings, &load, readers_of(&source, settings.threads.max(1)))?;
@@ -167,13 +154,42 @@ impl Loader {
     }
 }
 
+/// Opens the records of a version, or of one of its splits.
+pub(super) fn open_source(snapshot: &Snapshot, split: Option<&str>) -> Result<RecordSource> {
+    let dataset = snapshot.dataset();
+    let positions = Positions::of_snapshot(snapshot, split)?;
+    if positions.records() == 0 {
+        return Err(
+            Error::usage("expected records to load, found none").at_location(dataset.store().location().to_string())
+        );
+    }
+    check_folders(dataset.store().as_ref(), positions.shards().iter().map(PositionedShard::meta))?;
+    Ok(RecordSource::new(dataset.clone(), positions, snapshot.entry().settings.shard_format.is_columnar()))
+}
+
+/// Finds the columns of the records, or those that were chosen.
+pub(super) fn open_columns(
+    snapshot: &Snapshot,
+    source: &RecordSource,
+    chosen: Option<&[String]>,
+) -> Result<LoadColumns> {
+    let format = snapshot.entry().settings.shard_format;
+    let columns = match format {
+        OutputFormat::Tar => part_columns(source, chosen)?,
+        OutputFormat::TfRecord => LoadColumns::of_examples(chosen)?,
+        OutputFormat::Parquet => row_columns(snapshot, source, chosen)?,
+    };
+    check_compression(source, format)?;
+    Ok(columns)
+}
+
 /// Returns the bytes of buffers that hold so many: they are rounded up by up to an eighth, and sizes differ.
 fn with_rounding(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 4)
 }
 
 /// Returns the number of threads that read.
-fn readers_of(source: &RecordSource, threads: usize) -> usize {
+pub(super) fn readers_of(source: &RecordSource, threads: usize) -> usize {
     let is_local = source.dataset.store().location().local_path().is_some();
     if is_local { threads } else { threads.max(REMOTE_READERS) }
 }
@@ -267,7 +283,7 @@ fn record_bytes(source: &RecordSource, columns: &LoadColumns, block: u64) -> Res
             let sampled = first.ok_or_else(|| Error::internal("expected a row at the first position"))?;
             let count = sampled.rows.end - sampled.rows.start;
             let place = source.place_of(sampled.shard);
-            let rows = read_rows(source.open_table(sampled.shard)?, sampled.rows, &columns.schema, false);
+            let rows = read_rows(source.open_table(sampled.shard)?, &[sampled.rows], &columns.schema, false);
             let rows = rows.map_err(|e| e.at_location(place))?;
             let fixed: u64 = columns.schema.fields().iter().map(|field| fixed_bytes(field.data_type())).sum();
             let measured = rows.get_array_memory_size() as u64 / count.max(1);

@@ -10,6 +10,7 @@
 //! | `plan` | windows and steps of an epoch |
 //! | `columns`, `source`, `chunks`, `framed`, `rows`, `piece` | how positions become decoded records |
 //! | `window`, `gather`, `batches`, `pool`, `stats` | records in memory, batches, and the threads between them |
+//! | `take`, `mixture` | records by position, without an order; one batch of several datasets |
 //!
 //! A step has the same records at any number of ranks and threads. No thread runs before an epoch is started, and none
 //! after its batches are dropped; nothing is shared between processes.
@@ -21,6 +22,7 @@ mod framed;
 mod gather;
 mod loader;
 mod memory;
+mod mixture;
 mod piece;
 mod plan;
 mod pool;
@@ -28,6 +30,7 @@ mod rows;
 mod settings;
 mod source;
 mod stats;
+mod take;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly, and damage files")]
 mod tests;
@@ -37,6 +40,8 @@ pub use self::{
     batches::Batches,
     gather::LoadedBatch,
     loader::{Loader, LoaderFacts},
+    mixture::join_batches,
     settings::LoaderSettings,
     stats::LoadStats,
+    take::Records,
 };

@@ -17,10 +17,11 @@ use crate::{
 /// Rows from which on the space that the decoder reserves does not matter.
 const SPACIOUS_ROWS: usize = 4096;
 
-/// Reads consecutive rows. `complete` means that all columns are loaded: another one in the shard is an error.
+/// Reads ranges of rows, which are in order and do not overlap. `complete` means that all columns are loaded: another
+/// one in the shard is an error.
 pub(super) fn read_rows(
     file: ParquetFile<Object>,
-    rows: Range<u64>,
+    ranges: &[Range<u64>],
     schema: &SchemaRef,
     complete: bool,
 ) -> Result<RecordBatch> {
@@ -32,8 +33,9 @@ pub(super) fn read_rows(
             .with_hint("name the columns to load"));
     }
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    let count = usize::try_from(rows.end.saturating_sub(rows.start)).unwrap_or(usize::MAX);
-    let batches = file.with_columns(&names).with_rows(std::slice::from_ref(&rows)).into_batches(count);
+    let count: u64 = ranges.iter().map(|rows| rows.end.saturating_sub(rows.start)).sum();
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let batches = file.with_columns(&names).with_rows(ranges).into_batches(count);
     let batches: Vec<RecordBatch> = batches.collect::<Result<_>>()?;
     let found = match batches.as_slice() {
         [] => RecordBatch::new_empty(SchemaRef::clone(schema)),
@@ -41,8 +43,8 @@ pub(super) fn read_rows(
         [first, ..] => concat_batches(first.schema_ref(), &batches)?,
     };
     if found.num_rows() != count {
-        let Range { start, end } = rows;
-        let message = format!("expected rows {start} to {end}, found {} of them", found.num_rows());
+        let (start, end) = (ranges.first().map_or(0, |rows| rows.start), ranges.last().map_or(0, |rows| rows.end));
+        let message = format!("expected {count} rows from {start} to {end}, found {} of them", found.num_rows());
         return Err(Error::integrity(message));
     }
     let found = cast_to(&found, schema)?;

@@ -52,6 +52,9 @@ pub struct LoaderSettings {
     pub drop_last: bool,
     /// Whether records are shuffled; otherwise they have the order of the dataset.
     pub shuffle: bool,
+    /// Number of datasets that are loaded together, each by a loader of its own: lanes and windows that are not stated
+    /// are so much smaller.
+    pub sources: u64,
 }
 
 impl Default for LoaderSettings {
@@ -71,6 +74,7 @@ impl Default for LoaderSettings {
             threads: thread::available_parallelism().map_or(1, usize::from),
             drop_last: true,
             shuffle: true,
+            sources: 1,
         }
     }
 }
@@ -96,9 +100,11 @@ impl Geometry {
         if !settings.shuffle {
             return Ok(Self { block, lanes: 1, window: block });
         }
-        let lanes = settings.lanes.unwrap_or_else(|| default_lanes(batch, positions.records()));
+        let sources = settings.sources.max(1);
+        let most = (MAX_LANES / sources).max(1);
+        let lanes = settings.lanes.unwrap_or_else(|| default_lanes(batch, positions.records(), most));
         let blocks = if is_columnar { PARQUET_WINDOW_BLOCKS } else { WINDOW_BLOCKS };
-        let blocks = default_window_blocks(blocks, lanes);
+        let blocks = default_window_blocks(blocks / sources, lanes);
         let window = settings.window.unwrap_or_else(|| blocks.saturating_mul(block.min(usual)).max(block));
         Ok(Self { block, lanes, window: window.min((1 << 40) - 1) })
     }
@@ -119,9 +125,9 @@ fn default_window_blocks(blocks: u64, lanes: u64) -> u64 {
     ((2 * blocks + halves / 2) / halves).max(1)
 }
 
-fn default_lanes(batch: u64, records: u64) -> u64 {
+fn default_lanes(batch: u64, records: u64, most: u64) -> u64 {
     let divides = |lanes: &u64| batch.is_multiple_of(*lanes) && *lanes <= records.max(1);
-    [64, 32, 16, 8, 4, 2].into_iter().filter(|lanes| *lanes <= MAX_LANES).find(divides).unwrap_or(1)
+    [64, 32, 16, 8, 4, 2].into_iter().filter(|lanes| *lanes <= most).find(divides).unwrap_or(1)
 }
 
 #[cfg(test)]
@@ -138,7 +144,8 @@ mod tests {
     #[test]
     fn lanes_divide_the_batch_and_do_not_exceed_the_records() {
         let found = [(1, 9), (7, 100), (12, 100), (256, 1000), (256, 5), (96, 1000), (64, 0)];
-        let lanes = found.map(|(batch, records)| default_lanes(batch, records));
+        let lanes = found.map(|(batch, records)| default_lanes(batch, records, MAX_LANES));
         assert_eq!(lanes, [1, 1, 4, 64, 4, 32, 1]);
+        assert_eq!([21, 1].map(|most| default_lanes(256, 1000, most)), [16, 1]);
     }
 }

@@ -121,7 +121,8 @@ impl RecordSource {
         self.positions.rows_at(positions.clone()).into_iter().map(read).collect()
     }
 
-    fn read_piece(
+    /// Reads consecutive live rows of a shard, the first of which has the position `first`.
+    pub(super) fn read_piece(
         &self,
         shard: usize,
         rows: Range<u64>,
@@ -129,17 +130,10 @@ impl RecordSource {
         columns: &LoadColumns,
         counters: &Counters,
     ) -> Result<Piece> {
-        let positioned = self.shard_at(shard)?;
-        let begun = Instant::now();
         let open = self.open_shard(shard)?;
-        let mut numbers = Vec::new();
-        match &open.numbers {
-            Some(_) => self.chunks.push_numbers(shard, open.tables(), rows.clone(), &mut numbers)?,
-            None => positioned.push_numbers(rows.clone(), &mut numbers),
-        }
+        let numbers = self.numbers_of(shard, &rows, counters)?;
         let records = numbers.len();
         let numbers = PieceNumbers::new(numbers);
-        add_since(&counters.read, begun);
         let data = match (&open.content, &columns.layout) {
             (ShardContent::Framed(_), layout) => {
                 let framed = self.read_framed(shard, rows, matches!(layout, Layout::Parts(_)), counters)?;
@@ -154,7 +148,7 @@ impl RecordSource {
             (ShardContent::Table(file), layout) => {
                 let begun = Instant::now();
                 let complete = matches!(layout, Layout::Rows(true));
-                let rows = rows::read_rows(reopened(file), rows, &columns.schema, complete);
+                let rows = rows::read_rows(reopened(file), &[rows], &columns.schema, complete);
                 let rows = rows.map_err(|e| at_shard(e, &open.place))?;
                 add_since(&counters.decoded, begun);
                 add_to(&counters.requests, 1);
@@ -163,6 +157,19 @@ impl RecordSource {
             }
         };
         Ok(Piece { first, records, numbers, data })
+    }
+
+    /// Returns the record numbers of consecutive live rows of a shard.
+    pub(super) fn numbers_of(&self, shard: usize, rows: &Range<u64>, counters: &Counters) -> Result<Vec<u64>> {
+        let begun = Instant::now();
+        let open = self.open_shard(shard)?;
+        let mut numbers = Vec::new();
+        match &open.numbers {
+            Some(_) => self.chunks.push_numbers(shard, open.tables(), rows.clone(), &mut numbers)?,
+            None => self.shard_at(shard)?.push_numbers(rows.clone(), &mut numbers),
+        }
+        add_since(&counters.read, begun);
+        Ok(numbers)
     }
 
     /// Reads the bytes of consecutive records of a framed shard, decompressed; with `hashed`, compared with their
@@ -316,7 +323,7 @@ fn reopened(file: &Mutex<ParquetFile<Object>>) -> ParquetFile<Object> {
 }
 
 /// Adds the shard to an error. What is wrong with the bytes of a shard is damage, whatever a reader of inputs calls it.
-fn at_shard(error: Error, place: &str) -> Error {
+pub(super) fn at_shard(error: Error, place: &str) -> Error {
     let kind = if error.kind() == Kind::Input { Kind::Integrity } else { error.kind() };
     let mut out = Error::new(kind, error.message().to_owned()).at_location(place);
     if let Some(byte) = error.place().byte {

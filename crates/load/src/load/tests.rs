@@ -13,7 +13,7 @@ use arrow::{
     datatypes::{DataType, SchemaRef},
 };
 
-use super::{LoadedBatch, Loader, LoaderSettings};
+use super::{LoadedBatch, Loader, LoaderSettings, Records, join_batches};
 use crate::{
     codec::stream::open_shard_decoder,
     dataset::{Dataset, ShardMeta, Snapshot, numbered_rows},
@@ -317,6 +317,109 @@ fn a_split_is_loaded_alone() {
     let error = Loader::open(&snapshot, of_split("dev")).unwrap_err();
     assert!(error.kind() == Kind::Usage && error.message().contains("test, train"), "{error}");
     assert_eq!(Loader::open(&folder.open("tar"), of_split("train")).unwrap_err().kind(), Kind::Usage);
+}
+
+/// Numbers that look random, for a seed.
+fn drawn(seed: u64, count: usize, below: u64) -> Vec<u64> {
+    let mut state = seed;
+    let mut draw = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    (0..count).map(|_| draw()).collect()
+}
+
+#[test]
+fn records_are_taken_by_position() {
+    let folder = Folder::unpack();
+    for name in ALL {
+        let snapshot = folder.open(name);
+        let records = Records::open(&snapshot, None, None, 3).unwrap();
+        let oracle = Oracle::read(&snapshot, records.schema(), None);
+        let count = records.record_count();
+        assert_eq!((count, records.basis()), (oracle.numbers.len() as u64, loader(&snapshot, &small(4)).facts().basis));
+        let (all, backwards): (Vec<u64>, Vec<u64>) = ((0..count).collect(), (0..count).rev().collect());
+        let twice = vec![count - 1, 0, 0, count - 1];
+        let chosen = (1..9).map(|seed| drawn(seed, usize::try_from(1 << seed).unwrap(), count));
+        for positions in [all, backwards, twice, vec![], vec![count / 2]].into_iter().chain(chosen) {
+            let batch = records.take(&positions).unwrap();
+            assert_eq!(batch.positions, positions, "{name}");
+            oracle.check(&batch);
+        }
+        let error = records.take(&[0, count]).unwrap_err();
+        assert!(error.kind() == Kind::Usage && error.message().contains(&count.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn records_near_each_other_are_one_request() {
+    let folder = Folder::unpack();
+    let chosen = ["txt".to_owned()];
+    let requests = |name: &str, columns: Option<&[String]>, threads: usize, positions: &[u64]| {
+        let records = Records::open(&folder.open(name), None, columns, threads).unwrap();
+        records.take(positions).unwrap();
+        records.requests()
+    };
+    let all: Vec<u64> = (0..20).collect();
+    assert_eq!(requests("tar", Some(&chosen), 1, &all), 1);
+    assert_eq!(requests("tar", Some(&chosen), 2, &[0, 2, 4]), 1);
+    let snapshot = folder.open("parquet");
+    let shards = u64::try_from(snapshot.live_shards().unwrap().len()).unwrap();
+    let records = snapshot.live_shards().unwrap().iter().map(|shard| shard.records).sum::<u64>();
+    let spread: Vec<u64> = (0..records).step_by(3).collect();
+    assert_eq!(requests("parquet", None, 2, &spread), shards);
+}
+
+#[test]
+fn a_record_that_is_damaged_is_an_error_with_its_place() {
+    let folder = Folder::unpack();
+    for name in ["tar", "parquet", "tfrecord"] {
+        let snapshot = folder.open(name);
+        let path = snapshot.live_shards().unwrap()[0].path.clone();
+        let whole = Records::open(&snapshot, None, None, 2).unwrap();
+        let all: Vec<u64> = (0..whole.record_count()).collect();
+        let shard = folder.path(name).join(&path);
+        let mut bytes = std::fs::read(&shard).unwrap();
+        let half = bytes.len() / 2;
+        bytes[half / 2..half].iter_mut().for_each(|byte| *byte ^= 0xff);
+        std::fs::write(&shard, bytes).unwrap();
+        let error = whole.take(&all).unwrap_err();
+        assert!(error.place().source.as_deref().is_some_and(|place| place.contains(&path)), "{name}: {error}");
+    }
+}
+
+#[test]
+fn batches_of_datasets_are_joined() {
+    let folder = Folder::unpack();
+    let of = |name: &str, columns: &[&str]| {
+        let columns: Vec<String> = columns.iter().map(|column| (*column).to_owned()).collect();
+        let snapshot = folder.open(name);
+        let records = Records::open(&snapshot, None, Some(&columns), 1).unwrap();
+        (Oracle::read(&snapshot, records.schema(), None), records.take(&[3, 1]).unwrap(), records.take(&[0]).unwrap())
+    };
+    let (tar, two, one) = of("tar", &["__key__", "txt"]);
+    let (zstd, others, _) = of("tar-zst", &["__key__", "txt"]);
+    let joined = join_batches(&[two, one, others]).unwrap();
+    assert_eq!((joined.positions.as_slice(), joined.expected), (&[3, 1, 0, 3, 1][..], 5));
+    let part = |range: std::ops::Range<usize>| LoadedBatch {
+        epoch: 0,
+        step: 0,
+        expected: range.len() as u64,
+        numbers: joined.numbers[range.clone()].to_vec(),
+        positions: joined.positions[range.clone()].to_vec(),
+        columns: concat_batches(&joined.columns.schema(), &[joined.columns.slice(range.start, range.len())]).unwrap(),
+    };
+    for (oracle, range) in [(&tar, 0..3), (&zstd, 3..5)] {
+        let part = part(range);
+        for (found, all) in part.columns.columns().iter().zip(oracle.records.columns()) {
+            assert_eq!(found, &take(all, &UInt64Array::from(part.positions.clone()), None).unwrap());
+        }
+    }
+    let (_, two, _) = of("tar", &["__key__"]);
+    let (_, other, _) = of("tar", &["txt"]);
+    let error = join_batches(&[two, other]).unwrap_err();
+    assert!(error.message().contains("__key__ Utf8") && error.message().contains("txt LargeBinary"), "{error}");
+    assert_eq!(join_batches(&[]).unwrap_err().kind(), Kind::Usage);
 }
 
 /// What was erased is neither at a position nor in a batch.

@@ -1,18 +1,18 @@
 //! A batch: columns for NumPy, and the whole as Arrow C data.
 
 use arrow::{
-    array::{Array, RecordBatch, StructArray},
+    array::{Array, ArrayRef, RecordBatch, StructArray},
     buffer::Buffer,
     error::ArrowError,
     ffi::{FFI_ArrowSchema, to_ffi},
 };
 use pyo3::{
-    Bound, PyErr, PyResult, Python,
+    Bound, PyErr, PyRef, PyResult, Python,
     exceptions::PyIndexError,
     pyclass, pymethods,
     types::{PyAny, PyCapsule, PyDict},
 };
-use shardify_load::LoadedBatch;
+use shardify_load::{LoadedBatch, join_batches};
 
 use super::{buffer::NativeBuffer, column::describe_column, failure::to_exception};
 
@@ -39,10 +39,30 @@ impl NativeBatch {
         let (numbers, positions) = (Buffer::from_vec(numbers), Buffer::from_vec(positions));
         Self { epoch, step, expected, numbers, positions, columns }
     }
+
+    fn to_loaded(&self) -> LoadedBatch {
+        LoadedBatch {
+            epoch: self.epoch,
+            step: self.step,
+            expected: self.expected,
+            numbers: self.numbers.typed_data().to_vec(),
+            positions: self.positions.typed_data().to_vec(),
+            columns: self.columns.clone(),
+        }
+    }
 }
 
 #[pymethods]
 impl NativeBatch {
+    /// Joins batches of the same columns, one after the other, into memory of their own.
+    #[staticmethod]
+    #[pyo3(name = "join")]
+    fn join_all(py: Python<'_>, batches: Vec<PyRef<'_, Self>>) -> PyResult<Self> {
+        let loaded: Vec<LoadedBatch> = batches.iter().map(|batch| batch.to_loaded()).collect();
+        let joined = py.detach(|| join_batches(&loaded));
+        joined.map(Self::new).map_err(|error| to_exception(py, &error))
+    }
+
     fn __len__(&self) -> usize {
         self.columns.num_rows()
     }
@@ -57,6 +77,14 @@ impl NativeBatch {
     #[getter(positions)]
     fn list_positions(&self) -> NativeBuffer {
         NativeBuffer::read_only(self.positions.clone(), "<u8", self.positions.len() / size_of::<u64>())
+    }
+
+    /// Bytes of the columns.
+    #[getter(nbytes)]
+    fn column_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size();
+        let bytes = self.columns.columns().iter().map(bytes).sum::<Result<usize, ArrowError>>();
+        bytes.map_err(|error| arrow_exception(py, error))
     }
 
     /// Names of the columns.

@@ -12,12 +12,14 @@ use pyo3::{
 use shardify_core::error::Result;
 use shardify_load::{Batches, LoadStats, LoadedBatch};
 
-use super::{PATIENCE, batch::NativeBatch, failure::to_exception, loader::SharedLoader, process::OfProcess};
+use super::{
+    PATIENCE, batch::NativeBatch, failure::to_exception, loader::LoaderRequest, process::OfProcess, shared::Shared,
+};
 
 /// An iterator over the batches of an epoch.
 #[pyclass(module = "shardify._native")]
 pub(super) struct NativeBatches {
-    shared: Arc<SharedLoader>,
+    shared: Arc<Shared<LoaderRequest>>,
     epoch: u64,
     next_step: u64,
     /// Never locked, for whoever calls has the iterator alone.
@@ -35,7 +37,7 @@ enum Awaited {
 }
 
 impl NativeBatches {
-    pub(super) fn new(shared: Arc<SharedLoader>, epoch: u64, next_step: u64) -> Self {
+    pub(super) fn new(shared: Arc<Shared<LoaderRequest>>, epoch: u64, next_step: u64) -> Self {
         Self { shared, epoch, next_step, running: Mutex::new(None), is_done: false, last_stats: None }
     }
 

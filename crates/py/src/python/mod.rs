@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! NativeLoader --start--> NativeBatches --next--> NativeBatch --column--> NativeBuffer (__array_interface__)
-//!                                                      |--------------------------> Arrow C data (__arrow_c_array__)
+//! NativeRecords --take---------------------------------->  |--------------------------> Arrow C data (__arrow_c_array__)
 //! ```
 
 mod batch;
@@ -12,6 +12,8 @@ mod column;
 mod failure;
 mod loader;
 mod process;
+mod records;
+mod shared;
 
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Adds the classes to the module.
 pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<loader::NativeLoader>()?;
+    module.add_class::<records::NativeRecords>()?;
     module.add_class::<batches::NativeBatches>()?;
     module.add_class::<batch::NativeBatch>()?;
     module.add_class::<buffer::NativeBuffer>()
