@@ -19,18 +19,17 @@ def main(out):
     print(f"{report.records_out} patches in {report.shards_added} shards")
 
     # A patch is an array of 2 x 2 numbers; cells without a value are NaN.
-    patches = shardify.open(out).torch(seed=1, columns=["t2m"])
-    loader = torch.utils.data.DataLoader(patches, batch_size=3, num_workers=2)
+    patches = shardify.open(out).torch(global_batch_size=3, seed=1, columns=["t2m"], drop_last=False)
     seen = []
-    for step, batch in enumerate(loader):
+    for batch in torch.utils.data.DataLoader(patches, batch_size=None, num_workers=2):
         seen.append(batch["t2m"])
-        if step == 1:  # The job is stopped here. A checkpoint holds the state of each rank.
-            state = patches.state_dict(batches=step + 1, batch_size=3, workers=2)
+        if batch["__step__"] == 1:  # The job is stopped here. A checkpoint holds the state, which is the same on all ranks.
+            state = patches.loader.state_at(2)
             break
 
-    # It goes on with another number of workers. What was read is not read again, and nothing is omitted.
-    patches.load_state_dict([state])
-    seen += [batch["t2m"] for batch in torch.utils.data.DataLoader(patches, batch_size=3, num_workers=0)]
+    # It goes on without workers. What was read is not read again, and nothing is omitted.
+    patches.load_state_dict(state)
+    seen += [batch["t2m"] for batch in torch.utils.data.DataLoader(patches, batch_size=None)]
     cells = torch.cat(seen)
     print(f"{len(cells)} patches read, mean {cells.nanmean():.3f} K")
 

@@ -100,7 +100,7 @@ ALL = [
     Check("adopt_check", "shards of webdataset, tfrecord, pyarrow and DuckDB become datasets", cost=15),
     Check("python_check", "the Python package, its types, and its wheel in an environment of its own", alone=True, cost=20),
     Check("readers_table", "the table of README.md says what stock readers read", cost=60),
-    Check("loaders_check", "the snippets of the training guide print what they say; ranks and workers get each record once", cost=60),
+    Check("loaders_check", "the snippets of the training guides print what they say; ranks and workers get each record once", cost=60),
     Check("examples_check", "the examples run, and print what follows from their inputs", cost=15),
     Check("runners_check", "conversions on process pools, Dask, Ray and Spark give the shards of `convert`", "--rounds 1", "--rounds 5", cost=25),
     Check("ray_faults", "conversions on Ray whose nodes, workers and drivers are killed, frozen and doubled", "--rounds 5", "--rounds 20", cost=60),

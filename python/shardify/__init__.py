@@ -16,8 +16,10 @@ Make and read datasets:
 
 Train:
 
+    Dataset     `shardify.open(...).loader(...)` has shuffled batches, in memory that NumPy, torch and Arrow share; `.take` and
+                `.map_style` have records by position
+    mix         batches of several datasets, by weights
     Order       the records that each step reads, and the turn of each record
-    Dataset     `shardify.open(...).loader(...)` has batches in this order, in memory that NumPy, torch and Arrow share
 
 Keep them in order:
 
@@ -46,7 +48,7 @@ Large inputs and clusters:
     plan, plan_compact, plan_adopt, run_task, commit, run
 
 Each call runs the program once. `help(shardify.convert)` has all options of a function, `shardify.errors` the exceptions, and
-`shardify.ray` and `shardify.spark` do all tasks on a cluster.
+`shardify.ray` and `shardify.spark` do all tasks on a cluster. `shardify.grain.Source` is for Grain.
 """
 
 from typing import TYPE_CHECKING
@@ -94,6 +96,7 @@ from .errors import (
     StorageError,
     UsageError,
 )
+from .mixture import mix
 from .progress import Progress
 from .runners import run
 
@@ -125,6 +128,7 @@ __all__ = [
     "head",
     "history",
     "inspect",
+    "mix",
     "open",
     "plan",
     "plan_adopt",

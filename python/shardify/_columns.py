@@ -74,6 +74,10 @@ class Parts(_Pieces[memoryview]):
         """Copies of all of them."""
         return [bytes(one) for one in self]
 
+    def astype(self, dtype: Any) -> numpy.ndarray[Any, Any]:
+        """Numbers that are written as text, such as those of `cls`, as an array of a type of NumPy."""
+        return _numbers(self.tolist(), dtype)
+
 
 class Texts(_Pieces[str]):
     """Texts of a column, each decoded when it is asked for."""
@@ -85,6 +89,10 @@ class Texts(_Pieces[str]):
         """All of them."""
         return list(self)
 
+    def astype(self, dtype: Any) -> numpy.ndarray[Any, Any]:
+        """Numbers that are written as text, as an array of a type of NumPy."""
+        return _numbers(self.tolist(), dtype)
+
 
 class Lists(_Pieces[Any]):
     """Lists of a column: views of the array of all items, or parts of the sequence of all items."""
@@ -95,6 +103,13 @@ class Lists(_Pieces[Any]):
     def tolist(self) -> list[list[Any]]:
         """All of them, as lists."""
         return [list(one) for one in self]
+
+
+def _numbers(written: list[Any], dtype: Any) -> numpy.ndarray[Any, Any]:
+    import numpy
+
+    # An array of no texts has a type of its own.
+    return numpy.array(written or numpy.zeros(0), object).astype(dtype)
 
 
 PIECES: dict[str, type[_Pieces[Any]]] = {"binary": Parts, "text": Texts, "list": Lists}

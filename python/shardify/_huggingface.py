@@ -18,11 +18,9 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
-from . import _values
-from ._values import shape_of
+from ._tensors import block_of, items_of, opened, shape_of
 from .dataset import unknown
 from .errors import UsageError
-from .loading import opened
 
 MOST_DIMENSIONS = 5
 # Told apart in the cache from what other releases have built.
@@ -96,7 +94,7 @@ def features_of(schema: pyarrow.Schema) -> Any:
 
 def _array(name: str, shape: tuple[int, ...], values: Any) -> Any:
     if len(shape) > MOST_DIMENSIONS:
-        hint = "`.torch()` and `.pyarrow()` give tensors of any shape; `columns=[...]` leaves the column out"
+        hint = "`.loader()` and `.pyarrow()` give tensors of any shape; `columns=[...]` leaves the column out"
         raise UsageError(f"Hugging Face datasets have arrays of at most 5 dimensions, found {len(shape)}", column=name, hints=[hint])
     return getattr(datasets, f"Array{len(shape)}D")(shape=shape, dtype=values.feature.dtype)
 
@@ -115,7 +113,7 @@ def _column(array: pyarrow.Array, field: pyarrow.Field, fill: Mapping[str, Any])
     if shape is None:
         return array.cast(kind)
     is_array = isinstance(kind, pyarrow.ExtensionType)
-    lacks_values = bool(array.null_count or _values.items_of(array).null_count)
+    lacks_values = bool(array.null_count or items_of(array).null_count)
     if array.type.permutation or (lacks_values and (is_array or field.name in fill)):
         array = _whole(array, field.name, fill)
     return pyarrow.ExtensionArray.from_storage(kind, _nested(array.storage, shape)) if is_array else array.storage.cast(kind)
@@ -126,16 +124,7 @@ def _whole(array: pyarrow.Array, name: str, fill: Mapping[str, Any]) -> pyarrow.
     kind, absent = array.type, array.is_null().to_numpy(zero_copy_only=False)
     if name in fill:
         absent[:] = False
-    try:
-        present = _values.tensors(array.filter(pyarrow.array(~absent)), name, fill, masked=False)
-    except UsageError as error:
-        if error.hints:
-            error.hints = [
-                f"`.huggingface(fill={{{name!r}: ...}})` puts a value of yours in the place of nulls",
-                "`.huggingface(columns=[...])` leaves the column out",
-                f"`.torch(masks=True)` gives 0 for them, and an array `{name}/mask` that is true where a value is missing",
-            ]
-        raise
+    present = block_of(array.filter(pyarrow.array(~absent)), name, fill)
     block = numpy.zeros((len(array), *present.shape[1:]), present.dtype)
     block[~absent] = present
     values, size = pyarrow.array(block.ravel()).view(kind.value_type), kind.storage_type.list_size

@@ -2,8 +2,8 @@
 
     python -m shardify.bench SOURCE DATASET [--step 0.1] [--batch 32] [--workers 0 2] [--seconds 5] [--json]
 
-Before: a loop over files, `torch.utils.data.DataLoader` over files, pyarrow and Hugging Face datasets over tables. After: the shards by a
-loop over `tarfile` or pyarrow, torch over `shardify.open(DATASET).torch()`, webdataset, `tf.data` and Hugging Face datasets. A loader whose
+Before: a loop over files, `torch.utils.data.DataLoader` over files, pyarrow and Hugging Face datasets over tables. After: the shards by
+`shardify.open(DATASET).loader()`, by a loop over `tarfile` or pyarrow, webdataset, `tf.data` and Hugging Face datasets. A loader whose
 package is missing is said to be. Records are counted with the bytes of their parts or columns, and decoded no further. Everything is read
 again and again until the time is over; with `--cold` it is dropped from the page cache before each measurement, and read once.
 """
@@ -89,16 +89,6 @@ class Files:
         return read_sample(self.samples[at])
 
 
-class Sized:
-    """An iterable dataset of torch whose records become their sizes in the worker, so that what is sent to the consumer is small."""
-
-    def __init__(self, records: Iterable[Any]):
-        self.records = records
-
-    def __iter__(self) -> Counts:
-        return ((1, size_of(record)) for record in self.records)
-
-
 def size_of(record: Any) -> int:
     """Bytes of a record: of its parts, texts and arrays; 8 for a number."""
     if isinstance(record, (bytes, bytearray, memoryview)):
@@ -132,14 +122,10 @@ def batched(counts: Iterable[tuple[int, int]], batch: int) -> Counts:
         yield records, size
 
 
-def with_torch(dataset: Any, options: Options, shuffle: bool = False) -> Counts:
-    from torch.utils.data import DataLoader, IterableDataset
+def with_torch(dataset: Any, options: Options) -> Counts:
+    from torch.utils.data import DataLoader
 
-    if not hasattr(dataset, "__getitem__"):
-        wrapped = dataset
-        kind = type("Shards", (IterableDataset,), {"__iter__": lambda self: iter(wrapped)})
-        dataset = kind()
-    return iter(DataLoader(dataset, batch_size=options.batch, shuffle=shuffle, num_workers=options.workers, collate_fn=together))
+    return iter(DataLoader(dataset, batch_size=options.batch, shuffle=True, num_workers=options.workers, collate_fn=together))
 
 
 def sources(source: str) -> dict[str, Callable[[Options], Counts]]:
@@ -156,7 +142,7 @@ def sources(source: str) -> dict[str, Callable[[Options], Counts]]:
     samples = samples_of(source)
     return {
         "files": lambda o: batched(map(read_sample, samples), o.batch),
-        "torch DataLoader": lambda o: with_torch(Files(samples), o, shuffle=True),
+        "torch DataLoader": lambda o: with_torch(Files(samples), o),
     }
 
 
@@ -195,11 +181,16 @@ def tar_members(paths: list[str]) -> Counts:
             yield 1, size
 
 
+def own(dataset: Dataset, options: Options) -> Counts:
+    """Shuffled batches of the loader of this package."""
+    return ((len(batch), batch.nbytes) for batch in dataset.loader(global_batch_size=options.batch, seed=1, drop_last=False))
+
+
 def shards(dataset: Dataset) -> dict[str, Callable[[Options], Counts]]:
     """Loaders of a dataset."""
     paths = dataset.paths()
     found: dict[str, Callable[[Options], Counts]] = {
-        "torch DataLoader": lambda o: with_torch(Sized(dataset.torch(values="python")), o),
+        "shardify": lambda o: own(dataset, o),
     }
     if dataset.format == "tar":
         found["tarfile"] = lambda o: batched(tar_members(paths), o.batch)

@@ -11,8 +11,8 @@ import difflib
 import functools
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from . import _display, _program
 from ._extras import needs
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow.dataset
 
-    from .loader import Loader
-    from .loading import ShardDataset
+    from .loader import Batch, Loader, TorchSteps
+    from .records import Records
 
 # Columns that a notebook shows.
 SHOWN = 20
@@ -37,7 +37,8 @@ INSTEAD = {
     "to_arrow": ".pyarrow().to_table()",
     "to_torch": ".torch()",
     "columns": ".schema",
-    "load": ".pandas()` or `.torch()",
+    "load": ".pandas()` or `.loader()",
+    "select": ".take(...)",
     "head": "shardify.head(...)",
 }
 
@@ -63,8 +64,8 @@ class Dataset:
     location: str
     version: int
     format: str
-    shards: tuple[Shard, ...]
-    settings: Mapping[str, Any]
+    shards: tuple[Shard, ...] = dataclasses.field(hash=False)
+    settings: Mapping[str, Any] = dataclasses.field(hash=False)
     _: dataclasses.KW_ONLY
     # Whether the version was named when it was opened, so that every process opens the same one.
     pinned: bool = dataclasses.field(default=False, compare=False)
@@ -215,7 +216,7 @@ class Dataset:
             import ray.data
 
         if self.format == "parquet":
-            from .loading import tensors_with_nulls
+            from ._tensors import tensors_with_nulls
 
             names = tensors_with_nulls(self.paths())
             if names:
@@ -240,35 +241,6 @@ class Dataset:
         if builder is None:
             raise TypeError(f"Hugging Face datasets read Parquet and tar, found {self.format}")
         return datasets.load_dataset(builder, data_files=self.paths(), **{"split": "train", **options})
-
-    def torch(
-        self,
-        *,
-        seed: int = 0,
-        shuffle: bool = True,
-        rank: int | None = None,
-        ranks: int | None = None,
-        columns: Sequence[str] | None = None,
-        fill: Mapping[str, Any] | None = None,
-        values: Literal["numpy", "python"] = "numpy",
-        masks: bool = False,
-    ) -> ShardDataset:
-        """A [`ShardDataset`](shardify.loading.ShardDataset) for a `torch.utils.data.DataLoader`: all records once an epoch.
-
-        - `seed`, `shuffle`: the order of the shards follows from the seed and the epoch, or is that of the records.
-        - `rank`, `ranks`: the part of this process; by default `$RANK` and `$WORLD_SIZE`.
-        - `columns`: only these columns of Parquet, or parts of tar.
-        - `fill`: what stands for nulls, by the name of the column, also inside of tensors and lists (`{"age": -1, "box.left": 0}`), and
-          for parts that samples of tar lack. Without it, these are errors.
-        - `values`: `"numpy"` for values that `default_collate` takes, or `"python"` for those of `pyarrow.Table.to_pylist`, with bytes
-          for parts.
-        - `masks`: adds a boolean array `NAME/mask` to each tensor of Parquet that is not of floats: true where a value is missing. Such
-          values are 0, unless `fill` has another.
-        """
-        from .loading import ShardDataset
-
-        chosen: dict[str, Any] = {"columns": columns, "fill": fill, "values": values, "masks": masks}
-        return ShardDataset(self, seed=seed, shuffle=shuffle, rank=rank, ranks=ranks, **chosen)
 
     def loader(
         self,
@@ -303,6 +275,55 @@ class Dataset:
         more: dict[str, Any] = {"lanes": lanes, "window": window, "block": block, "fill": fill, "memory": memory, "threads": threads}
         dealt: dict[str, Any] = {"rank": rank, "world_size": world_size, "drop_last": drop_last, "shuffle": shuffle}
         return Loader(self, global_batch_size=global_batch_size, seed=seed, columns=columns, **dealt, **more)
+
+    def torch(self, *, global_batch_size: int, seed: int, **options: Any) -> TorchSteps:
+        """The loader as an iterable dataset of torch: `DataLoader(data.torch(global_batch_size=256, seed=1), batch_size=None)`.
+
+        It has the options of `loader`; `.torch(...).loader` is the loader, which has the state.
+        """
+        return self.loader(global_batch_size=global_batch_size, seed=seed, **options).torch()
+
+    def map_style(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        fill: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+    ) -> Records:
+        """[`Records`](shardify.records.Records): a sequence of records by position, and a map-style dataset of torch.
+
+        - `columns`: only these columns of Parquet, or parts of tar.
+        - `fill`: what stands for nulls, by the name of the column. Without it, nulls are errors.
+        - `threads`: how many read the records of a batch.
+        """
+        from .records import Records
+
+        return Records(self, columns=columns, fill=fill, threads=threads)
+
+    def take(
+        self,
+        positions: Iterable[SupportsIndex],
+        *,
+        columns: Sequence[str] | None = None,
+        fill: Mapping[str, Any] | None = None,
+    ) -> Batch:
+        """The records at some positions of the list, in this order, as a [`Batch`](shardify.loader.Batch).
+
+        What is known of the shards is kept from one call to the next. `columns` and `fill` are those of `map_style`.
+
+        Raises IndexError: if a position is negative, or there is no record at it.
+        """
+        key = None if columns is None else tuple(columns)
+        if key not in self._records:
+            self._records[key] = self.map_style(columns=columns)
+        batch = self._records[key].take(positions)
+        batch.fill = dict(fill or {})
+        return batch
+
+    @functools.cached_property
+    def _records(self) -> dict[tuple[str, ...] | None, Records]:
+        """The records that were taken from, by their columns."""
+        return {}
 
     if not TYPE_CHECKING:
 

@@ -23,11 +23,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import _columns
+from . import _columns, _tensorflow
 from ._columns import Lists, Parts, Texts
 from ._extras import needs
 from ._options import Path
-from ._order import LIMITS
+from ._order import LIMITS, Order
 from ._runs import RunRecorder
 from .errors import MissingPackageError, UsageError
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from ._native import NativeBatch, NativeBatches, NativeLoader
     from .dataset import Dataset
+    from .mixture import Mixture
 
 __all__ = ["Batch", "Lists", "Loader", "Parts", "Texts", "TorchSteps"]
 
@@ -58,7 +59,7 @@ def native() -> ModuleType:
             f"expected the extension `shardify._native`, which loaders need, and found none for {here}: {error}",
             hints=[
                 "the wheel `cp310-abi3` has it, for CPython 3.10 and later; free-threaded builds and PyPy have no loader",
-                "`.torch()` reads the same shards without it",
+                "`.webdataset()`, `.pyarrow()` and `.tf()` read the same shards without it",
             ],
         ) from error
 
@@ -70,13 +71,13 @@ class Batch:
     as an array refers to it; a writable array may be written to, as nothing else uses its memory but `arrow()` of the same batch.
     """
 
-    def __init__(self, loaded: NativeBatch, steps_per_epoch: int, fill: Mapping[str, Any]) -> None:
-        self._loaded, self._fill = loaded, fill
+    def __init__(self, loaded: NativeBatch, step: int, fill: Mapping[str, Any]) -> None:
+        self._loaded, self.fill = loaded, fill
         self._places = {name: at for at, name in enumerate(loaded.names)}
         self._columns: dict[str, Any] = {}
         self.epoch = loaded.epoch
         """Number of the epoch, from 0."""
-        self.step = loaded.epoch * steps_per_epoch + loaded.step
+        self.step = step
         """Number of the step, from 0, counted over epochs."""
         self.expected = loaded.expected
         """Records that this rank's part of the step has unless some were erased."""
@@ -103,8 +104,13 @@ class Batch:
         if name not in self._columns:
             if name not in self._places:
                 raise KeyError(f"{name!r}; the batch has {', '.join(self._places) or 'no columns'}")
-            self._columns[name] = _columns.of_native(self._loaded.column(self._places[name]), name, self._fill)
+            self._columns[name] = _columns.of_native(self._loaded.column(self._places[name]), name, self.fill)
         return self._columns[name]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its columns in memory."""
+        return self._loaded.nbytes
 
     @property
     def records(self) -> numpy.ndarray[Any, Any]:
@@ -115,6 +121,15 @@ class Batch:
     def positions(self) -> numpy.ndarray[Any, Any]:
         """Positions in the list of live records, as `shardify.Order` has them."""
         return _array(self._loaded.positions)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The records one by one, as dictionaries of the values that `default_collate` of torch takes.
+
+        These are numbers, `str`, `bytes`, and arrays that share the memory of the batch.
+        """
+        names = list(self._places)
+        columns = [_cells(self[name]) for name in names]
+        return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
     def arrow(self) -> pyarrow.RecordBatch:
         """A `pyarrow.RecordBatch` of the same memory, with nulls."""
@@ -129,6 +144,10 @@ class Batch:
             import torch
 
         return {name: _to_torch(torch, self[name]) for name in self}
+
+    def _marks(self) -> dict[str, Any]:
+        """What `TorchSteps` has beside the columns."""
+        return {"__step__": self.step, "__epoch__": self.epoch}
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
         return self._loaded.__arrow_c_array__(requested_schema)
@@ -171,17 +190,18 @@ class Loader:
             if value is not None and not least <= value <= most:
                 raise UsageError(f"`{name}` is {value}; expected a number from {least} to {most}")
         self.dataset = dataset
-        self.rank, self.world_size = _ranks(rank, world_size)
+        self.rank, self.world_size = ranks_of(rank, world_size)
         if self.world_size > 1 and not dataset.pinned:
             raise UsageError(
                 "expected a dataset opened at a version: with several ranks, a commit between two of them would give them different ones",
                 hints=[f"`shardify.open({dataset.location!r}, at={dataset.version})`, or at a tag"],
             )
         self.seed, self.global_batch_size, self.drop_last, self.shuffle = seed, global_batch_size, drop_last, shuffle
-        self.split = _split_of(dataset)
-        self._fill = dict(fill or {})
-        self._settings = {
-            "columns": None if columns is None else list(columns),
+        self.split = split_of(dataset)
+        self.columns = None if columns is None else list(columns)
+        self.fill = dict(fill or {})
+        self._settings: dict[str, Any] = {
+            "columns": self.columns,
             "memory": str(memory),
             "threads": threads,
             "lanes": lanes,
@@ -232,6 +252,19 @@ class Loader:
     def epoch(self) -> int:
         """The epoch that the next batch belongs to, if iterating goes on."""
         return self._epoch
+
+    @property
+    def order(self) -> Order:
+        """The order of this epoch in pure Python; that of a shuffled loader alone.
+
+        Raises UsageError: if the loader does not shuffle, for then a turn is a position.
+        """
+        if not self.shuffle:
+            raise UsageError("expected a loader that shuffles, found one in list order", hints=["there, a turn is a position"])
+        facts = self._facts()
+        dealt: dict[str, Any] = {"global_batch_size": self.global_batch_size, "drop_last": self.drop_last}
+        chosen: dict[str, Any] = {name: facts[name] for name in ("basis", "block", "lanes", "window")}
+        return Order(self.records, seed=self.seed, epoch=self._epoch, **chosen, **dealt)
 
     def __len__(self) -> int:
         """Number of steps of an epoch."""
@@ -304,15 +337,9 @@ class Loader:
         """
         self._expect_idle("load a state")
         if state.get("format") != FORMAT or not {*SAME, "epoch", "turn"} <= state.keys():
-            hint = "states of `.torch()` fit `.torch()` alone" if "left" in state else "`loader.state_dict()` makes one"
-            raise UsageError(f"expected a state of a loader, found one with {', '.join(map(str, state))}", hints=[hint])
-        mine = self._identity()
-        for name in SAME:
-            if name == "order" and isinstance(state["order"], Mapping):
-                for part, value in mine["order"].items():
-                    _expect_same(f"order.{part}", value, state["order"].get(part))
-            else:
-                _expect_same(name, mine[name], state[name])
+            hints = ["`loader.state_dict()` makes one"]
+            raise UsageError(f"expected a state of a loader, found one with {', '.join(map(str, state))}", hints=hints)
+        expect_same(self._identity(), state)
         epoch, turn = int(state["epoch"]), int(state["turn"])
         step, rest = divmod(turn, self.global_batch_size)
         if rest or turn > self.records:
@@ -382,6 +409,10 @@ class Loader:
         """An iterable dataset of dictionaries, for `DataLoader(loader.torch(), batch_size=None)`."""
         return TorchSteps.of(self)
 
+    def tf(self) -> Any:
+        """A `tf.data.Dataset` of dictionaries of tensors; lists of several lengths are ragged. Iterating it iterates the loader."""
+        return _tensorflow.dataset_of(self, [self])
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_iterating": None, "_made": None}
 
@@ -391,7 +422,7 @@ class _Epoch(Iterator[Batch]):
 
     def __init__(self, loader: Loader, batches: NativeBatches, steps: int) -> None:
         self._loader, self._batches, self._steps = loader, batches, steps
-        self._fill, self.is_done = loader._fill, False
+        self._fill, self.is_done = loader.fill, False
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -409,7 +440,7 @@ class _Epoch(Iterator[Batch]):
             self.is_done = True
             raise
         self._loader._delivered(loaded.epoch, loaded.step + 1)
-        return Batch(loaded, self._steps, self._fill)
+        return Batch(loaded, loaded.epoch * self._steps + loaded.step, self._fill)
 
     def __del__(self) -> None:
         self._loader._ended = self.stats()
@@ -424,21 +455,21 @@ class _Epoch(Iterator[Batch]):
 
 
 class TorchSteps:
-    """Batches as dictionaries of tensors, texts and bytes, with `__step__`, `__epoch__` and `__records__`.
+    """Batches as dictionaries of tensors, texts and bytes, with `__step__`, `__epoch__` and `__records__`; of a mixture with `__source__`.
 
     A worker of a `DataLoader` delivers every so manyth step, which the `DataLoader` puts back in order. Each worker reads what it needs
     by itself, so threads (`num_workers=0`) read less. Workers are copies that begin where the loader was when they were started: call
     `set_epoch(epoch)` before each epoch, unless they persist.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader | Mixture) -> None:
         self.loader = loader
         # The steps of worker 0, modulo the workers: of this iteration, and of the next one if a state says it. Else its first step is one.
         self._phase: int | None = None
         self._next_phase: int | None = None
 
     @staticmethod
-    def of(loader: Loader) -> TorchSteps:
+    def of(loader: Loader | Mixture) -> TorchSteps:
         """One that torch takes for an iterable dataset."""
         with needs("torch"):
             import torch.utils.data  # noqa: F401
@@ -454,7 +485,7 @@ class TorchSteps:
             self._phase = phase = batch.step % workers if phase is None else phase
             if (batch.step - phase) % workers == number:
                 records = torch.from_numpy(batch.records.astype("int64"))
-                yield {**batch.torch(), "__step__": batch.step, "__epoch__": batch.epoch, "__records__": records}
+                yield {**batch.torch(), **batch._marks(), "__records__": records}
         self._phase = None
 
     def __len__(self) -> int:
@@ -501,6 +532,17 @@ def _array(buffer: Any) -> numpy.ndarray[Any, Any]:
     return numpy.asarray(buffer)
 
 
+def _cells(column: Any) -> Sequence[Any]:
+    """The values of a column, one for each record."""
+    if isinstance(column, (Parts, Texts)):
+        return column.tolist()
+    if isinstance(column, Lists) or column.ndim > 1:
+        return list(column)
+    # Collated, Python's numbers have these types, and NumPy's the others. torch refuses single numbers of uint64 by NumPy.
+    values: list[Any] = column.tolist() if column.dtype.name in ("int64", "uint64", "float64", "bool") else list(column)
+    return values
+
+
 def _to_torch(torch: Any, column: Any) -> Any:
     if isinstance(column, (Parts, Texts)):
         return column.tolist()
@@ -509,7 +551,7 @@ def _to_torch(torch: Any, column: Any) -> Any:
     return torch.from_numpy(column)
 
 
-def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
+def ranks_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Rank and number of ranks: those given, of torch.distributed if it was initialised, of the environment, or 0 of 1."""
     if (rank is None) != (world_size is None):
         raise UsageError("expected both `rank` and `world_size`, or neither; found one of them")
@@ -526,7 +568,7 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return found
 
 
-def _split_of(dataset: Dataset) -> str | None:
+def split_of(dataset: Dataset) -> str | None:
     """The split that the dataset is; None if it is all of a version."""
     others = sorted(key for key in dataset.chosen if key != "split")
     if others:
@@ -537,6 +579,11 @@ def _split_of(dataset: Dataset) -> str | None:
     return dataset.chosen.get("split")
 
 
-def _expect_same(name: str, mine: Any, theirs: Any) -> None:
-    if mine != theirs:
-        raise UsageError(f"expected a state whose {name} is {mine!r}, found {theirs!r}")
+def expect_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], inside: str = "") -> None:
+    """Refuses a state that has another value than this for a name, which it has `inside` of another."""
+    for name, value in mine.items():
+        found = theirs.get(name)
+        if isinstance(value, Mapping) and isinstance(found, Mapping):
+            expect_same(value, found, f"{inside}{name}.")
+        elif value != found:
+            raise UsageError(f"expected a state whose {inside}{name} is {value!r}, found {found!r}")

@@ -1,22 +1,20 @@
 #!/usr/bin/env python3
-"""Times `shardify.open(...).torch()` and `.loader()` beside the stock readers on the same shards, in pairs.
+"""Times `shardify.open(...).loader()` beside the stock readers on the same shards, in pairs.
 
     python3 scripts/bench/loading.py --shardify target/release/shardify [--reps 5] [--only tar] [--rows 150000] [--samples 10000]
 
 | job      | shards                                             | beside                                             |
 |----------|----------------------------------------------------|----------------------------------------------------|
-| parquet  | rows of six columns, zstd:1                        | pyarrow.dataset, batches as lists of dictionaries  |
-| columns  | the same, two of the columns                       | the same                                           |
-| tar      | samples of a picture of 8 kB and a label           | webdataset                                         |
-| tar-json | rows as samples of JSON                            | webdataset                                         |
-| tfrecord | rows as Examples, given as bytes                   | the package tfrecord                               |
-| loader-* | the first, third and last of these                 | pyarrow.dataset (batches stay Arrow's), the others |
+| listed   | rows of six columns, zstd:1, in list order         | pyarrow.dataset, whose batches stay Arrow's        |
+| parquet  | the same, shuffled                                 | the same                                           |
+| tar      | samples of a picture of 8 kB and a label, shuffled | webdataset                                         |
+| tfrecord | rows as Examples, given as bytes, shuffled         | the package tfrecord                               |
 
-`.loader()` delivers shuffled batches of 256 records in memory, as bytes or columns; `loader-listed` does so in the order of the list. It
-needs the extension: cargo build -p shardify-py --profile ci, and python/shardify/_native.abi3.so as a link to target/ci/lib_native.so.
+`.loader()` delivers batches of 256 records in memory, as bytes or columns. It needs the extension: cargo build -p shardify-py --profile ci,
+and python/shardify/_native.abi3.so as a link to target/ci/lib_native.so.
 
-Both read every record as Python values in one process of its own, one after the other, after a run that fills the page cache; the order of
-a pair alternates. A ratio is records per second of `torch()` over those of the other in the same pair; the median counts. Both must see
+Both read every record in one process of its own, one after the other, after a run that fills the page cache; the order of
+a pair alternates. A ratio is records per second of `loader()` over those of the other in the same pair; the median counts. Both must see
 as many records, and the same ones: hashes of what they read are compared.
 
 Peers: pip install pyarrow webdataset tfrecord
@@ -50,10 +48,6 @@ for record in read():
         digest ^= int.from_bytes(hashlib.blake2b(repr(key(record)).encode(), digest_size=8).digest(), "big")
 print(count, time.perf_counter() - started, time.process_time() - busy, digest)
 """
-OURS = """
-data = dataset.torch(shuffle=False, rank=0, ranks=1, columns={columns}, values="python")
-read = lambda: data
-"""
 LOADER = """
 loader = dataset.loader(global_batch_size=256, seed=1, drop_last=False, shuffle={shuffle})
 if check:
@@ -75,11 +69,6 @@ def read():
 if not check:
     size = lambda batch: batch.num_rows
 """
-PYARROW = """
-def read():
-    for batch in dataset.pyarrow().to_batches(columns={columns}, batch_size={batch}):
-        yield from batch.to_pylist()
-"""
 WEBDATASET = """
 read = dataset.webdataset
 """
@@ -93,22 +82,14 @@ ROWS = "key = lambda row: sorted(row.items())\n"
 SAMPLES = "key = lambda one: sorted((name, value) for name, value in one.items() if name == '__key__' or name[0] != '_')\n"
 BYTES = "key = bytes\n"
 
-# Rows of a batch of pyarrow: lists of more are three times as slow to make.
-BATCH = 1024
-
 SHUFFLED, LISTED = ({"shuffle": True}, {"shuffle": False})
 
-# Job: folder of the dataset, the columns, our reader, and the reader beside.
+# Job: folder of the dataset, our reader, the reader beside, and what is compared of a record.
 JOBS = {
-    "parquet": ("parquet", None, OURS, PYARROW, ROWS),
-    "columns": ("parquet", ["number", "text"], OURS, PYARROW, ROWS),
-    "tar": ("files", None, OURS, WEBDATASET, SAMPLES),
-    "tar-json": ("tar", None, OURS, WEBDATASET, SAMPLES),
-    "tfrecord": ("tfrecord", None, OURS, TFRECORD, BYTES),
-    "loader-listed": ("parquet", None, LOADER.format(**LISTED) + ROWS_OF, TABLES, ROWS),
-    "loader-parquet": ("parquet", None, LOADER.format(**SHUFFLED) + ROWS_OF, TABLES, ROWS),
-    "loader-tar": ("files", None, LOADER.format(**SHUFFLED) + SAMPLES_OF, WEBDATASET, SAMPLES),
-    "loader-tfrecord": ("tfrecord", None, LOADER.format(**SHUFFLED) + BYTES_OF, TFRECORD, BYTES),
+    "loader-listed": ("parquet", LOADER.format(**LISTED) + ROWS_OF, TABLES, ROWS),
+    "loader-parquet": ("parquet", LOADER.format(**SHUFFLED) + ROWS_OF, TABLES, ROWS),
+    "loader-tar": ("files", LOADER.format(**SHUFFLED) + SAMPLES_OF, WEBDATASET, SAMPLES),
+    "loader-tfrecord": ("tfrecord", LOADER.format(**SHUFFLED) + BYTES_OF, TFRECORD, BYTES),
 }
 
 
@@ -131,7 +112,6 @@ def write_inputs(folder, rows, samples):
 def convert(program, folder):
     for out, words in {
         "parquet": ["rows.csv"],
-        "tar": ["rows.csv", "--to", "tar"],
         "tfrecord": ["rows.csv", "--to", "tfrecord"],
         "files": ["pictures"],
     }.items():
@@ -148,10 +128,9 @@ def once(code, out, check, program):
 
 
 def measured(name, folder, program, reps):
-    out, columns, own, peer, key = JOBS[name]
+    out, own, peer, key = JOBS[name]
     # Code of a loader has braces of its own.
-    readers = [reader.replace("{columns}", repr(columns)).replace("{batch}", str(BATCH)) for reader in (own, peer)]
-    both = [RUN.replace("{read}", reader + key) for reader in readers]
+    both = [RUN.replace("{read}", reader + key) for reader in (own, peer)]
     seen = [once(code, folder / out, "check", program) for code in both]
     if (seen[0][0], seen[0][3]) != (seen[1][0], seen[1][3]):
         sys.exit(f"{name}: expected the same records, found {seen[0][0]} and {seen[1][0]}, or other values")

@@ -72,6 +72,21 @@ def patches():
     return ["16 patches in", f"16 patches read, mean {statistics.fmean(kelvin):.3f} K"]
 
 
+def training():
+    """Of the pictures that the script makes."""
+    return ["2016 pictures in 4 shards", *(f"epoch {epoch}: 2016 pictures seen, 2016 different ones" for epoch in range(2))]
+
+
+def trained(example, python, program, folder):
+    """The loss falls, also over the stop; the dataset is left where the others have theirs."""
+    said = ran(example, [python, EXAMPLES / example.script, folder / "made"], environment(program))
+    first, before, after, last = (float(number) for number in re.search(r"loss ([\d.]+) at .*, ([\d.]+) bef.*, ([\d.]+) aft.*, ([\d.]+) at", said).groups())
+    if not (first > 2 and before < 0.7 * first and after < 0.7 * first and last < 0.3 * first):
+        raise Failure(f"expected a loss that falls, found {first}, {before}, {after}, {last}")
+    shutil.move(folder / "made" / "shards", folder / "out")
+    return said
+
+
 def person():
     tables = sorted(path.name for path in (DATA / "patients").glob("*.csv"))
     of = {table: sum(row["person_id"] == "7" for row in rows_of(f"patients/{table}")) for table in tables}
@@ -164,7 +179,8 @@ ALL = [
     Example("csv_ray.py", ("ray", "pyarrow", "aiohttp"), table),
     Example("tfrecord_tf.py", ("tensorflow",), ages),
     Example("tfrecord_tf.py", ("tfrecord",), ages),
-    Example("netcdf_torch.py", ("torch", "pyarrow"), patches),
+    Example("netcdf_torch.py", ("torch", "numpy", "shardify._native"), patches),
+    Example("train_torch.py", ("torch", "numpy", "shardify._native"), training, trained),
     Example("ids_duckdb.py", ("duckdb",), person),
     Example("airflow_dag.py", ("airflow",), list, dag),
     Example("kubeflow_step.py", ("kfp",), step, pipeline),
@@ -176,7 +192,8 @@ ALL = [
 def with_packages(names, pythons):
     """The first Python that has the packages; None if there is none."""
     for python in pythons:
-        if subprocess.run([python, "-c", FIND, *names], stderr=subprocess.DEVNULL, timeout=60).returncode == 0:
+        here = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+        if subprocess.run([python, "-c", FIND, *names], env=here, stderr=subprocess.DEVNULL, timeout=60).returncode == 0:
             return python
     return None
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """The first afternoon: five tasks from nothing, each in at most three commands and ten lines of Python, against an independent count.
 
-`pictures`: images with a table of labels, read by torch's DataLoader with two workers on each of two ranks. `tables`: three CSV files of
-three habits, read by DuckDB. `chats`: JSON Lines, split so that no conversation is in two parts. `maps`: NetCDF whose masked cells stay
+`pictures`: images with a table of labels, read by the loader on each of two ranks. `tables`: three CSV files of three habits, read by
+DuckDB. `chats`: JSON Lines, split so that no conversation is in two parts. `maps`: NetCDF whose masked cells stay
 masked in patches. `archives`: tars of webdataset, merged, shuffled and without duplicates.
 
-    python3 scripts/checks/first_day_check.py --shardify target/release/shardify [--python VENV/bin/python]
+    python3 scripts/checks/first_day_check.py --shardify target/release/shardify
 
-The lines of Python are run by the Python with torch, if one is named; without torch, that task is read by webdataset.
+Without the extension of the package (`cargo build -p shardify-py`, and a link to it), `pictures` is not run.
 """
 
 import argparse
@@ -59,7 +59,7 @@ class Task:
 
 
 def pictures(task):
-    """Images with a table of labels, for two ranks with two workers each."""
+    """Images with a table of labels, for two ranks."""
     names, chance = ("cat", "dog", "owl"), random.Random(1)
     expected, rows = {}, ["file_name,animal"]
     for number in range(96):
@@ -75,10 +75,8 @@ def pictures(task):
     expect("the classes", classes, sorted({animal for _, animal in expected.values()}))
     lines = """
 import hashlib, json, shardify
-from torch.utils.data import DataLoader
-data = shardify.open("train").torch(seed=1)
-loader = DataLoader(data, batch_size=None, num_workers=2)
-print(json.dumps([[one["__key__"], hashlib.sha256(one["jpg"]).hexdigest(), int(one["cls"])] for one in loader]))
+loader = shardify.open("train", at=1).loader(global_batch_size=8, seed=1)
+print(json.dumps([[one["__key__"], hashlib.sha256(one["jpg"]).hexdigest(), int(one["cls"])] for batch in loader for one in batch.rows()]))
 """
     found = [task.read(lines, RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
     expect("the records of each rank", [len(of_rank) for of_rank in found], [48, 48])
@@ -197,17 +195,15 @@ print(json.dumps([[one["__key__"], hashlib.md5(one["jpg"]).hexdigest(), one["txt
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shardify", required=True)
-    parser.add_argument("--python", help="a Python with torch")
     arguments = parser.parse_args()
     binary = str(pathlib.Path(arguments.shardify).resolve())
     with tempfile.TemporaryDirectory(prefix="first_day.") as folder:
         for task in (pictures, tables, chats, maps, archives):
             print(task.__name__, flush=True)
-            python = arguments.python if task is pictures and arguments.python else sys.executable
-            if task is pictures and not arguments.python and not importlib.util.find_spec("torch"):
-                not_run("pictures", "torch is not installed, and --python names no Python with it")
+            if task is pictures and not (list((ROOT / "python" / "shardify").glob("_native*.so")) and importlib.util.find_spec("numpy")):
+                not_run("pictures", "there is no extension of the package, or no numpy")
                 continue
-            task(Task(binary, pathlib.Path(folder) / task.__name__, python))
+            task(Task(binary, pathlib.Path(folder) / task.__name__, sys.executable))
     print("ok")
     return 0
 

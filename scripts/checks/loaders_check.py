@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""The way to a loader, as docs/guides/training.md says it, with the newest and the oldest supported release of each reader.
+"""The way to a loader, as docs/guides says it, with the newest and the oldest supported release of each reader.
 
     python3 scripts/checks/loaders_check.py --shardify target/release/shardify [--python VENV/bin/python ...] [--only ranks]
     python3 scripts/checks/loaders_check.py --shardify target/release/shardify --oldest      # makes target/oldest-readers
 
-1. `snippets`: every block of the page is run, from top to bottom. A line of Python that ends in `# VALUE` after a `print` must have
-   printed this value. The datasets that the snippets read must have at least three shards.
+1. `snippets`: every block of training.md, loader.md and train-two-nodes.md is run, from top to bottom. A line of Python that ends in
+   `# VALUE` after a `print` must have printed this value; a block that begins with `# NAME.py` is written to this file for the commands after
+   it, whose output scripts/book.py compares. The datasets that the snippets read must have at least three shards.
 2. `ranks`: two nodes with two ranks each and two workers per rank read every record once, by webdataset and by `.torch()`.
-3. `urls`: webdataset takes what `--urls` and `--paths` print for shards of several runs.
+3. `resume`: such an epoch by `StatefulDataLoader` and by `.torch()` is stopped and continued, by other numbers of ranks too.
+4. `urls`: webdataset takes what `--urls` and `--paths` print for shards of several runs.
 
 A snippet is run by the first Python that has its packages: this one, those of `--python`, and those of target/venv*; with `--oldest`, by
 the Python with scripts/oldest_requirements.txt alone. Snippets that none can run are named. Exit code 1 if something fails.
@@ -29,7 +31,7 @@ from harness import ROOT, Failure, expect, finish, not_run, objects, run
 sys.path.insert(0, str(ROOT / "scripts"))
 import book
 
-PAGE = ROOT / "docs" / "guides" / "training.md"
+PAGES = [ROOT / "docs" / "guides" / name for name in ("training.md", "loader.md", "train-two-nodes.md")]
 OLDEST = ROOT / "target" / "oldest-readers"
 REQUIREMENTS = ROOT / "scripts" / "oldest_requirements.txt"
 # Packages of a snippet, the name of a dataset in it, and a value that it says it prints.
@@ -44,8 +46,33 @@ RANKS, WORKERS = 2 * 2, 2
 TORCH = """
 import json, sys, shardify
 from torch.utils.data import DataLoader
-data = shardify.open(sys.argv[1]).torch(seed=1)
-print(json.dumps([key for batch in DataLoader(data, batch_size=7, num_workers={workers}) for key in batch["{key}"]], default=int))
+data = shardify.open(sys.argv[1], at=1).torch(global_batch_size=8, seed=1, drop_last=False, columns=["{key}"])
+print(json.dumps([key for batch in DataLoader(data, batch_size=None, num_workers={workers}) for key in batch["{key}"]], default=int))
+"""
+STOPPED = """
+import json, sys, shardify
+from torchdata.stateful_dataloader import StatefulDataLoader
+data = shardify.open(sys.argv[1], at=1).torch(global_batch_size=8, seed=1, drop_last=False, columns=["{key}"])
+loader, seen = StatefulDataLoader(data, batch_size=None, num_workers={workers}), []
+for number, batch in enumerate(loader, 1):
+    seen += batch["{key}"]
+    if number == {stop}:
+        break
+print(json.dumps([seen, loader.state_dict(), data.loader.state_at({stop})], default=str))
+"""
+RESUMED = """
+import json, sys, shardify
+from torchdata.stateful_dataloader import StatefulDataLoader
+from torch.utils.data import DataLoader
+data = shardify.open(sys.argv[1], at=1).torch(global_batch_size=8, seed=1, drop_last=False, columns=["{key}"])
+state = json.load(open(sys.argv[2]))
+if {stateful}:
+    loader = StatefulDataLoader(data, batch_size=None, num_workers={workers})
+    loader.load_state_dict(state)
+else:
+    data.load_state_dict(state)
+    loader = DataLoader(data, batch_size=None, num_workers={workers})
+print(json.dumps([key for batch in loader for key in batch["{key}"]]))
 """
 WEBDATASET = """
 import json, sys, webdataset as wds
@@ -72,7 +99,7 @@ class Pythons:
 
     def having(self, *packages):
         """The first one that has these packages; None if none has."""
-        needed = tuple(name for name in packages if name != "shardify")
+        needed = tuple(name for name in packages if name.split(".")[0] != "shardify")
         if needed not in self.known:
             fits = (path for path in self.paths if subprocess.run([path, "-c", FIND, *needed], capture_output=True).returncode == 0)
             self.known[needed] = next(fits, None)
@@ -107,12 +134,16 @@ class Place:
 
 
 def snippets(place):
-    """Runs the blocks of the page; returns how many of Python."""
+    """Runs the blocks of the pages; returns how many of Python."""
     shutil.copytree(ROOT / "testdata", place.folder / "testdata")
-    ran, read = 0, set()
-    for kind, text in book.BLOCK.findall(PAGE.read_text()):
+    ran, read, scripts = 0, set(), ""
+    for kind, text in (block for page in PAGES for block in book.BLOCK.findall(page.read_text())):
         if kind == "console":
-            console(place, text)
+            console(place, text, scripts)
+            continue
+        if script := book.SCRIPT.match(text):
+            (place.folder / script[1]).write_text(text)
+            scripts += text
             continue
         packages = sorted({name for name in IMPORTS.findall(text) if name.split(".")[0] not in sys.stdlib_module_names})
         python = place.pythons.having(*packages)
@@ -129,12 +160,23 @@ def snippets(place):
         shards = shards_of(place, name)
         if len(shards) < LEAST:
             raise Failure(f"expected {LEAST} shards or more of {name}, which the snippets read, found {len(shards)}")
-    return f"{ran} snippets of {PAGE.name} on {len(read)} datasets"
+    return f"{ran} snippets of {len(PAGES)} pages on {len(read)} datasets"
 
 
-def console(place, text):
+def console(place, text, scripts):
+    """Runs the commands of a block, those of Python by one that has the packages of all scripts so far."""
     for lines, _ in book.commands_of(text):
         command = "\n".join(line[2:] for line in lines)
+        if found := re.search(r"\b(python|torchrun) ", command):
+            packages = sorted({name for name in IMPORTS.findall(scripts) if name.split(".")[0] not in sys.stdlib_module_names})
+            python = place.pythons.having(*packages)
+            if python is None:
+                not_run(f"loaders_check: `{command}`", f"no Python has {', '.join(packages)}")
+                continue
+            started = f"exec {python} " + ('-m torch.distributed.run "$@"' if found[1] == "torchrun" else '"$@"')
+            tool = place.folder / "bin" / found[1]
+            tool.write_text(f"#!/bin/sh\n{started}\n")
+            tool.chmod(0o755)
         expected = int(found[1]) if (found := book.EXIT.search(command)) else 0
         status, printed, errors = place.ran(["bash", "-c", book.EXIT.sub("", command)])
         if status != expected:
@@ -164,8 +206,8 @@ def ranks(place):
     """Four ranks of two nodes, each a process of its own."""
     checked = 0
     jobs = (
-        ("torch", TORCH, "parquet", "id", 3, ("torch", "pyarrow", "numpy")),
-        ("torch", TORCH, "tar", "__key__", 3, ("torch",)),
+        ("torch", TORCH, "parquet", "id", 3, ("torch", "numpy")),
+        ("torch", TORCH, "tar", "__key__", 3, ("torch", "numpy")),
         ("webdataset", WEBDATASET, "tar", "__key__", RANKS * WORKERS, ("torch", "webdataset")),
         (".webdataset()", METHOD, "tar", "__key__", RANKS * WORKERS, ("torch", "webdataset")),
     )
@@ -185,6 +227,33 @@ def ranks(place):
         expect(f"records of {RANKS} ranks by {title} of {form}", sorted(found), ids)
         checked += 1
     return f"{checked} readers on {RANKS} ranks with {WORKERS} workers each"
+
+
+def resume(place):
+    """An epoch that is stopped: the same ranks and workers go on by the states of StatefulDataLoader, others by that of the loader."""
+    python, checked = place.pythons.having("torch", "torchdata", "numpy"), 0
+    if python is None:
+        not_run("loaders_check: resume", "no Python has torch, torchdata, numpy")
+        return "none"
+    ids = made(place, "resumed", "parquet", 3)
+
+    def of_ranks(code, ranks, states=(), **more):
+        for rank in range(ranks):
+            words = ["resumed", *(f"state-{rank % len(states)}.json" for _ in states[:1])]
+            if states:
+                (place.folder / words[1]).write_text(json.dumps(states[rank % len(states)]))
+            yield json.loads(place.output(python, code.format(key="id", **more), *words, settings={"RANK": str(rank), "WORLD_SIZE": str(ranks)}))
+
+    for workers in (0, 1, 3):
+        stopped = list(of_ranks(STOPPED, 2, workers=workers, stop=11))
+        seen = [key for keys, _, _ in stopped for key in keys]
+        expect("records before the stop", len(seen), 11 * 8)
+        again = of_ranks(RESUMED, 2, [state for _, state, _ in stopped], workers=workers, stateful=True)
+        expect(f"records of {workers} workers that go on", sorted([*seen, *(key for keys in again for key in keys)]), ids)
+        other = of_ranks(RESUMED, 4, [stopped[0][2]], workers=2, stateful=False)
+        expect(f"records of {workers} workers and then 4 ranks of 2", sorted([*seen, *(key for keys in other for key in keys)]), ids)
+        checked += 2
+    return f"{checked} stops"
 
 
 def urls(place):
@@ -213,7 +282,7 @@ def oldest_python():
     return python
 
 
-PARTS = {"snippets": snippets, "ranks": ranks, "urls": urls}
+PARTS = {"snippets": snippets, "ranks": ranks, "resume": resume, "urls": urls}
 
 
 def main():

@@ -79,7 +79,7 @@ ALL = [
     Reader("audio", "Hugging Face datasets, `Audio` of `--write media=hf`", ("datasets", "torchcodec", "torch"), PARQUET),
     Reader("by_webdataset", "webdataset", ("webdataset",), TAR, folder="glob"),
     Reader("by_torch", "webdataset and tfrecord in a torch `DataLoader` of 2 workers", ("torch", "webdataset", "tfrecord"), (*TAR, *TFRECORD)),
-    Reader("by_shard_dataset", "`shardify.open().torch()` in a torch `DataLoader` of 2 workers", ("torch", "pyarrow", "tfrecord"), (*PARQUET, *TAR, *TFRECORD)),
+    Reader("by_shard_dataset", "`shardify.open().torch()` in a torch `DataLoader`", ("torch", "numpy", "tfrecord"), (*PARQUET, *TAR, *TFRECORD)),
     Reader("by_wids", "wids, `--index wids`", ("wids", "torch"), TAR, "wids"),
     Reader("by_energon", "Megatron-Energon, `--index energon`", ("megatron-energon",), TAR, "energon"),
     Reader("by_dali", "NVIDIA DALI, on the processor", ("nvidia-dali-cuda120",), (*TAR, *TFRECORD)),

@@ -173,18 +173,23 @@ def by_torch(kind, folder, paths):
 
 
 def by_shard_dataset(kind, folder, paths):
-    """`DataLoader` with workers, over `shardify.open(...).torch()`."""
+    """`DataLoader` over `shardify.open(...).torch()`."""
     import torch
 
     import shardify
 
     dates = {"value": ABSENT, "day": 0, "seen": 0} if kind == "parquet" and "day" in FIELDS else None
-    data = shardify.open(folder).torch(seed=1, fill=dates)
-    if kind != "parquet":
-        rows = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, collate_fn=lambda one: one)
-        return [sample(row) for row in rows] if kind == "tar" else [example(of_bytes(row)) for row in rows]
-    batches = list(torch.utils.data.DataLoader(data, batch_size=32, num_workers=2))
-    return [unfilled(dict(zip(batch, row, strict=True))) for batch in batches for row in zip(*batch.values(), strict=True)]
+    data = shardify.open(folder).torch(global_batch_size=32, seed=1, drop_last=False, fill=dates)
+    batches = [whole(batch) for batch in torch.utils.data.DataLoader(data, batch_size=None)]
+    rows = [dict(zip(batch, row, strict=True)) for batch in batches for row in zip(*batch.values(), strict=True)]
+    if kind == "parquet":
+        return [unfilled(row) for row in rows]
+    return [sample(row) for row in rows] if kind == "tar" else [example(of_bytes(row["record"])) for row in rows]
+
+
+def whole(batch):
+    """The columns of a batch of `.torch()`, without what says where it is from."""
+    return {name: values for name, values in batch.items() if name not in ("__step__", "__epoch__", "__records__")}
 
 
 def unfilled(row):
