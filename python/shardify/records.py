@@ -46,6 +46,7 @@ class Records(Sequence[dict[str, Any]]):
         self.split = split_of(dataset)
         self.fill, self._threads = dict(fill or {}), threads
         self._made: NativeRecords | None = None
+        self._known: dict[str, Any] | None = None
 
     def _records(self) -> NativeRecords:
         if self._made is None:
@@ -53,10 +54,15 @@ class Records(Sequence[dict[str, Any]]):
             self._made = native().NativeRecords(*place, split=self.split, columns=self.columns, threads=self._threads)
         return self._made
 
+    def _facts(self) -> dict[str, Any]:
+        if self._known is None:
+            self._known = self._records().facts()
+        return self._known
+
     @property
     def basis(self) -> str:
         """Hash that names the records and their positions, as in the state of a loader."""
-        return str(self._records().facts()["basis"])
+        return str(self._facts()["basis"])
 
     def take(self, positions: Iterable[SupportsIndex]) -> Batch:
         """The records at some positions, in this order, which may name one several times. Its `step` and `epoch` are 0.
@@ -70,7 +76,8 @@ class Records(Sequence[dict[str, Any]]):
         return Batch(self._records().take(wanted), 0, self.fill)
 
     def __len__(self) -> int:
-        return self.dataset.records
+        """Number of positions."""
+        return int(self._facts()["records"])
 
     def __bool__(self) -> bool:
         """True, also without records."""
