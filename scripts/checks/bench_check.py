@@ -28,7 +28,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 import pages
-from harness import ROOT, Failure, Shardify, expect, finish
+from harness import ROOT, Failure, Shardify, expect, finish, not_run
 
 TOLERANCE = 0.15
 # Rates of sound programs on busy machines are nearer to each other than this.
@@ -163,6 +163,12 @@ def python_loaders(shardify, folder, effort, rng):
     shardify.ok("convert", source, "--out", dataset, "--to", "tar", "--target-shard", "8MiB")
     shards = [str(path) for path in sorted(dataset.rglob("*.tar")) if "_shardify" not in path.parts]
     total = sum(os.path.getsize(path) for files in samples for path in files)
+    own = of_package(shardify, source, dataset, "shardify", "after", 60, "--cold")
+    if own["missing"]:
+        not_run("bench_check: the loader of the package", own["missing"])
+    else:
+        # Offsets and keys are counted, too.
+        expect("records and bytes of the loader", (own["records"], total <= own["bytes"] <= total * 1.05), (4000, True))
     for loader, side in (("files", "before"), ("tarfile", "after"), ("webdataset", "after")):
         run = of_package(shardify, source, dataset, loader, side, 60, "--cold")
         expect(f"records and bytes of {loader}", (run["records"], run["bytes"]), (4000, total))

@@ -35,6 +35,8 @@ const LOCAL_GAP: u64 = 16 << 10;
 const REMOTE_GAP: u64 = 256 << 10;
 /// Bytes of a request from which on the next record is another one, so that threads share the work.
 const REQUEST_BYTES: u64 = 4 << 20;
+/// Bytes of a local file that are read before another thread has begun.
+const THREAD_BYTES: u64 = 1 << 20;
 /// Bytes of places of records that are kept from one call to the next.
 const PLACE_BYTES: u64 = 64 << 20;
 
@@ -45,9 +47,10 @@ pub struct Records {
     columns: LoadColumns,
     basis: [u8; 32],
     readers: usize,
-    /// Positions between two that are read with them, and positions of a request.
+    /// Positions between two that are read with them, positions of a request, and those for which a thread is of use.
     most_gap: u64,
     most_span: u64,
+    of_thread: u64,
     counters: Counters,
 }
 
@@ -78,7 +81,8 @@ impl Records {
         let readers = readers_of(&source, threads.max(1));
         let source = source.with_kept_bytes(0, PLACE_BYTES);
         let most_span = (REQUEST_BYTES / average).max(1);
-        Ok(Self { source, columns, basis, readers, most_gap, most_span, counters: Counters::default() })
+        let of_thread = if is_local && is_framed { (THREAD_BYTES / average).max(1) } else { 1 };
+        Ok(Self { source, columns, basis, readers, most_gap, most_span, of_thread, counters: Counters::default() })
     }
 
     /// Returns the number of records: positions are less than it.
@@ -94,6 +98,11 @@ impl Records {
     /// Returns the columns of batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.columns.schema
+    }
+
+    /// Whether the shards are files of this machine, which answer soon.
+    pub fn is_local(&self) -> bool {
+        self.source.dataset.store().location().local_path().is_some()
     }
 
     /// Returns how many ranges of shards were read so far.
@@ -118,7 +127,8 @@ impl Records {
             Layout::Rows(_) => stretches.chunk_by(|one, next| one.place.shard == next.place.shard).collect(),
             Layout::Parts(_) | Layout::Examples => stretches.chunks(1).collect(),
         };
-        let pieces = self.read_tasks(&tasks)?;
+        let threads = wanted.len() as u64 / self.of_thread;
+        let pieces = self.read_tasks(&tasks, usize::try_from(threads).unwrap_or(usize::MAX))?;
         let pieces: Vec<&Piece> = pieces.iter().flatten().collect();
         let slots = positions.iter().map(|position| slot_of(&pieces, *position)).collect::<Result<Vec<Slot>>>()?;
         let number = |slot: &Slot| pieces.get(slot.piece).map_or(0, |piece| piece.number_of(slot.row));
@@ -152,8 +162,8 @@ impl Records {
     }
 
     /// Reads all tasks, in their order, on as many threads as are of use.
-    fn read_tasks(&self, tasks: &[&[Stretch]]) -> Result<Vec<Vec<Piece>>> {
-        let threads = self.readers.min(tasks.len());
+    fn read_tasks(&self, tasks: &[&[Stretch]], threads: usize) -> Result<Vec<Vec<Piece>>> {
+        let threads = threads.min(self.readers).min(tasks.len());
         if threads < 2 {
             return tasks.iter().map(|task| self.read_task(task)).collect();
         }

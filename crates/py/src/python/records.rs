@@ -11,6 +11,7 @@ use shardify_load::{LoaderSettings, Records};
 
 use super::{
     batch::NativeBatch,
+    failure::to_exception,
     loader::columns_of,
     shared::{Request, Shared, open_snapshot, run_beside},
 };
@@ -68,10 +69,15 @@ impl NativeRecords {
         Ok(dict)
     }
 
-    /// Reads the records at some positions. Python's other threads run meanwhile, and signals are looked at.
+    /// Reads the records at some positions. Python's other threads run meanwhile, and signals are looked at while a
+    /// store is waited for.
     fn take(&self, py: Python<'_>, positions: Vec<u64>) -> PyResult<Py<NativeBatch>> {
         let records = self.shared.of_this_process(py)?;
-        let taken = run_beside(py, "load-take", move || records.take(&positions))?;
+        let taken = if records.is_local() {
+            py.detach(|| records.take(&positions)).map_err(|error| to_exception(py, &error))?
+        } else {
+            run_beside(py, "load-take", move || records.take(&positions))?
+        };
         Py::new(py, NativeBatch::new(taken))
     }
 }
