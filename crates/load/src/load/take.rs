@@ -1,7 +1,7 @@
 //! Records by their positions, for readers that choose them one by one, or in an order of their own.
 //!
-//! Positions that are near each other are one request, and rows of a Parquet shard are decoded together, so that no page
-//! is decoded twice. Records are then copied into a batch in the order that was asked for. Threads run only while
+//! Positions that are near each other are one request, and rows of a Parquet shard are decoded together, so that no
+//! page is decoded twice. Records are then copied into a batch in the order that was asked for. Threads run only while
 //! records are read.
 
 use std::{

@@ -13,7 +13,11 @@ use shardify_core::error::Result;
 use shardify_load::{Batches, LoadStats, LoadedBatch};
 
 use super::{
-    PATIENCE, batch::NativeBatch, failure::to_exception, loader::LoaderRequest, process::OfProcess, shared::Shared,
+    batch::NativeBatch,
+    failure::to_exception,
+    loader::LoaderRequest,
+    process::{OfProcess, PATIENCE},
+    shared::Shared,
 };
 
 /// An iterator over the batches of an epoch.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! NativeLoader --start--> NativeBatches --next--> NativeBatch --column--> NativeBuffer (__array_interface__)
-//! NativeRecords --take---------------------------------->  |--------------------------> Arrow C data (__arrow_c_array__)
+//! NativeRecords --take---------------------------------->  |----------------> Arrow C data (__arrow_c_array__)
 //! ```
 
 mod batch;
@@ -15,15 +15,10 @@ mod process;
 mod records;
 mod shared;
 
-use std::time::Duration;
-
 use pyo3::{
     Bound, PyResult,
     types::{PyModule, PyModuleMethods},
 };
-
-/// How long signals wait to be looked at.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Adds the classes to the module.
 pub(crate) fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,4 +1,9 @@
-//! Values with threads behind them, which a forked child has a copy of but must not use.
+//! Values with threads behind them, which a forked child has a copy of but must not use, and waiting for them.
+
+use std::time::Duration;
+
+/// How long signals wait to be looked at.
+pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A value of the process that made it. A forked child has no threads of its parent, so it neither uses nor drops it.
 pub(super) struct OfProcess<T> {

@@ -17,7 +17,10 @@ use shardify_core::{
 };
 use shardify_dataset::dataset::{Dataset, Snapshot};
 
-use super::{PATIENCE, failure::to_exception, process::OfProcess};
+use super::{
+    failure::to_exception,
+    process::{OfProcess, PATIENCE},
+};
 
 /// What to open; a child of the process opens it anew.
 pub(super) trait Request: Clone + Send + 'static {
