@@ -10,12 +10,14 @@
 2. `ranks`: two nodes with two ranks each and two workers per rank read every record once, by webdataset and by `.torch()`.
 3. `resume`: such an epoch by `StatefulDataLoader` and by `.torch()` is stopped and continued, by other numbers of ranks too.
 4. `urls`: webdataset takes what `--urls` and `--paths` print for shards of several runs.
+5. `bucket`: the loader, records by position and a mixture give the same from a bucket of moto as from the copy that was pulled from it.
 
 A snippet is run by the first Python that has its packages: this one, those of `--python`, and those of target/venv*; with `--oldest`, by
 the Python with scripts/oldest_requirements.txt alone. Snippets that none can run are named. Exit code 1 if something fails.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -26,6 +28,7 @@ import sys
 import tempfile
 import venv
 
+import stores_check
 from harness import ROOT, Failure, expect, finish, not_run, objects, run
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -84,6 +87,16 @@ METHOD = """
 import json, sys, shardify
 from torch.utils.data import DataLoader
 print(json.dumps([one["__key__"] for one in DataLoader(shardify.open(sys.argv[1]).webdataset(), batch_size=None, num_workers={workers})]))
+"""
+BUCKET = """
+import json, sys, shardify
+data = shardify.open(sys.argv[1], at=1)
+text = lambda column: [value if isinstance(value, str) else bytes(value).hex() for value in column]
+loader = data.loader(global_batch_size=12, seed=1, columns=["{key}"], lanes=4, block=7, window=30)
+mixture = shardify.mix({{data: 1}}, global_batch_size=12, seed=1, columns=["{key}"], steps=50)
+places = [500, 3, 3, 4, 250, 251, 0, 499, 7]
+batches = [[text(batch["{key}"]) for batch in one] for one in (loader, loader, mixture)]
+print(json.dumps([batches, text(data.take(places, columns=["{key}"])["{key}"]), text(data.take(range(501))["{key}"])]))
 """
 URLS = """
 import sys, webdataset as wds
@@ -271,6 +284,30 @@ def urls(place):
     return f"{len(paths)} shards by {len(ranges)} ranges and by paths"
 
 
+def bucket(place):
+    """The same records from a bucket and from a local copy, by the loader, by position, and in a mixture."""
+    python = place.pythons.having("numpy")
+    if python is None or importlib.util.find_spec("moto") is None:
+        not_run("loaders_check: bucket", "no Python has numpy, or moto is not installed")
+        return "none"
+    port = stores_check.free_port()
+    with stores_check.Server([sys.executable, "-m", "moto.server", "-p", str(port)], port):
+        store = stores_check.S3(port)
+        settings, source = store.settings, place.folder / "bucket.csv"
+        source.write_text("id,value,day\n" + "".join(f"r{row:04},{row},2024-01-{row % 28 + 1:02}\n" for row in range(501)))
+        checked = 0
+        for form, key in (("parquet", "id"), ("tar", "__key__"), ("tfrecord", "record")):
+            remote, local = f"{store.root}/{form}", place.folder / f"copy-{form}"
+            for words in (("convert", source, "--to", form, "--id", "id", "--shards", 3, "--out", remote), ("pull", remote, local)):
+                status, _, errors = place.ran([place.program, *words], settings)
+                expect(f"{words[0]} of {form}: exit code, {errors}", status, 0)
+            found = [json.loads(place.output(python, BUCKET.format(key=key), path, settings=settings)) for path in (remote, local)]
+            expect(f"records of {form} from a bucket and from its copy", found[0], found[1])
+            expect(f"records of {form} by position", [len(found[0][1]), len(set(found[0][2]))], [9, 501])
+            checked += 1
+    return f"{checked} formats from a bucket"
+
+
 def oldest_python():
     """The Python with the oldest supported releases, made if it is missing."""
     python, mark = OLDEST / "bin" / "python", OLDEST / "requirements.txt"
@@ -282,7 +319,7 @@ def oldest_python():
     return python
 
 
-PARTS = {"snippets": snippets, "ranks": ranks, "resume": resume, "urls": urls}
+PARTS = {"snippets": snippets, "ranks": ranks, "resume": resume, "urls": urls, "bucket": bucket}
 
 
 def main():
