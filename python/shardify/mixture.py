@@ -120,13 +120,18 @@ class Mixture:
         self._fill = dict(settings.get("fill") or {})
         self._step, self._is_checked = 0, False
         self._iterating: weakref.ref[_Run] | None = None
+        self._ended: list[dict[str, Any]] = []
 
     def _check(self) -> None:
         """Opens the datasets, and refuses those that do not fit together."""
         if self._is_checked:
             return
-        wanted = self.loaders[0]._facts()["columns"]
+        wanted, bases = self.loaders[0]._facts()["columns"], set[str]()
         for loader in self.loaders:
+            if loader._facts()["basis"] in bases:
+                hints = ["give it the sum of its weights: twice in a mixture, its records would be twice in a step"]
+                raise UsageError("expected several datasets, found one of them twice", source=loader.dataset.location, hints=hints)
+            bases.add(loader._facts()["basis"])
             if len(loader) == 0:
                 message = f"expected {loader.global_batch_size} records or more, as many as a step has, found {loader.records}"
                 raise UsageError(message, source=loader.dataset.location, hints=["give the dataset a smaller weight"])
@@ -199,9 +204,9 @@ class Mixture:
         return None if run is None or run.is_done else run
 
     def stats(self) -> list[dict[str, Any]]:
-        """Measurements of each dataset's newest epoch in the iteration that runs, as those of a loader; none without one."""
-        run = self._running()
-        return [] if run is None else run.stats()
+        """Measurements of the epoch of each dataset in the newest iteration, as those of a loader; none before the first one."""
+        run = self._iterating() if self._iterating is not None else None
+        return list(self._ended) if run is None else run.stats()
 
     def torch(self) -> TorchSteps:
         """An iterable dataset of dictionaries, for `DataLoader(mixture.torch(), batch_size=None)`."""
@@ -231,7 +236,10 @@ class _Run(Iterator[MixedBatch]):
             self.close()
             raise StopIteration
         try:
-            parts = [next(self._epoch_of(at, loader)) for at, loader in enumerate(mixture.loaders)]
+            epochs = [self._epoch_of(at, loader) for at, loader in enumerate(mixture.loaders)]
+            for epoch in epochs:
+                epoch.begin()
+            parts = [next(epoch) for epoch in epochs]
             joined = native().NativeBatch.join(parts)
         except BaseException:
             self.close()
@@ -250,6 +258,9 @@ class _Run(Iterator[MixedBatch]):
             self._epochs[at].close()
             self._epochs[at] = loader._loader().start(epoch, step)
         return self._epochs[at]
+
+    def __del__(self) -> None:
+        self._mixture._ended = self.stats()
 
     def close(self) -> None:
         """Ends the threads; there are no batches any more."""

@@ -93,6 +93,12 @@ impl NativeBatches {
         Ok(None)
     }
 
+    /// Starts to read, if that has not begun: several datasets are then read at once.
+    #[pyo3(name = "begin")]
+    fn begin_reading(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.is_done { Ok(()) } else { self.start_threads(py) }
+    }
+
     /// Ends the threads; there are no batches any more.
     #[pyo3(name = "close")]
     fn end_threads(&mut self) {
