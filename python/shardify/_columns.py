@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy
 
 Item = TypeVar("Item")
+Own = TypeVar("Own", bound="_Pieces[Any]")
 
 
 class _Pieces(Sequence[Item], abc.ABC):
@@ -31,6 +32,11 @@ class _Pieces(Sequence[Item], abc.ABC):
     def __init__(self, values: Any, offsets: numpy.ndarray[Any, Any], missing: Any = None, fill: Any = None) -> None:
         self.values, self.offsets = values, offsets
         self._missing, self._fill = missing, fill
+
+    def part(self: Own, start: int, end: int) -> Own:
+        """Those from a place to another, which share the memory of all."""
+        missing = None if self._missing is None else self._missing[start:end]
+        return type(self)(self.values, self.offsets[start : end + 1], missing, self._fill)
 
     @abc.abstractmethod
     def _piece(self, start: int, end: int) -> Item: ...

@@ -44,5 +44,6 @@ def _tensor(tensorflow: Any, column: Any) -> Any:
     if isinstance(column, Lists):
         start, end = int(column.offsets[0]), int(column.offsets[-1])
         splits = (column.offsets - column.offsets[0]).astype("int64")
-        return tensorflow.RaggedTensor.from_row_splits(_tensor(tensorflow, column.values[start:end]), splits)
+        items = column.values.part(start, end) if isinstance(column.values, (Lists, Texts, Parts)) else column.values[start:end]
+        return tensorflow.RaggedTensor.from_row_splits(_tensor(tensorflow, items), splits)
     return tensorflow.convert_to_tensor(column)

@@ -430,6 +430,24 @@ class Batches(OfDataset):
             found = [(batch["id"].numpy().tolist(), batch["name"].numpy().tolist()) for batch in made.tf()]
             self.assertEqual(found, expected)
 
+    @unittest.skipUnless(HAS_TENSORFLOW, "tensorflow is not installed")
+    def test_tensorflow_takes_lists_and_tensors(self) -> None:
+        rows = [{"id": n, "some": list(range(n % 4)), "words": [f"w{n}"] * (n % 3), "deep": [[n], [n, n]][: n % 3]} for n in range(40)]
+        raw = Path(self.folder.name, "lists.jsonl")
+        raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        shardify.convert(raw, out=f"{self.folder.name}/lists", to="parquet")
+        data = shardify.open(f"{self.folder.name}/lists", at=1)
+        found = [
+            {name: column[at] for name, column in batch.items()}
+            for batch in data.loader(global_batch_size=8, seed=1).tf()
+            for at in range(len(batch["id"]))
+        ]
+        self.assertEqual(sorted(int(row["id"]) for row in found), list(range(40)))
+        for row in found:
+            expected = rows[int(row["id"])]
+            self.assertEqual((row["some"].numpy().tolist(), row["deep"].to_list()), (expected["some"], expected["deep"]))
+            self.assertEqual(row["words"].numpy().tolist(), [word.encode() for word in expected["words"]])
+
     @unittest.skipUnless(HAS_TORCH, "torch is not installed")
     def test_torch_takes_tensors(self) -> None:
         import torch
