@@ -126,18 +126,23 @@ class Mixture:
         """Opens the datasets, and refuses those that do not fit together."""
         if self._is_checked:
             return
-        wanted, bases = self.loaders[0]._facts()["columns"], set[str]()
-        for loader in self.loaders:
-            if loader._facts()["basis"] in bases:
+        try:
+            opened = [loader._facts() for loader in self.loaders]
+        except UsageError as error:
+            if "memory" in error.message:
+                error.hints = [*error.hints, f"each of the {len(self.loaders)} datasets has an equal part of `memory=`"]
+            raise
+        wanted, bases = opened[0]["columns"], set[str]()
+        for loader, facts in zip(self.loaders, opened, strict=True):
+            if facts["basis"] in bases:
                 hints = ["give it the sum of its weights: twice in a mixture, its records would be twice in a step"]
                 raise UsageError("expected several datasets, found one of them twice", source=loader.dataset.location, hints=hints)
-            bases.add(loader._facts()["basis"])
+            bases.add(facts["basis"])
             if len(loader) == 0:
                 message = f"expected {loader.global_batch_size} records or more, as many as a step has, found {loader.records}"
                 raise UsageError(message, source=loader.dataset.location, hints=["give the dataset a smaller weight"])
-            found = loader._facts()["columns"]
-            if found != wanted:
-                expected, there = (", ".join(" ".join(one) for one in columns) for columns in (wanted, found))
+            if facts["columns"] != wanted:
+                expected, there = (", ".join(" ".join(one) for one in columns) for columns in (wanted, facts["columns"]))
                 hint = "`columns=[...]` names columns that all datasets have, in one order"
                 raise UsageError(f"expected the columns {expected}; found {there}", source=loader.dataset.location, hints=[hint])
         self._is_checked = True

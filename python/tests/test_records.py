@@ -240,6 +240,35 @@ class Sources(OfDataset):
         with self.assertRaisesRegex(ValueError, "basis"):
             iter(loaded(self.source(columns=["id"]), 2)).set_state(state)
 
+    @unittest.skipUnless(HAS_GRAIN, "grain is not installed")
+    def test_the_elastic_iterator_of_grain_has_the_steps_of_the_loader(self) -> None:
+        import grain
+        from grain.experimental import ElasticIterator
+
+        one = self.loader(columns=["id"])
+        expected = [set(batch["id"].tolist()) for _ in range(2) for batch in one]
+        records = grain.MapDataset.source(self.source(order=self.loader().order, epochs=2))
+
+        def parts(shards: int, state: Any, workers: int) -> list[Any]:
+            options = grain.multiprocessing.MultiprocessingOptions(num_workers=workers) if workers else None
+            made = [
+                iter(ElasticIterator(records, BATCH, grain.sharding.ShardOptions(n, shards), multiprocessing_options=options))
+                for n in range(shards)
+            ]
+            for part in made if state is not None else ():
+                part.set_state(state)
+            return made
+
+        for workers in (0, 1):
+            found, state = list[set[int]](), None
+            for shards, steps in ((2, 7), (4, 9), (1, len(expected) - 16)):
+                made = parts(shards, state, workers)
+                found += [{int(number) for part in made for number in next(part)["id"]} for _ in range(steps)]
+                state = made[-1].get_state()
+                for part in made:
+                    part.close()
+            self.assertEqual(found, expected)
+
 
 def rows_of(batch: Any) -> list[dict[str, Any]]:
     """The rows of a batch of Grain."""
