@@ -21,7 +21,7 @@ from shardify import mixture
 from test_loader import OfDataset
 
 HAS_EXTENSION = extension.load()
-HAS_NUMPY, HAS_TORCH = (importlib.util.find_spec(name) for name in ("numpy", "torch"))
+HAS_NUMPY, HAS_TORCH, HAS_TORCHDATA = (importlib.util.find_spec(name) for name in ("numpy", "torch", "torchdata"))
 WEIGHTS = {"train": 3, "val": 1}
 
 
@@ -159,6 +159,17 @@ class Mixed(OfDataset):
             self.assertEqual([batch["__step__"] for batch in found], list(range(9)))
             self.assertEqual(found[0]["__source__"].tolist(), [0] * 12 + [1] * 4)
             self.assertEqual(found[3]["id"].tolist(), next(itertools.islice(self.mixed(), 3, None))["id"].tolist())
+
+    @unittest.skipUnless(HAS_TORCHDATA, "torchdata is not installed")
+    def test_a_stateful_data_loader_stops_and_resumes(self) -> None:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        expected = [batch["id"].tolist() for batch in self.mixed(steps=20)]
+        for workers in (0, 1, 3):
+            first, other = (StatefulDataLoader(self.mixed(steps=20).torch(), batch_size=None, num_workers=workers) for _ in range(2))
+            seen = [batch["id"].tolist() for batch in itertools.islice(first, 7)]
+            other.load_state_dict(first.state_dict())
+            self.assertEqual([*seen, *(batch["id"].tolist() for batch in other)], expected, workers)
 
 
 class Weights(unittest.TestCase):
