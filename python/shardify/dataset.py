@@ -316,9 +316,7 @@ class Dataset:
         key = None if columns is None else tuple(columns)
         if key not in self._records:
             self._records[key] = self.map_style(columns=columns)
-        batch = self._records[key].take(positions)
-        batch.fill = dict(fill or {})
-        return batch
+        return self._records[key].take(positions, fill)
 
     @functools.cached_property
     def _records(self) -> dict[tuple[str, ...] | None, Records]:

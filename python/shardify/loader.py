@@ -29,6 +29,7 @@ from ._extras import needs
 from ._options import Path
 from ._order import LIMITS, Order
 from ._runs import RunRecorder
+from .dataset import unknown
 from .errors import MissingPackageError, UsageError
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Batch:
     """
 
     def __init__(self, loaded: NativeBatch, step: int, fill: Mapping[str, Any]) -> None:
-        self._loaded, self.fill = loaded, fill
+        self._loaded, self._fill = loaded, fill
         self._places = {name: at for at, name in enumerate(loaded.names)}
         self._columns: dict[str, Any] = {}
         self.epoch = loaded.epoch
@@ -104,7 +105,7 @@ class Batch:
         if name not in self._columns:
             if name not in self._places:
                 raise KeyError(f"{name!r}; the batch has {', '.join(self._places) or 'no columns'}")
-            self._columns[name] = _columns.of_native(self._loaded.column(self._places[name]), name, self.fill)
+            self._columns[name] = _columns.of_native(self._loaded.column(self._places[name]), name, self._fill)
         return self._columns[name]
 
     @property
@@ -235,7 +236,9 @@ class Loader:
 
     def _facts(self) -> dict[str, Any]:
         if self._known is None:
-            self._known = self._loader().facts()
+            known = self._loader().facts()
+            expect_columns(self.fill, self.columns, known)
+            self._known = known
         return self._known
 
     @property
@@ -577,6 +580,14 @@ def split_of(dataset: Dataset) -> str | None:
             hints=["`shardify.reshard` makes a dataset of some of the records"],
         )
     return dataset.chosen.get("split")
+
+
+def expect_columns(fill: Mapping[str, Any], chosen: Sequence[str] | None, facts: Mapping[str, Any]) -> None:
+    """Refuses a value for nulls of a column that there is not. Where columns are chosen, others may be named."""
+    known = [name for name, _ in facts["columns"]]
+    for name in fill if chosen is None else ():
+        if name.split("[]")[0] not in known:
+            raise unknown("column", name, known)
 
 
 def expect_same(mine: Mapping[str, Any], theirs: Mapping[str, Any], inside: str = "") -> None:

@@ -14,7 +14,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
-from .loader import Batch, native, split_of
+from .loader import Batch, expect_columns, native, split_of
 
 if TYPE_CHECKING:
     from ._native import NativeRecords
@@ -56,7 +56,9 @@ class Records(Sequence[dict[str, Any]]):
 
     def _facts(self) -> dict[str, Any]:
         if self._known is None:
-            self._known = self._records().facts()
+            known = self._records().facts()
+            expect_columns(self.fill, self.columns, known)
+            self._known = known
         return self._known
 
     @property
@@ -64,8 +66,10 @@ class Records(Sequence[dict[str, Any]]):
         """Hash that names the records and their positions, as in the state of a loader."""
         return str(self._facts()["basis"])
 
-    def take(self, positions: Iterable[SupportsIndex]) -> Batch:
+    def take(self, positions: Iterable[SupportsIndex], fill: Mapping[str, Any] | None = None) -> Batch:
         """The records at some positions, in this order, which may name one several times. Its `step` and `epoch` are 0.
+
+        `fill` stands for that of all records.
 
         Raises IndexError: if a position is negative, or there is no record at it.
         """
@@ -73,7 +77,8 @@ class Records(Sequence[dict[str, Any]]):
         for position in (min(wanted, default=0), max(wanted, default=0)):
             if wanted and not 0 <= position < len(self):
                 raise IndexError(f"position {position} of {len(self)} records: expected one from 0 to {len(self) - 1}")
-        return Batch(self._records().take(wanted), 0, self.fill)
+        expect_columns(fill or {}, self.columns, self._facts())
+        return Batch(self._records().take(wanted), 0, self.fill if fill is None else fill)
 
     def __len__(self) -> int:
         """Number of positions."""

@@ -337,6 +337,9 @@ class Batches(OfDataset):
                 next(iter(self.loader(fill={"rest": value}, **most)))["rest"]
         with self.assertRaisesRegex(KeyError, "half"):
             batch["other"]
+        for wrong in (lambda: len(self.loader(fill={"halb": 0})), lambda: self.data.take([0], fill={"halb": 0})):
+            with self.assertRaisesRegex(shardify.UsageError, "did you mean `half`"):
+                wrong()
 
     @unittest.skipUnless(HAS_PYARROW, "pyarrow is not installed")
     def test_arrow_has_the_same_memory_and_the_nulls(self) -> None:
