@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import extension
 import shardify
 from shardify import mixture
-from test_loader import OfDataset
+from test_loader import OfDataset, in_child
 
 HAS_EXTENSION = extension.load()
 HAS_NUMPY, HAS_TORCH, HAS_TORCHDATA = (importlib.util.find_spec(name) for name in ("numpy", "torch", "torchdata"))
@@ -110,6 +110,20 @@ class Mixed(OfDataset):
         self.assertEqual(made.state_dict()["step"], 7)
         # Steps 4 to 6 are in the first epoch of both datasets.
         self.assertEqual([epoch["steps"] for epoch in made.stats()], [3, 3])
+
+    def test_a_child_continues_and_its_parent_too(self) -> None:
+        expected = [batch.positions.tolist() for batch in self.mixed(steps=30)]
+        for before in (0, 1, 15):
+            batches = iter(self.mixed(steps=30))
+            for _ in range(before):
+                next(batches)
+
+            def work(batches: Any = batches, before: int = before) -> None:
+                assert [batch.positions.tolist() for batch in batches] == expected[before:]
+
+            join = in_child(work)
+            self.assertEqual([batch.positions.tolist() for batch in batches], expected[before:])
+            join()
 
     def test_other_states_are_refused_with_both_values(self) -> None:
         state = self.mixed().state_dict()
