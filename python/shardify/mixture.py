@@ -46,6 +46,9 @@ def mix(
     memory: str | int = "2GiB",
     threads: int | None = None,
     shuffle: bool = True,
+    lanes: int | None = None,
+    window: int | None = None,
+    block: int | None = None,
     fill: Mapping[str, Any] | None = None,
 ) -> Mixture:
     """A [`Mixture`](shardify.mixture.Mixture) of datasets: steps that have records of each of them.
@@ -57,10 +60,12 @@ def mix(
     - `columns`, `fill`: as of a loader. All datasets have the same columns, or those that are named here.
     - `rank`, `world_size`: of data parallelism, as of a loader.
     - `memory`, `threads`: limits of this process, which the datasets share equally; they never change the order.
+    - `lanes`, `window`, `block`: parameters of the order of each dataset, see `shardify.Order`. By default the windows of all together are
+      as large as those of one loader.
     """
     pairs = list(sources.items()) if isinstance(sources, Mapping) else [(data, weight) for data, weight in sources]
     more: dict[str, Any] = {"columns": columns, "memory": memory, "threads": threads, "shuffle": shuffle, "fill": fill}
-    dealt: dict[str, Any] = {"rank": rank, "world_size": world_size}
+    dealt: dict[str, Any] = {"rank": rank, "world_size": world_size, "lanes": lanes, "window": window, "block": block}
     return Mixture(pairs, global_batch_size=global_batch_size, seed=seed, steps=steps, **dealt, **more)
 
 
