@@ -9,8 +9,9 @@
    it, whose output scripts/book.py compares. The datasets that the snippets read must have at least three shards.
 2. `ranks`: two nodes with two ranks each and two workers per rank read every record once, by webdataset and by `.torch()`.
 3. `resume`: such an epoch by `StatefulDataLoader` and by `.torch()` is stopped and continued, by other numbers of ranks too.
-4. `urls`: webdataset takes what `--urls` and `--paths` print for shards of several runs.
-5. `bucket`: the loader, records by position and a mixture give the same from a bucket of moto as from the copy that was pulled from it.
+4. `kills`: ranks that are killed at any moment, and started again in another number with the last state, read each record of an epoch once.
+5. `urls`: webdataset takes what `--urls` and `--paths` print for shards of several runs.
+6. `bucket`: the loader, records by position and a mixture give the same from a bucket of moto as from the copy that was pulled from it.
 
 A snippet is run by the first Python that has its packages: this one, those of `--python`, and those of target/venv*; with `--oldest`, by
 the Python with scripts/oldest_requirements.txt alone. Snippets that none can run are named. Exit code 1 if something fails.
@@ -21,11 +22,14 @@ import importlib.util
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 
 import stores_check
@@ -87,6 +91,26 @@ METHOD = """
 import json, sys, shardify
 from torch.utils.data import DataLoader
 print(json.dumps([one["__key__"] for one in DataLoader(shardify.open(sys.argv[1]).webdataset(), batch_size=None, num_workers={workers})]))
+"""
+RANK = """
+import json, os, pathlib, sys, time, shardify
+folder = pathlib.Path(sys.argv[2])
+loader = shardify.open(sys.argv[1], at=1).loader(global_batch_size=12, seed=1, drop_last=False, columns=["id"], lanes=4, block=5, window=40)
+state = folder / "state.json"
+if state.exists():
+    loader.load_state_dict(json.loads(state.read_text()))
+logs = [folder / f"{sys.argv[3]}-{rank}.log" for rank in range(loader.world_size)]
+with open(logs[loader.rank], "w") as log:
+    for number, batch in enumerate(loader, 1):
+        log.write(json.dumps([batch.step, batch["id"].tolist()]) + "\\n")
+        log.flush()
+        time.sleep(0.005)
+        # As an all-reduce does, it waits until all ranks have done the step.
+        while any(not one.exists() or one.read_text().count("\\n") < number for one in logs):
+            time.sleep(0.001)
+        if loader.rank == 0:
+            (folder / "next.json").write_text(json.dumps(loader.state_dict()))
+            os.replace(folder / "next.json", state)
 """
 BUCKET = """
 import json, sys, shardify
@@ -269,6 +293,44 @@ def resume(place):
     return f"{checked} stops"
 
 
+def kills(place, histories=8, most=4):
+    """Histories of ranks that are killed; the last ones of each come to the end of the epoch."""
+    python, rng, killed = place.pythons.having("numpy"), random.Random(1), 0
+    resumed = 0
+    if python is None:
+        not_run("loaders_check: kills", "no Python has numpy")
+        return "none"
+    ids = made(place, "killed", "parquet", 3)
+    for history in range(histories):
+        folder, seen, first = place.folder / f"history-{history}", [], 0
+        folder.mkdir()
+        for attempt in range(most + 1):
+            ranks = rng.choice((1, 2, 3, 4, 6))
+            settings = [{**place.environment, "RANK": str(rank), "WORLD_SIZE": str(ranks)} for rank in range(ranks)]
+            words = [str(python), "-c", RANK, "killed", str(folder), str(attempt)]
+            running = [subprocess.Popen(words, cwd=place.folder, env=one, stderr=subprocess.PIPE, text=True) for one in settings]
+            if attempt < most:
+                time.sleep(rng.uniform(0.3, 1.2))
+                for one in running:
+                    killed += one.poll() is None
+                    one.kill()
+            for one in running:
+                _, errors = one.communicate(timeout=120)
+                if one.returncode not in (0, -signal.SIGKILL):
+                    raise Failure(f"a rank ended with {one.returncode}:\n{errors[-2000:]}")
+            state = json.loads((folder / "state.json").read_text()) if (folder / "state.json").exists() else {"step": 0, "epoch": 0}
+            # The last line may be cut, and steps after the state are done again.
+            lines = [line for log in folder.glob(f"{attempt}-*.log") for line in log.read_text().splitlines(keepends=True)]
+            done = [json.loads(line) for line in lines if line.endswith("\n")]
+            seen += [key for step, keys in done if first <= step < state["step"] for key in keys]
+            first = state["step"]
+            if state["epoch"]:
+                break
+            resumed += first > 0
+        expect(f"records of history {history}", sorted(seen), ids)
+    return f"{histories} histories with {killed} ranks killed, continued {resumed} times from within the epoch"
+
+
 def urls(place):
     """Brace ranges of two runs as one text, and paths as a list."""
     python = place.pythons.having("webdataset")
@@ -319,7 +381,7 @@ def oldest_python():
     return python
 
 
-PARTS = {"snippets": snippets, "ranks": ranks, "resume": resume, "urls": urls, "bucket": bucket}
+PARTS = {"snippets": snippets, "ranks": ranks, "resume": resume, "kills": kills, "urls": urls, "bucket": bucket}
 
 
 def main():
