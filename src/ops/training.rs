@@ -298,7 +298,7 @@ fn check_start(snapshot: &Snapshot, start: &RunStart) -> Result<Positions> {
         .with_hint("a run belongs to the dataset that it reads, or a copy of it"))
     };
     let positions = Positions::of_snapshot(snapshot, start.split.as_deref())?;
-    let basis = to_hex(&positions.basis()?);
+    let basis = to_hex(&positions.basis());
     if basis != start.basis {
         return other("the basis", &basis, &start.basis);
     }

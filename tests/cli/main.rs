@@ -67,6 +67,7 @@ mod numbers;
 mod plan_adopt;
 mod plan_compact;
 mod plans;
+mod positions;
 mod private;
 mod proofs;
 mod pull;

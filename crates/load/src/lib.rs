@@ -5,7 +5,7 @@
 
 pub mod load;
 
-pub use load::{Batches, LoadStats, LoadedBatch, Loader, LoaderFacts, LoaderSettings, Records, join_batches};
+pub use load::{Batches, LoadStats, LoadedBatch, Loader, LoaderFacts, LoaderSettings, Omitted, Records, join_batches};
 
 // `crate::error` and the like mean the same in every crate.
 use shardify_core::{codec, error, schema, storage};

@@ -34,8 +34,8 @@ pub use self::{
 use super::{Context, rewrite, training::runs_that_saw};
 use crate::{
     dataset::{
-        Attempts, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, HashedText, Hit, IdKind, IdQuery, LeftOut,
-        NumberSet, Operation, Pseudonymizer, Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList,
+        Attempts, ContentHashes, Counts, Dataset, Erasure, ErasureOrder, GoneRows, HashedText, Hit, IdKind, IdQuery,
+        LeftOut, NumberSet, Operation, Pseudonymizer, Reindexed, Rewrite, Salt, ShardMeta, Snapshot, SuppressList,
         TaggedVersions, Unfinished, attempts, commit_erasure, delete_void_plans, each_left_out, find_leftovers,
         folder_of, indexes_to_search, leases, leases::Lease, lookup_hits, pseudonymizer_of, read_tombstones,
         receipt_path, replaced_objects, rewrite_segment, rewrite_source_list, shards_of, stored_hash, token_of,
@@ -486,7 +486,8 @@ impl<'a> ErasureAttempt<'a> {
             report.bytes_copied += done.bytes_copied;
             report.bytes_reencoded += done.bytes_reencoded;
             places.extend(done.places.iter().cloned());
-            rewrites.push(Rewrite { was: affected.shard.clone(), live: *live, now: done.now.clone() });
+            let gone = GoneRows::new(affected.ordinals.clone());
+            rewrites.push(Rewrite { was: affected.shard.clone(), live: *live, now: done.now.clone(), gone });
         }
         report.shards = rewrites.iter().map(ShardReceipt::from_rewrite).collect();
         self.adopted_that_name(&rewrites, report)?;

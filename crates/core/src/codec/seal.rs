@@ -26,6 +26,7 @@ use super::{
     base64::{from_base64, to_base64},
     checksum::xxh3_64,
     hex::{from_hex, to_hex},
+    leb128::{put_leb128, take_leb128},
 };
 
 /// Size of a block in bytes.
@@ -76,30 +77,13 @@ impl Seal {
     }
 
     fn encode_into(&self, out: &mut Vec<u8>) {
-        for mut number in [self.bytes, self.tail] {
-            while number >= 0x80 {
-                out.push(number.to_le_bytes()[0] | 0x80);
-                number >>= 7;
-            }
-            out.push(number.to_le_bytes()[0]);
-        }
+        put_leb128(out, self.bytes);
+        put_leb128(out, self.tail);
         out.extend_from_slice(&self.hash);
     }
 
     fn decode_from(bytes: &mut &[u8]) -> Option<Self> {
-        let mut number = || {
-            let mut number = 0;
-            for shift in (0..63).step_by(7) {
-                let (byte, rest) = bytes.split_first()?;
-                *bytes = rest;
-                number |= u64::from(byte & 0x7f) << shift;
-                if byte & 0x80 == 0 {
-                    return Some(number);
-                }
-            }
-            None
-        };
-        let (length, tail) = (number()?, number()?);
+        let (length, tail) = (take_leb128(bytes)?, take_leb128(bytes)?);
         let (hash, rest) = bytes.split_first_chunk()?;
         *bytes = rest;
         (tail <= length).then_some(Self { bytes: length, tail, hash: *hash })

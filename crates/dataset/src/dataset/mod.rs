@@ -79,12 +79,14 @@ pub use self::{
     log::{
         attempts::{self, Attempts},
         commit::commit_transaction,
+        committed::CommittedShard,
         duplicates::{
             DuplicateRow, DuplicatesRef, DuplicatesWriter, FirstOccurrence, RowFate, check_duplicates, erase_duplicates,
         },
         entry::{Correction, Counts, Entry, FORMAT_VERSION, Revision, Settings, Totals},
         erased::{Tombstone, read_tombstones},
         erasures::{Erasures, Unfinished},
+        gone::GoneRows,
         leases,
         operation::Operation,
         order::{Arrangement, Order, ShardOrder},

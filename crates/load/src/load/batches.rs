@@ -27,6 +27,7 @@ use super::{
     gather::{LoadedBatch, Slice, gather_step},
     plan::EpochPlan,
     pool::BytePool,
+    settings::Omitted,
     source::RecordSource,
     stats::{LoadStats, add_since, add_to},
     window::{Ledger, Window},
@@ -45,6 +46,8 @@ pub(super) struct EpochJob {
     pub(super) most_window_bytes: u64,
     /// Estimated bytes of a record.
     pub(super) record_bytes: u64,
+    /// Records that are not delivered.
+    pub(super) without: Omitted,
     /// Batches that are ready or being gathered.
     pub(super) ahead: u64,
     /// Buffers of batches.
@@ -217,7 +220,7 @@ impl Shared {
             drop(state);
             let begun = Instant::now();
             let batch = self.empty_batch(step)?;
-            let gathered = gather_step(&slices, &self.job.columns, &self.job.pool, batch);
+            let gathered = gather_step(&slices, &self.job.columns, &self.job.without, &self.job.pool, batch);
             let gathered = gathered.map_err(|e| at_step(&e, self.job.epoch, step));
             drop(slices);
             if let Ok(batch) = &gathered {

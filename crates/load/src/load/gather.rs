@@ -12,6 +12,7 @@ use super::{
     columns::{Layout, LoadColumns},
     piece::{Cell, Piece, PieceData},
     pool::BytePool,
+    settings::Omitted,
     window::Window,
 };
 use crate::error::{Error, Result};
@@ -67,6 +68,7 @@ pub(super) struct Slot {
 pub(super) fn gather_step(
     slices: &[Slice],
     columns: &LoadColumns,
+    without: &Omitted,
     pool: &BytePool,
     batch: LoadedBatch,
 ) -> Result<LoadedBatch> {
@@ -84,12 +86,21 @@ pub(super) fn gather_step(
         let base = pieces.len();
         pieces.extend(&content.pieces);
         for taken in taken {
-            let (piece, row) = (base + taken.piece as usize, taken.row as usize);
+            let piece = base + taken.piece as usize;
             let of = pieces.get(piece).ok_or_else(|| Error::internal("expected a piece of the window"))?;
-            numbers.push(of.number_of(row));
-            positions.push(of.first + row as u64);
+            // What has no record leaves its slot empty: nothing else moves.
+            let Some(row) = of.row_at(taken.position as usize) else { continue };
+            let (number, position) = (of.number_of(row), of.first + u64::from(taken.position));
+            if without.has(number, position) {
+                continue;
+            }
+            numbers.push(number);
+            positions.push(position);
             slots.push(Slot { piece, row });
         }
+    }
+    if slots.is_empty() {
+        return Ok(batch);
     }
     let gathered = gather_records(&pieces, &slots, columns, pool)?;
     Ok(LoadedBatch { numbers, positions, columns: gathered, ..batch })

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     codec::{Codec, hex::to_hex},
-    dataset::{PositionedShard, Positions, Snapshot, check_folders},
+    dataset::{PositionedShard, Positions, ShardMeta, Snapshot, check_folders},
     error::{Error, Result},
     format::{OutputFormat, parquet},
     schema,
@@ -41,7 +41,7 @@ const REMOTE_READERS: usize = 32;
 /// What is known of a loader.
 #[derive(Debug, Clone)]
 pub struct LoaderFacts {
-    /// Records of an epoch over all ranks, those that are left out included.
+    /// Records of an epoch over all ranks, those that are left out or erased included.
     pub records: u64,
     /// Steps of an epoch.
     pub steps_per_epoch: u64,
@@ -53,6 +53,8 @@ pub struct LoaderFacts {
     pub version: u64,
     /// Root of the version in hex, if its log entry has one.
     pub root: Option<String>,
+    /// Records that were erased from the version after it was committed: their slots stay empty.
+    pub erased: u64,
     /// Records that are read together.
     pub block: u64,
     /// Number of lanes.
@@ -91,7 +93,7 @@ impl Loader {
     /// not suffice, with the memory that does and the window that fits; when something cannot be read.
     pub fn open(snapshot: &Snapshot, settings: LoaderSettings) -> Result<Self> {
         let source = open_source(snapshot, settings.split.as_deref())?;
-        let basis = source.positions.basis()?;
+        let basis = source.positions.basis();
         let entry = snapshot.entry();
         let geometry = Geometry::new(&settings, &source.positions, entry.settings.shard_format)?;
         let plan = EpochPlan::new(&settings, geometry, source.positions.records(), basis, 0)?;
@@ -109,7 +111,8 @@ impl Loader {
             dropped_per_epoch: plan.layout().dropped(),
             basis,
             version: snapshot.version().0,
-            root: entry.root.map(|root| to_hex(&root)),
+            root: snapshot.committed_root().map(|root| to_hex(&root)),
+            erased: source.positions.holes(),
             block,
             lanes,
             window,
@@ -145,6 +148,7 @@ impl Loader {
             window_bytes: memory.window_bytes,
             most_window_bytes: memory.most_window_bytes,
             record_bytes: memory.record_bytes,
+            without: settings.without.clone(),
             ahead: memory.ahead,
             pool: pool.clone(),
             readers: readers_of(source, threads),
@@ -163,7 +167,7 @@ pub(super) fn open_source(snapshot: &Snapshot, split: Option<&str>) -> Result<Re
             Error::usage("expected records to load, found none").at_location(dataset.store().location().to_string())
         );
     }
-    check_folders(dataset.store().as_ref(), positions.shards().iter().map(PositionedShard::meta))?;
+    check_folders(dataset.store().as_ref(), positions.shards().iter().filter_map(PositionedShard::meta))?;
     Ok(RecordSource::new(dataset.clone(), positions, snapshot.entry().settings.shard_format.is_columnar()))
 }
 
@@ -217,12 +221,12 @@ fn part_columns(source: &RecordSource, chosen: Option<&[String]>) -> Result<Load
 
 fn add_extensions(source: &RecordSource, shard: usize, known: &mut BTreeSet<String>) -> Result<()> {
     let Some(positioned) = source.positions.shards().get(shard) else { return Ok(()) };
-    let meta = positioned.meta();
-    let average = meta.raw_bytes / meta.records.max(1);
-    let records = (SAMPLED_BYTES / average.max(1)).clamp(1, meta.records.max(1));
+    let had = positioned.committed();
+    let average = had.raw_bytes / had.records.max(1);
+    let records = (SAMPLED_BYTES / average.max(1)).clamp(1, had.records.max(1));
     let first = positioned.first_position();
-    let rows = source.positions.rows_at(first..first + records.min(meta.records));
-    for piece in rows {
+    let rows = source.positions.rows_at(first..first + records.min(had.records));
+    for piece in rows.into_iter().filter(|piece| !piece.rows.is_empty()) {
         let framed = source.read_framed(piece.shard, piece.rows, false, &Counters::default())?;
         let mut add = |extension: &[u8]| {
             // Of a name that is no text, no column can be made; reading it is an error.
@@ -240,7 +244,7 @@ fn add_extensions(source: &RecordSource, shard: usize, known: &mut BTreeSet<Stri
 
 /// Takes the columns from the settings of the dataset, or from its first shard.
 fn row_columns(snapshot: &Snapshot, source: &RecordSource, chosen: Option<&[String]>) -> Result<LoadColumns> {
-    let of_shard = source.open_table(0)?;
+    let of_shard = source.open_table(first_with_records(source)?)?;
     let stated = snapshot.entry().settings.types.as_ref();
     let fields: Vec<FieldRef> = match stated {
         // A shard states a type as it is stored; the settings state those of columns that it lacks or had otherwise.
@@ -258,14 +262,23 @@ fn row_columns(snapshot: &Snapshot, source: &RecordSource, chosen: Option<&[Stri
     LoadColumns::of_rows(&fields, chosen)
 }
 
+/// Returns the first shard of which something is left.
+fn first_with_records(source: &RecordSource) -> Result<usize> {
+    let first = source.positions.shards().iter().position(|shard| shard.meta().is_some());
+    first.ok_or_else(|| {
+        Error::usage("expected records to load, found none: all were erased")
+            .at_location(source.dataset.store().location().to_string())
+    })
+}
+
 /// Refuses shards that can only be decompressed from their beginning.
 fn check_compression(source: &RecordSource, format: OutputFormat) -> Result<()> {
-    let is_stream = |shard: &&PositionedShard| shard.meta().codec != Codec::None && shard.meta().body_bytes == 0;
-    let shards = source.positions.shards();
-    match shards.iter().find(is_stream).filter(|_| !format.is_columnar()) {
+    let is_stream = |meta: &&ShardMeta| meta.codec != Codec::None && meta.body_bytes == 0;
+    let mut shards = source.positions.shards().iter().filter_map(PositionedShard::meta);
+    match shards.find(is_stream).filter(|_| !format.is_columnar()) {
         None => Ok(()),
-        Some(shard) => Err(Error::usage("expected shards that can be read in parts, found one compressed stream")
-            .at_location(source.dataset.store().location().join(&shard.meta().path).to_string())
+        Some(meta) => Err(Error::usage("expected shards that can be read in parts, found one compressed stream")
+            .at_location(source.dataset.store().location().join(&meta.path).to_string())
             .with_hint("`shardify convert` it into a new dataset")),
     }
 }
@@ -273,17 +286,17 @@ fn check_compression(source: &RecordSource, format: OutputFormat) -> Result<()> 
 /// Estimates the bytes of a record in memory.
 fn record_bytes(source: &RecordSource, columns: &LoadColumns, block: u64) -> Result<u64> {
     let records = source.positions.records().max(1);
-    let raw: u64 = source.positions.shards().iter().map(|shard| shard.meta().raw_bytes).sum();
+    let raw: u64 = source.positions.shards().iter().map(|shard| shard.committed().raw_bytes).sum();
     let average = raw.div_ceil(records);
     let found = match &columns.layout {
         Layout::Parts(parts) => average + KEY_BYTES + CELL_BYTES * parts.len() as u64,
         Layout::Examples => average + CELL_BYTES,
         Layout::Rows(_) => {
-            let first = source.positions.rows_at(0..records.min(SAMPLED_ROWS).min(block)).into_iter().next();
-            let sampled = first.ok_or_else(|| Error::internal("expected a row at the first position"))?;
-            let count = sampled.rows.end - sampled.rows.start;
-            let place = source.place_of(sampled.shard);
-            let rows = read_rows(source.open_table(sampled.shard)?, &[sampled.rows], &columns.schema, false);
+            let shard = first_with_records(source)?;
+            let left = source.positions.shards().get(shard).and_then(PositionedShard::meta);
+            let count = left.map_or(0, |meta| meta.records).min(SAMPLED_ROWS).min(block);
+            let place = source.place_of(shard);
+            let rows = read_rows(source.open_table(shard)?, &[0..count], &columns.schema, false);
             let rows = rows.map_err(|e| e.at_location(place))?;
             let fixed: u64 = columns.schema.fields().iter().map(|field| fixed_bytes(field.data_type())).sum();
             let measured = rows.get_array_memory_size() as u64 / count.max(1);

@@ -41,7 +41,7 @@ pub use self::{
     gather::LoadedBatch,
     loader::{Loader, LoaderFacts},
     mixture::join_batches,
-    settings::LoaderSettings,
+    settings::{LoaderSettings, Omitted},
     stats::LoadStats,
     take::Records,
 };

@@ -5,6 +5,11 @@
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 
+use crate::{
+    dataset::PositionedRows,
+    error::{Error, Result},
+};
+
 /// Bytes of one value; absent if the record has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
@@ -55,6 +60,13 @@ pub(super) enum PieceData {
     Rows(RecordBatch),
 }
 
+impl PieceData {
+    /// Returns the values of no record.
+    pub(super) fn nothing() -> Self {
+        Self::Cells { bytes: Bytes::new(), keys: Vec::new(), cells: Vec::new() }
+    }
+}
+
 /// Numbers of consecutive records.
 #[derive(Debug)]
 pub(super) enum PieceNumbers {
@@ -81,12 +93,33 @@ impl PieceNumbers {
 pub(super) struct Piece {
     /// Position of the first record.
     pub(super) first: u64,
-    pub(super) records: usize,
+    /// Positions from there on.
+    pub(super) positions: usize,
+    /// Those of them that have no record, counted from the first, ascending.
+    pub(super) holes: Vec<u32>,
     pub(super) numbers: PieceNumbers,
     pub(super) data: PieceData,
 }
 
 impl Piece {
+    /// Makes the piece of some positions, whose holes have no values.
+    pub(super) fn new(at: &PositionedRows, numbers: PieceNumbers, data: PieceData) -> Result<Self> {
+        let first = at.positions.start;
+        let count = |count: u64| u32::try_from(count).map_err(|_| Error::usage("expected a smaller block"));
+        let holes = at.holes.iter().map(|hole| count(hole - first)).collect::<Result<_>>()?;
+        Ok(Self { first, positions: count(at.positions.end - first)? as usize, holes, numbers, data })
+    }
+
+    /// Returns which of the records is at a position, counted from the first; `None` if it has none.
+    pub(super) fn row_at(&self, position: usize) -> Option<usize> {
+        if self.holes.is_empty() {
+            return Some(position);
+        }
+        let before = self.holes.partition_point(|hole| (*hole as usize) < position);
+        let is_hole = self.holes.get(before).is_some_and(|hole| *hole as usize == position);
+        (!is_hole).then(|| position - before)
+    }
+
     /// Returns the number of a record, given by its place in the piece.
     pub(super) fn number_of(&self, row: usize) -> u64 {
         match &self.numbers {
@@ -101,6 +134,7 @@ impl Piece {
             PieceNumbers::From(_) => 0,
             PieceNumbers::Each(each) => size_of_val(each.as_slice()),
         };
+        let numbers = numbers + size_of_val(self.holes.as_slice());
         let data = match &self.data {
             PieceData::Cells { bytes, keys, cells } => bytes.len() + keys.len() + size_of_val(cells.as_slice()),
             PieceData::Rows(rows) => rows.get_array_memory_size(),
@@ -122,6 +156,15 @@ mod tests {
         let most = u32::MAX as usize;
         assert_eq!((Cell::new(most, 0), Cell::new(1, most), Cell::new(usize::MAX, 1)), (None, None, None));
         assert!(Cell::new(most - 1, 0).is_some());
+    }
+
+    #[test]
+    fn positions_without_a_record_have_no_row() {
+        let (numbers, data) = (PieceNumbers::From(1), PieceData::nothing());
+        let piece = Piece { first: 7, positions: 6, holes: vec![0, 3, 4], numbers, data };
+        let rows: Vec<_> = (0..6).map(|position| piece.row_at(position)).collect();
+        assert_eq!(rows, [None, Some(0), Some(1), None, None, Some(2)]);
+        assert_eq!(Piece { holes: Vec::new(), ..piece }.row_at(3), Some(3));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Defaults follow from the version and the batch alone, in whole numbers: never from the machine, the ranks or the
 //! memory, for then another machine would have another order.
 
-use std::thread;
+use std::{collections::BTreeSet, thread};
 
 use crate::{
     dataset::Positions,
@@ -55,6 +55,24 @@ pub struct LoaderSettings {
     /// Number of datasets that are loaded together, each by a loader of its own: lanes and windows that are not stated
     /// are so much smaller.
     pub sources: u64,
+    /// Records that are not delivered: their slots stay empty, and no other record moves.
+    pub without: Omitted,
+}
+
+/// Records that are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Omitted {
+    /// By record number.
+    pub numbers: BTreeSet<u64>,
+    /// By position in the version, or in the split.
+    pub positions: BTreeSet<u64>,
+}
+
+impl Omitted {
+    /// Whether a record is left out.
+    pub(super) fn has(&self, number: u64, position: u64) -> bool {
+        self.numbers.contains(&number) || self.positions.contains(&position)
+    }
 }
 
 impl Default for LoaderSettings {
@@ -75,6 +93,7 @@ impl Default for LoaderSettings {
             drop_last: true,
             shuffle: true,
             sources: 1,
+            without: Omitted::default(),
         }
     }
 }
@@ -112,7 +131,7 @@ impl Geometry {
 
 fn default_block(positions: &Positions, is_columnar: bool) -> u64 {
     let records = positions.records().max(1);
-    let raw_bytes: u128 = positions.shards().iter().map(|shard| u128::from(shard.meta().raw_bytes)).sum();
+    let raw_bytes: u128 = positions.shards().iter().map(|shard| u128::from(shard.committed().raw_bytes)).sum();
     let bytes = if is_columnar { PARQUET_BLOCK_BYTES } else { BLOCK_BYTES };
     let block = bytes * u128::from(records) / raw_bytes.max(1);
     let most = if is_columnar { records.min(PARQUET_BLOCK_ROWS) } else { records };

@@ -25,7 +25,9 @@ use super::{
 };
 use crate::{
     codec::Codec,
-    dataset::{Dataset, PositionedRows, PositionedShard, Positions, RecordExtents, ScatteredNumbers, ShardExtents},
+    dataset::{
+        Dataset, PositionedRows, PositionedShard, Positions, RecordExtents, ScatteredNumbers, ShardExtents, ShardMeta,
+    },
     error::{Error, Kind, Result},
     format::parquet::{self, ParquetFile},
     storage::Object,
@@ -111,28 +113,20 @@ impl RecordSource {
         columns: &LoadColumns,
         counters: &Counters,
     ) -> Result<Vec<Piece>> {
-        let mut first = positions.start;
-        let read = |PositionedRows { shard, rows }: PositionedRows| {
-            let records = rows.end - rows.start;
-            let piece = self.read_piece(shard, rows, first, columns, counters);
-            first += records;
-            piece
+        let read = |rows: PositionedRows| {
+            self.read_piece(&rows, columns, counters).map_err(|e| self.explain_failure(rows.shard, e))
         };
         self.positions.rows_at(positions.clone()).into_iter().map(read).collect()
     }
 
-    /// Reads consecutive live rows of a shard, the first of which has the position `first`.
-    pub(super) fn read_piece(
-        &self,
-        shard: usize,
-        rows: Range<u64>,
-        first: u64,
-        columns: &LoadColumns,
-        counters: &Counters,
-    ) -> Result<Piece> {
+    /// Reads the records at consecutive positions of a shard.
+    pub(super) fn read_piece(&self, at: &PositionedRows, columns: &LoadColumns, counters: &Counters) -> Result<Piece> {
+        let (shard, rows) = (at.shard, at.rows.clone());
+        if rows.is_empty() {
+            return Piece::new(at, PieceNumbers::From(0), PieceData::nothing());
+        }
         let open = self.open_shard(shard)?;
         let numbers = self.numbers_of(shard, &rows, counters)?;
-        let records = numbers.len();
         let numbers = PieceNumbers::new(numbers);
         let data = match (&open.content, &columns.layout) {
             (ShardContent::Framed(_), layout) => {
@@ -156,7 +150,7 @@ impl RecordSource {
                 PieceData::Rows(rows)
             }
         };
-        Ok(Piece { first, records, numbers, data })
+        Piece::new(at, numbers, data)
     }
 
     /// Returns the record numbers of consecutive live rows of a shard.
@@ -189,7 +183,7 @@ impl RecordSource {
         let first_row = rows.start;
         let extents = self.chunks.extents(shard, open.tables(), rows)?;
         let range = framed::range_of(&extents).map_err(|e| at_shard(e, &open.place))?;
-        let codec = self.shard_at(shard)?.meta().codec;
+        let codec = self.meta_of(shard)?.codec;
         let (bytes, offset) = if codec == Codec::None {
             let mut check = framed::HashCheck::new(&extents, range.start, first_row);
             let mut arrived = |bytes: &[u8]| if hashed { check.advance(bytes) } else { Ok(()) };
@@ -281,7 +275,8 @@ impl RecordSource {
 
     /// Returns the path or URL of a shard.
     pub(super) fn place_of(&self, shard: usize) -> String {
-        let path = self.positions.shards().get(shard).map_or("", |shard| shard.meta().path.as_str());
+        let meta = self.positions.shards().get(shard).and_then(PositionedShard::meta);
+        let path = meta.map_or("", |meta| meta.path.as_str());
         self.dataset.store().location().join(path).to_string()
     }
 
@@ -289,12 +284,30 @@ impl RecordSource {
         self.positions.shards().get(shard).ok_or_else(|| Error::internal("expected a shard at each position"))
     }
 
+    fn meta_of(&self, shard: usize) -> Result<&ShardMeta> {
+        self.shard_at(shard)?.meta().ok_or_else(|| Error::internal("expected a shard with records, found none"))
+    }
+
+    /// Says so if a shard cannot be read because records were erased since the loader was opened.
+    fn explain_failure(&self, shard: usize, error: Error) -> Error {
+        let Ok(meta) = self.meta_of(shard) else { return error };
+        let is_missing = |path: &str| matches!(self.dataset.store().head(path), Ok(None));
+        if !is_missing(&meta.path) && !is_missing(&meta.beside.at) {
+            return error;
+        }
+        let Ok(Some(version)) = self.dataset.erased_in(&meta.path) else { return error };
+        Error::conflict(format!("records were erased from all versions while the loader ran, by version {version}"))
+            .at_location(self.place_of(shard))
+            .with_hint("the shards that the loader began with are deleted")
+            .with_hint("open the dataset again and load the last state with `erased=\"skip\"`, which leaves the slots of erased records empty")
+    }
+
     fn open_shard(&self, shard: usize) -> Result<Arc<OpenShard>> {
         if let Some(open) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&shard) {
             return Ok(Arc::clone(open));
         }
         let positioned = self.shard_at(shard)?;
-        let meta = positioned.meta();
+        let meta = self.meta_of(shard)?;
         let (store, place) = (self.dataset.store(), self.place_of(shard));
         let object = self.dataset.object_at(&meta.path, meta.bytes);
         let content = if self.is_columnar {

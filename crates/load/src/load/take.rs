@@ -54,13 +54,6 @@ pub struct Records {
     counters: Counters,
 }
 
-/// Consecutive live rows of a shard, and the position of the first.
-#[derive(Debug)]
-struct Stretch {
-    first: u64,
-    place: PositionedRows,
-}
-
 impl Records {
     /// Opens the records. Lists of the log and a few records are read.
     ///
@@ -70,8 +63,8 @@ impl Records {
     pub fn open(snapshot: &Snapshot, split: Option<&str>, columns: Option<&[String]>, threads: usize) -> Result<Self> {
         let source = open_source(snapshot, split)?;
         let columns = open_columns(snapshot, &source, columns)?;
-        let basis = source.positions.basis()?;
-        let raw: u64 = source.positions.shards().iter().map(|shard| shard.meta().raw_bytes).sum();
+        let basis = source.positions.basis();
+        let raw: u64 = source.positions.shards().iter().map(|shard| shard.committed().raw_bytes).sum();
         let average = (raw / source.positions.records().max(1)).max(1);
         let is_local = source.dataset.store().location().local_path().is_some();
         // Of Parquet, pages are read anyway, and rows between others would be decoded for nothing.
@@ -113,7 +106,7 @@ impl Records {
     /// Reads the records at some positions, in this order; a position may be named several times.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) if there is no record at a position; naming the shard, and the row or
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if there is no record at a position, or none any more; naming the shard, and the row or
     /// byte, when one is missing or damaged.
     pub fn take(&self, positions: &[u64]) -> Result<LoadedBatch> {
         let mut wanted = positions.to_vec();
@@ -123,8 +116,8 @@ impl Records {
             return Err(Error::usage(format!("expected positions below {}, found {last}", self.record_count())));
         }
         let stretches = self.stretches_of(&wanted);
-        let tasks: Vec<&[Stretch]> = match self.columns.layout {
-            Layout::Rows(_) => stretches.chunk_by(|one, next| one.place.shard == next.place.shard).collect(),
+        let tasks: Vec<&[PositionedRows]> = match self.columns.layout {
+            Layout::Rows(_) => stretches.chunk_by(|one, next| one.shard == next.shard).collect(),
             Layout::Parts(_) | Layout::Examples => stretches.chunks(1).collect(),
         };
         let threads = wanted.len() as u64 / self.of_thread;
@@ -139,7 +132,7 @@ impl Records {
     }
 
     /// Joins sorted positions that are read together, and finds their rows.
-    fn stretches_of(&self, wanted: &[u64]) -> Vec<Stretch> {
+    fn stretches_of(&self, wanted: &[u64]) -> Vec<PositionedRows> {
         let mut spans: Vec<Range<u64>> = Vec::new();
         for position in wanted {
             let near = |span: &&mut Range<u64>| {
@@ -150,19 +143,11 @@ impl Records {
                 None => spans.push(*position..position + 1),
             }
         }
-        let of_span = |span: Range<u64>| {
-            let mut first = span.start;
-            self.source.positions.rows_at(span).into_iter().map(move |place| {
-                let stretch = Stretch { first, place };
-                first += stretch.place.rows.end - stretch.place.rows.start;
-                stretch
-            })
-        };
-        spans.into_iter().flat_map(of_span).collect()
+        spans.into_iter().flat_map(|span| self.source.positions.rows_at(span)).collect()
     }
 
     /// Reads all tasks, in their order, on as many threads as are of use.
-    fn read_tasks(&self, tasks: &[&[Stretch]], threads: usize) -> Result<Vec<Vec<Piece>>> {
+    fn read_tasks(&self, tasks: &[&[PositionedRows]], threads: usize) -> Result<Vec<Vec<Piece>>> {
         let threads = threads.min(self.readers).min(tasks.len());
         if threads < 2 {
             return tasks.iter().map(|task| self.read_task(task)).collect();
@@ -193,36 +178,32 @@ impl Records {
         read.into_iter().map(|(_, found)| found).collect()
     }
 
-    fn read_task(&self, stretches: &[Stretch]) -> Result<Vec<Piece>> {
+    fn read_task(&self, stretches: &[PositionedRows]) -> Result<Vec<Piece>> {
         match (&self.columns.layout, stretches) {
-            (Layout::Rows(is_complete), [Stretch { place, .. }, ..]) => {
-                self.read_table_rows(place.shard, stretches, *is_complete)
+            (Layout::Rows(is_complete), [first, ..]) if stretches.iter().any(|rows| !rows.rows.is_empty()) => {
+                self.read_table_rows(first.shard, stretches, *is_complete)
             }
-            _ => stretches
-                .iter()
-                .map(|Stretch { first, place }| {
-                    self.source.read_piece(place.shard, place.rows.clone(), *first, &self.columns, &self.counters)
-                })
-                .collect(),
+            _ => stretches.iter().map(|rows| self.source.read_piece(rows, &self.columns, &self.counters)).collect(),
         }
     }
 
     /// Decodes rows of one table together: each page once.
-    fn read_table_rows(&self, shard: usize, stretches: &[Stretch], is_complete: bool) -> Result<Vec<Piece>> {
-        let ranges: Vec<Range<u64>> = stretches.iter().map(|stretch| stretch.place.rows.clone()).collect();
+    fn read_table_rows(&self, shard: usize, stretches: &[PositionedRows], is_complete: bool) -> Result<Vec<Piece>> {
+        let ranges = stretches.iter().map(|stretch| stretch.rows.clone()).filter(|rows| !rows.is_empty());
+        let ranges: Vec<Range<u64>> = ranges.collect();
         let decoded = read_rows(self.source.open_table(shard)?, &ranges, &self.columns.schema, is_complete)
             .map_err(|e| at_shard(e, &self.source.place_of(shard)))?;
         add_to(&self.counters.requests, 1);
         let mut at = 0;
-        let piece = |stretch: &Stretch| {
-            let numbers = self.source.numbers_of(shard, &stretch.place.rows, &self.counters)?;
+        let piece = |stretch: &PositionedRows| {
+            let numbers = self.source.numbers_of(shard, &stretch.rows, &self.counters)?;
             let (records, start) = (numbers.len(), at);
             at += records;
             if at > decoded.num_rows() {
                 return Err(Error::internal("expected a row for each number"));
             }
             let data = PieceData::Rows(decoded.slice(start, records));
-            Ok(Piece { first: stretch.first, records, numbers: PieceNumbers::new(numbers), data })
+            Piece::new(stretch, PieceNumbers::new(numbers), data)
         };
         stretches.iter().map(piece).collect()
     }
@@ -230,10 +211,12 @@ impl Records {
 
 /// Finds a position among pieces, which are in the order of their positions.
 fn slot_of(pieces: &[&Piece], position: u64) -> Result<Slot> {
-    let piece = pieces.partition_point(|piece| piece.first <= position).checked_sub(1);
-    let found = piece.and_then(|at| Some((at, pieces.get(at)?))).and_then(|(at, piece)| {
-        let row = usize::try_from(position - piece.first).ok().filter(|row| *row < piece.records)?;
-        Some(Slot { piece: at, row })
-    });
-    found.ok_or_else(|| Error::internal(format!("expected a record at position {position}, found none")))
+    let missing = || Error::internal(format!("expected a record at position {position}, found none"));
+    let at = pieces.partition_point(|piece| piece.first <= position).checked_sub(1).ok_or_else(missing)?;
+    let piece = pieces.get(at).ok_or_else(missing)?;
+    let offset = usize::try_from(position - piece.first).ok().filter(|offset| *offset < piece.positions);
+    match piece.row_at(offset.ok_or_else(missing)?) {
+        Some(row) => Ok(Slot { piece: at, row }),
+        None => Err(Error::usage(format!("the record at position {position} was erased"))),
+    }
 }

@@ -38,11 +38,11 @@ impl Ledger {
     }
 }
 
-/// The record of a turn: a piece of the window, and a row of it.
+/// The record of a turn: a piece of the window, and a position of it, counted from its first.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taken {
     pub(super) piece: u32,
-    pub(super) row: u32,
+    pub(super) position: u32,
 }
 
 /// What a window has once all its blocks are read.
@@ -139,7 +139,7 @@ impl Window {
         let mut ends = Vec::with_capacity(pieces.len());
         let mut records = 0_u64;
         for piece in &pieces {
-            records += piece.records as u64;
+            records += piece.positions as u64;
             ends.push(records);
         }
         if records != self.place.records() {
@@ -150,7 +150,7 @@ impl Window {
             let piece = ends.partition_point(|end| *end <= at);
             let before = piece.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or_default();
             let number = |number: u64| u32::try_from(number).map_err(|_| Error::usage("expected a smaller window"));
-            Ok(Taken { piece: number(piece as u64)?, row: number(at - before)? })
+            Ok(Taken { piece: number(piece as u64)?, position: number(at - before)? })
         };
         let order = match permutation {
             Some(permutation) => permutation.map(taken).collect::<Result<_>>()?,

@@ -87,6 +87,7 @@ impl NativeLoader {
             drop_last,
             shuffle,
             sources,
+            ..LoaderSettings::default()
         };
         Ok(Self { shared: Arc::new(Shared::new(LoaderRequest { location, version, settings })) })
     }
@@ -111,6 +112,7 @@ fn facts_dict<'py>(py: Python<'py>, facts: &LoaderFacts) -> PyResult<Bound<'py, 
     dict.set_item("dropped_per_epoch", facts.dropped_per_epoch)?;
     dict.set_item("basis", to_hex(&facts.basis))?;
     dict.set_item("root", facts.root.as_deref())?;
+    dict.set_item("erased", facts.erased)?;
     dict.set_item("block", facts.block)?;
     dict.set_item("lanes", facts.lanes)?;
     dict.set_item("window", facts.window)?;

@@ -32,6 +32,7 @@ use crate::{
             entry::{Counts, Entry, FORMAT_VERSION},
             erased::{self, Replacements, Rewritten, Tombstone, rewritten_batch, tombstone_batch},
             erasures::{Erasures, Unfinished},
+            gone::GoneRows,
             operation::Operation,
             runs::{self, Run, RunTable},
             shards::{NewShard, ShardMeta},
@@ -227,6 +228,8 @@ pub struct Rewrite {
     pub live: bool,
     /// The shard without the records, its runs with their own numbers; `None` if none was left.
     pub now: Option<NewShard>,
+    /// Rows of the old shard that the new one lacks.
+    pub gone: GoneRows,
 }
 
 /// An erasure to be committed.
@@ -385,6 +388,7 @@ impl Erasure {
             segments: replacements.current_segments(&old.segments),
             places: old.places.iter().chain(&self.places).cloned().collect(),
             erasures: Some(self.updated_erasures(draft, old, version)?),
+            basis: Vec::new(),
             root: None,
             ..old.clone()
         })
@@ -445,6 +449,7 @@ impl Erasure {
                     committed_at: rewrite.was.committed_at,
                     ..now.meta.clone()
                 }),
+                gone: rewrite.now.as_ref().map(|_| rewrite.gone.clone()),
             };
             let rewritten: Vec<Rewritten> = self.rewrites.iter().map(row).collect();
             let replaced: Vec<_> = self.reindexed.iter().map(|one| one.replaced.clone()).collect();

@@ -4,7 +4,7 @@
 //! They are checked where entries and lists are decoded, once, so that what reads them may add and allocate.
 
 use crate::{
-    dataset::{index::SegmentRef, log::entry::Entry, table::list::ListRef},
+    dataset::{index::SegmentRef, log::entry::Entry},
     error::{Error, Result},
 };
 
@@ -48,11 +48,7 @@ pub(in crate::dataset) fn check_entry(entry: &Entry) -> Result<()> {
         ("restored records", counts.records_restored),
     ];
     numbers.into_iter().try_for_each(|(what, number)| check_number(what, number).map(drop))?;
-    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history].into_iter().flatten();
-    let of_erasures = entry.erasures.iter().flat_map(|erasures| {
-        [&erasures.suppressed, &erasures.tombstones, &erasures.rewritten, &erasures.replaced].into_iter().flatten()
-    });
-    let rows = lists.chain(of_erasures).map(|list: &ListRef| list.rows);
+    let rows = entry.own_lists().map(|list| list.rows);
     let mut rows = rows.chain(entry.duplicates.iter().map(|table| table.rows));
     rows.try_for_each(|rows| check_number("rows of a list", rows).map(drop))?;
     let (oldest, newest) = (entry.readable_from, entry.version);

@@ -127,6 +127,7 @@ impl<'a> Draft<'a> {
             places: self.place_refs(old, shift),
             duplicates: self.duplicate_refs(old, version),
             erasures: old.and_then(|e| e.erasures.clone()),
+            basis: Vec::new(),
             root: None,
         })
     }

@@ -106,6 +106,10 @@ pub struct Entry {
     /// State of erasures; absent if nothing was ever erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasures: Option<Erasures>,
+    /// Lists of what became of shards before a copy of them was made, see [`committed`](super::committed); only of a
+    /// copy of a version from before an erasure.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub basis: Vec<ListRef>,
     /// Merkle root of the version, computed by [`root`](super::root). Every stored entry has one; it is `None` in
     /// memory for a version whose shards an erasure has replaced since, to which the stored one does not apply.
     #[serde(with = "hash_or_none")]
@@ -116,6 +120,12 @@ impl Entry {
     /// Path of the entry, relative to the dataset.
     pub fn path(&self) -> String {
         entry_path(self.version)
+    }
+
+    /// Returns all lists that it names.
+    pub(in crate::dataset) fn own_lists(&self) -> impl Iterator<Item = &ListRef> {
+        let lists = [&self.shards, &self.runs, &self.lineage, &self.sources, &self.history, &self.basis];
+        lists.into_iter().flatten().chain(self.erasures.iter().flat_map(Erasures::all_lists))
     }
 
     /// Whether the entry abandons a run, so that it must no longer commit.
@@ -482,11 +492,7 @@ fn decode_entry(store: &dyn Store, path: &str, bytes: &[u8]) -> Result<Entry> {
 
 /// Fails if an entry names an object outside of the dataset.
 fn check_paths(entry: &Entry) -> Result<()> {
-    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history].into_iter().flatten();
-    let of_erasures = entry.erasures.iter().flat_map(|erasures| {
-        [&erasures.suppressed, &erasures.tombstones, &erasures.rewritten, &erasures.replaced].into_iter().flatten()
-    });
-    let lists = lists.chain(of_erasures).map(|list| &list.path);
+    let lists = entry.own_lists().map(|list| &list.path);
     let indexes = entry.segments.iter().map(|segment| &segment.path);
     let places = entry.places.iter().map(|place| &place.path);
     let duplicates = entry.duplicates.iter().map(|table| &table.path);

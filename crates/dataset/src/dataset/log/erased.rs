@@ -36,6 +36,7 @@ use crate::{
         index::SegmentRef,
         log::{
             entry::{Entry, Totals},
+            gone::GoneRows,
             runs::{Run, RunTable, Scattered},
             shards::{self, ShardMeta},
             snapshot::{Dataset, Snapshot},
@@ -122,6 +123,8 @@ pub(in crate::dataset) struct Rewritten {
     pub(in crate::dataset) was_sidecar: String,
     /// The replacement; `None` if no record was left.
     pub(in crate::dataset) now: Option<ShardMeta>,
+    /// Rows that the replacement lacks; `None` if that is not known, or if there is no replacement.
+    pub(in crate::dataset) gone: Option<GoneRows>,
 }
 
 /// Encodes rows: those of a list of shards, with an empty path where nothing is left, preceded by the old path.
@@ -132,6 +135,7 @@ pub(in crate::dataset) fn rewritten_batch(rows: &[Rewritten]) -> Result<RecordBa
     let mut columns: Vec<ArrayRef> = vec![Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was)))];
     columns.extend_from_slice(shards.columns());
     columns.push(Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row.was_sidecar))));
+    columns.push(Arc::new(rows.iter().map(|row| row.gone.as_ref().map(GoneRows::encode)).collect::<BinaryArray>()));
     Ok(RecordBatch::try_new(Arc::new(rewritten_schema()), columns)?)
 }
 
@@ -140,24 +144,34 @@ pub(in crate::dataset) fn rewritten_schema() -> Schema {
     let mut fields = vec![Arc::new(Field::new("was", DataType::Utf8, false))];
     fields.extend(shards::shard_schema().fields().iter().cloned());
     fields.push(Arc::new(Field::new(WAS_SIDECAR, DataType::Utf8, false)));
+    fields.push(Arc::new(Field::new(GONE, DataType::Binary, true)));
     Schema::new(fields)
 }
 
 const WAS_SIDECAR: &str = "was_sidecar";
+const GONE: &str = "gone";
 
 fn read_rewritten(store: &dyn Store, list: &Sealed) -> Result<Vec<Rewritten>> {
     let batches = table::read(store, list)?;
-    let metas = shards::decode_batches(&batches)
-        .map_err(|e| table::damage_error(e, "the table is damaged", list.display_location(store)))?;
-    let mut was = Vec::with_capacity(metas.len());
+    let damaged = |e| table::damage_error(e, "the table is damaged", list.display_location(store));
+    let mut metas = shards::decode_batches(&batches).map_err(damaged)?.into_iter();
+    let mut out = Vec::with_capacity(metas.len());
     for batch in batches {
         let sidecars = typed_column::<StringArray>(&batch, WAS_SIDECAR)?;
         let paths = typed_column::<StringArray>(&batch, "was")?;
-        was.extend((0..batch.num_rows()).map(|row| (paths.value(row).to_owned(), sidecars.value(row).to_owned())));
+        // Lists that older erasures wrote lack it.
+        let gone = batch.column_by_name(GONE).map(|_| typed_column::<BinaryArray>(&batch, GONE)).transpose()?;
+        for (row, meta) in (0..batch.num_rows()).zip(metas.by_ref()) {
+            let gone = gone.filter(|gone| gone.is_valid(row)).map(|gone| GoneRows::decode(gone.value(row)));
+            out.push(Rewritten {
+                was: paths.value(row).to_owned(),
+                was_sidecar: sidecars.value(row).to_owned(),
+                now: (!meta.path.is_empty()).then_some(meta),
+                gone: gone.transpose().map_err(damaged)?,
+            });
+        }
     }
-    let some = |meta: ShardMeta| (!meta.path.is_empty()).then_some(meta);
-    let row = |((was, was_sidecar), meta)| Rewritten { was, was_sidecar, now: some(meta) };
-    Ok(was.into_iter().zip(metas).map(row).collect())
+    Ok(out)
 }
 
 /// A segment of the id index, or a list, that was rewritten.
@@ -240,10 +254,21 @@ fn read_replaced(store: &dyn Store, list: &Sealed) -> Result<Vec<ReplacedObject>
     Ok(out)
 }
 
+/// What erasures have made of a shard.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::dataset) struct ShardFate<'a> {
+    /// Its replacement; `None` if no record is left.
+    pub(in crate::dataset) now: Option<&'a ShardMeta>,
+    /// Rows of the shard that the replacement lacks, if that is known.
+    pub(in crate::dataset) gone: Option<GoneRows>,
+}
+
 /// Maps old objects to their replacements.
 #[derive(Debug, Default)]
 pub(in crate::dataset) struct Replacements {
     shards: HashMap<String, Option<ShardMeta>>,
+    /// Rows that the replacement of an old shard lacks.
+    gone: HashMap<String, GoneRows>,
     /// Sidecars of old shards.
     sidecars: Vec<String>,
     others: HashMap<String, ReplacedObject>,
@@ -257,6 +282,7 @@ impl Replacements {
         for list in &erasures.rewritten {
             for row in read_rewritten(store, &list.as_sealed())? {
                 out.sidecars.push(row.was_sidecar);
+                out.gone.extend(row.gone.map(|gone| (row.was.clone(), gone)));
                 out.shards.insert(row.was, row.now);
             }
         }
@@ -295,6 +321,17 @@ impl Replacements {
                 ..now.clone()
             }),
         }
+    }
+
+    /// Returns what has become of a shard: `None` if it was never rewritten.
+    pub(in crate::dataset) fn fate_of(&self, path: &str) -> Option<ShardFate<'_>> {
+        let mut now = self.shards.get(path)?;
+        let mut gone = self.gone.get(path).cloned();
+        while let Some((next, found)) = now.as_ref().and_then(|now| self.shards.get_key_value(&now.path)) {
+            gone = gone.zip(self.gone.get(next)).map(|(gone, later)| gone.followed_by(later));
+            now = found;
+        }
+        Some(ShardFate { now: now.as_ref(), gone })
     }
 
     /// Whether an erasure from all versions has replaced or removed this shard.
@@ -477,6 +514,7 @@ pub(in crate::dataset) struct View {
     pub(in crate::dataset) entry: Entry,
     pub(in crate::dataset) shards: Vec<ShardMeta>,
     pub(in crate::dataset) runs: RunTable,
+    pub(in crate::dataset) replacements: Replacements,
 }
 
 /// Maps a version from before the last erasure from all versions through the lists of the newest one. The rest of its
@@ -523,7 +561,7 @@ pub(in crate::dataset) fn mapped_view(then: &Snapshot, newest: &Snapshot) -> Res
         erasures: newest.erasures.clone(),
         ..entry
     };
-    Ok(View { entry, shards, runs })
+    Ok(View { entry, shards, runs, replacements })
 }
 
 #[cfg(test)]
@@ -565,12 +603,17 @@ mod tests {
         let others = [replaced("s", Some("t"), 2), replaced("t", Some("u"), 2), replaced("l", None, 0)];
         let replacements = Replacements {
             shards: rows.into_iter().collect(),
+            gone: [("a", vec![2]), ("b", vec![0, 2])].map(|(was, rows)| (was.to_owned(), GoneRows::new(rows))).into(),
             sidecars: vec!["_shardify/sidecar/t/adopted/000000.table".into()],
             others: others.into_iter().map(|row| (row.was.clone(), row)).collect(),
         };
         let old = ShardMeta { version: Version(3), first_record: 40, ..shard("a", 10) };
         let now = replacements.current_shard(old).unwrap();
         assert_eq!((now.path.as_str(), now.records, now.version, now.first_record), ("c", 8, Version(3), 40));
+        let fate = replacements.fate_of("a").unwrap();
+        assert_eq!((fate.now.unwrap().path.as_str(), fate.gone), ("c", Some(GoneRows::new(vec![0, 2, 3]))));
+        assert_eq!(replacements.fate_of("x"), Some(ShardFate { now: None, gone: None }));
+        assert_eq!(replacements.fate_of("c"), None);
         assert_eq!(replacements.current_shard(shard("x", 2)), None);
         assert_eq!(replacements.current_shard(shard("z", 2)).unwrap().path, "z");
         let segment = |path: &str| SegmentRef {
@@ -662,8 +705,13 @@ mod tests {
             Sealed::new(path, seal)
         };
         let rewritten = [
-            Rewritten { was: "a".into(), was_sidecar: "s".into(), now: Some(shard("b", 9)) },
-            Rewritten { was: "c".into(), was_sidecar: "d".into(), now: None },
+            Rewritten {
+                was: "a".into(),
+                was_sidecar: "s".into(),
+                now: Some(shard("b", 9)),
+                gone: Some(GoneRows::new(vec![9])),
+            },
+            Rewritten { was: "c".into(), was_sidecar: "d".into(), now: None, gone: None },
         ];
         let list = put("rewritten", &rewritten_batch(&rewritten).unwrap());
         assert_eq!(read_rewritten(&store, &list).unwrap(), rewritten);

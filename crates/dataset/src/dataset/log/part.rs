@@ -92,7 +92,7 @@ impl Part {
         self.splits.iter().flatten().cloned().collect()
     }
 
-    fn has_split(&self, split: Option<&str>) -> bool {
+    pub(in crate::dataset) fn has_split(&self, split: Option<&str>) -> bool {
         self.splits.as_ref().is_none_or(|splits| split.is_some_and(|split| splits.contains(split)))
     }
 

@@ -40,6 +40,7 @@ fn summarize_entry(entry: &Entry) -> Entry {
         places: Vec::new(),
         duplicates: Vec::new(),
         history: Vec::new(),
+        basis: Vec::new(),
         erasures: None,
         tags: BTreeMap::new(),
         corrections: Vec::new(),

@@ -29,6 +29,7 @@ use crate::{
         log::{
             clock,
             commit::{Next, until_created},
+            committed::{self, committed_shards},
             draft::{Draft, ListWriter},
             entry::{Counts, Entry, FORMAT_VERSION},
             erased::read_tombstones,
@@ -45,6 +46,7 @@ use crate::{
     },
     error::{Error, Result},
     id::{TransactionId, Version},
+    record::split::split_of_path,
 };
 
 /// Columns of the record id, column of the subject id, and whether subject ids have no column.
@@ -173,8 +175,7 @@ pub fn data_of(snapshot: &Snapshot, part: &Part) -> Result<Vec<Sealed>> {
 
 /// Returns the paths of the lists that an entry names, which belong to one dataset alone.
 pub fn lists_of(entry: &Entry) -> Vec<String> {
-    let lists = [&entry.shards, &entry.runs, &entry.lineage, &entry.sources].into_iter().flatten();
-    lists.chain(entry.erasures.iter().flat_map(Erasures::all_lists)).map(|list| list.path.clone()).collect()
+    entry.own_lists().map(|list| list.path.clone()).collect()
 }
 
 /// A version of a copy that is to be committed.
@@ -304,6 +305,7 @@ impl Lists<'_> {
             places: self.place_refs()?,
             duplicates: Vec::new(),
             erasures: self.copied_erasures()?,
+            basis: self.basis_lists()?,
             root: None,
         })
     }
@@ -317,6 +319,15 @@ impl Lists<'_> {
         });
         let mut lists = ListWriter::new(self.draft, "shards");
         lists.add_rows(&shards::to_batch(&rows.collect::<Vec<_>>())?)?;
+        lists.into_merged(u64::MAX)
+    }
+
+    /// Returns what the version was before erasures whose replacements are copied.
+    fn basis_lists(&self) -> Result<Vec<ListRef>> {
+        let mut rows = committed_shards(self.new.of)?;
+        rows.retain(|shard| !shard.is_whole() && self.new.part.has_split(split_of_path(&shard.path)));
+        let mut lists = ListWriter::new(self.draft, "basis");
+        lists.add_rows(&committed::to_batch(&rows)?)?;
         lists.into_merged(u64::MAX)
     }
 

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::{
     cache::LogCache,
     entry::{self, Entry, Totals, corrected_time},
-    erased,
+    erased::{self, Replacements},
     past::{self, Past},
     runs::{self, Run, RunTable},
     shards::{self, ShardMeta},
@@ -247,6 +247,17 @@ impl Dataset {
         Ok(lost || self.entries_between(since.next(), now.version())?.iter().any(|entry| !entry.abandoned.is_empty()))
     }
 
+    /// Returns the last version that erased from all versions, if one has deleted or replaced this shard.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn erased_in(&self, shard: &str) -> Result<Option<Version>> {
+        let Some(newest) = entry::newest_entry(&self.cache)? else { return Ok(None) };
+        let replacements = Replacements::from_entry(self.store().as_ref(), &newest)?;
+        let before = newest.erasures.as_ref().map(|erasures| erasures.rewrote_before);
+        Ok(before.filter(|_| replacements.has_shard(shard)))
+    }
+
     /// Returns the entry after `since`, up to `until`, that abandons a run.
     pub(in crate::dataset) fn abandoned_by(
         &self,
@@ -314,11 +325,12 @@ impl Dataset {
         let latest = self.snapshot_of(latest, newest.clone());
         let view = erased::mapped_view(&then, &latest)?;
         let (shards, runs) = (OnceLock::from(view.shards), OnceLock::from(view.runs));
-        Ok(Snapshot { dataset: self.clone(), entry: view.entry, newest, shards, runs })
+        let before = Some(Arc::new(BeforeErasures { then, replacements: view.replacements }));
+        Ok(Snapshot { dataset: self.clone(), entry: view.entry, newest, shards, runs, before })
     }
 
     pub(in crate::dataset) fn snapshot_of(&self, entry: Entry, newest: Newest) -> Snapshot {
-        Snapshot { dataset: self.clone(), entry, newest, shards: OnceLock::new(), runs: OnceLock::new() }
+        Snapshot { dataset: self.clone(), entry, newest, shards: OnceLock::new(), runs: OnceLock::new(), before: None }
     }
 }
 
@@ -356,6 +368,16 @@ pub struct Snapshot {
     newest: Newest,
     shards: OnceLock<Vec<ShardMeta>>,
     runs: OnceLock<RunTable>,
+    /// What it was before erasures from all versions that came later.
+    before: Option<Arc<BeforeErasures>>,
+}
+
+/// A version as it was committed, and what erasures have replaced since.
+#[derive(Debug)]
+pub(in crate::dataset) struct BeforeErasures {
+    /// What the version's own lists say; the objects that they name may be gone.
+    pub(in crate::dataset) then: Snapshot,
+    pub(in crate::dataset) replacements: Replacements,
 }
 
 impl Snapshot {
@@ -374,6 +396,16 @@ impl Snapshot {
     /// Returns the log entry.
     pub fn entry(&self) -> &Entry {
         &self.entry
+    }
+
+    /// Returns what the version was before erasures from all versions that came later.
+    pub(in crate::dataset) fn before_erasures(&self) -> Option<&BeforeErasures> {
+        self.before.as_deref()
+    }
+
+    /// Returns the root with which the version was committed, if it has one, also of one that an erasure has changed.
+    pub fn committed_root(&self) -> Option<Hash> {
+        self.before.as_ref().map_or(self.entry.root, |before| before.then.entry.root)
     }
 
     /// Returns the oldest version that can still be read without a tag, according to the newest version.

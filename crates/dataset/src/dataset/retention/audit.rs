@@ -161,7 +161,8 @@ fn named_objects(entry: &Entry, replacements: &Replacements, mapped: bool) -> Re
         true => (replacements.current_segments(&entry.segments), replacements.current_lists(&entry.sources)?),
         false => (entry.segments.clone(), entry.sources.clone()),
     };
-    let lists = [&entry.shards, &entry.runs, &entry.lineage, &sources, &entry.history].into_iter().flatten();
+    let lists = [&entry.shards, &entry.runs, &entry.lineage, &sources, &entry.history, &entry.basis];
+    let lists = lists.into_iter().flatten();
     let erasures = entry.erasures.iter().flat_map(|erasures| erasures.all_lists());
     let mut out: Vec<Sealed> = lists.chain(erasures).map(ListRef::as_sealed).collect();
     for segment in &segments {

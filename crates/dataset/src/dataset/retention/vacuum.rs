@@ -427,10 +427,7 @@ impl References {
         for entry in entries {
             let own = |list: &'_ ListRef| (list.as_sealed(), entry.settings.indexes.as_slice());
             lists.extend(entry.shards.iter().map(|list| (list.path.as_str(), own(list))));
-            for list in [&entry.shards, &entry.runs, &entry.lineage, &entry.sources, &entry.history] {
-                out.objects.extend(list.iter().map(|l| l.path.clone()));
-            }
-            out.objects.extend(entry.erasures.iter().flat_map(|e| e.all_lists()).map(|l| l.path.clone()));
+            out.objects.extend(entry.own_lists().map(|list| list.path.clone()));
             out.objects.extend(entry.duplicates.iter().map(|table| table.path.clone()));
             out.objects.extend(entry.places.iter().map(|p| p.path.clone()));
             out.objects.extend(entry.segments.iter().flat_map(|s| s.bucket_paths().collect::<Vec<_>>()));

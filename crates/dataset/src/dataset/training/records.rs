@@ -43,7 +43,8 @@ pub fn records_at(snapshot: &Snapshot, positions: &Positions, wanted: &[u64]) ->
     // Rows by shard; rows ascend with positions.
     let mut rows: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
     for position in sorted {
-        for found in positions.rows_at(position..position + 1) {
+        // A hole has no row.
+        for found in positions.rows_at(position..position + 1).into_iter().filter(|found| !found.rows.is_empty()) {
             rows.entry(found.shard).or_default().push((position, found.rows.start));
         }
     }
@@ -61,8 +62,9 @@ fn records_of_shard(
     rows: &[(u64, u64)],
 ) -> Result<Vec<PositionedRecord>> {
     let store = snapshot.dataset().store();
+    let meta = shard.meta().ok_or_else(|| Error::internal("a row has no shard"))?;
     let ordinals: Vec<u64> = rows.iter().map(|(_, row)| *row).collect();
-    let stored = sidecar::read_rows(store, &shard.meta().sidecar(), &ordinals)?;
+    let stored = sidecar::read_rows(store, &meta.sidecar(), &ordinals)?;
     let scattered = shard.open_numbers(store)?;
     let mut numbers = Vec::with_capacity(rows.len());
     for row in ordinals {
@@ -73,14 +75,14 @@ fn records_of_shard(
     }
     if stored.len() != rows.len() || numbers.len() != rows.len() {
         return Err(Error::integrity(format!("expected {} rows, found fewer", rows.len()))
-            .at_location(store.location().join(&shard.meta().path).to_string()));
+            .at_location(store.location().join(&meta.path).to_string()));
     }
     let records = rows.iter().zip(stored).zip(numbers).map(|((&(position, row), of), number)| PositionedRecord {
         position,
         number,
         record_id: of.id_or_origin(),
         subject_id: of.subject_id,
-        shard: shard.meta().path.clone(),
+        shard: meta.path.clone(),
         row,
         source: of.source,
         source_row: of.row,
