@@ -47,6 +47,28 @@ FORMAT = 1
 SAME = ("basis", "split", "records", "order", "drop_last")
 
 
+def expect_erased(now: int, then: int, choice: str) -> None:
+    """Fails if more records are erased from the version than when a state was made, unless the choice is to skip them.
+
+    Raises UsageError: with their number, and what to do.
+    """
+    if choice not in ("refuse", "skip"):
+        raise UsageError(f"expected `refuse` or `skip` for erased, found {choice!r}")
+    if now < then:
+        raise UsageError(
+            f"expected data without the {then} records that were erased before the state was made, found data without {now}",
+            hints=["this copy is older than the erasure: `shardify pull` it again"],
+        )
+    if now > then and choice != "skip":
+        raise UsageError(
+            f"expected the records that the state has, found that {now - then} of them were erased since",
+            hints=[
+                'load it with `erased="skip"`: their slots stay empty, and no other record changes its step',
+                "the model of this state may have seen them: a checkpoint from before their first step has not",
+            ],
+        )
+
+
 def native() -> ModuleType:
     """The extension. It is imported by the first loader, since it takes longer to load than the rest of the package.
 
@@ -320,6 +342,7 @@ class Loader:
             "format": FORMAT,
             "version": self.dataset.version,
             "root": self._facts()["root"],
+            "erased": self._facts()["erased"],
             **self._identity(),
             "global_batch_size": self.global_batch_size,
             "epoch": epoch,
@@ -333,16 +356,21 @@ class Loader:
         order = {"format": 1, "seed": self.seed, "shuffle": self.shuffle, **{name: facts[name] for name in ("block", "lanes", "window")}}
         return {"basis": facts["basis"], "split": self.split, "records": self.records, "order": order, "drop_last": self.drop_last}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, erased: str = "refuse") -> None:
         """Makes the next iteration continue after a state: at any number of ranks, workers and threads, and with other columns.
 
-        Raises UsageError: if the state is of other data, another split or another order, or while the loader is being iterated.
+        If records were erased from all versions since, the state is refused. With `erased="skip"` it continues without them: their slots
+        stay empty, and no other record changes its step.
+
+        Raises UsageError: if the state is of other data, another split or another order, if records were erased since, or while the loader
+        is being iterated.
         """
         self._expect_idle("load a state")
         if state.get("format") != FORMAT or not {*SAME, "epoch", "turn"} <= state.keys():
             hints = ["`loader.state_dict()` makes one"]
             raise UsageError(f"expected a state of a loader, found one with {', '.join(map(str, state))}", hints=hints)
         expect_same(self._identity(), state)
+        expect_erased(self._facts()["erased"], int(state.get("erased", 0)), erased)
         epoch, turn = int(state["epoch"]), int(state["turn"])
         step, rest = divmod(turn, self.global_batch_size)
         if rest or turn > self.records:
@@ -506,9 +534,9 @@ class TorchSteps:
         """The state of the loader in this process, for a `StatefulDataLoader`, which asks each worker: their number must stay."""
         return {**self.loader.state_dict(), "phase": self._phase}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, erased: str = "refuse") -> None:
         """See `Loader.load_state_dict`. A state of the loader itself fits, too, with any number of workers."""
-        self.loader.load_state_dict(state)
+        self.loader.load_state_dict(state, erased=erased)
         self._phase = self._next_phase = state.get("phase")
 
 

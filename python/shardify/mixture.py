@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from . import _tensorflow
 from ._order import LIMITS
 from .errors import UsageError
-from .loader import FORMAT, Batch, Loader, TorchSteps, expect_same, native, ranks_of
+from .loader import FORMAT, Batch, Loader, TorchSteps, expect_erased, expect_same, native, ranks_of
 
 if TYPE_CHECKING:
     import numpy
@@ -184,14 +184,16 @@ class Mixture:
         if step < 0:
             raise UsageError(f"expected the number of a step, found {step}")
         self._check()
-        about = ({"version": one.dataset.version, "root": one._facts()["root"], **one._identity()} for one in self.loaders)
+        facts = [{name: one._facts()[name] for name in ("root", "erased")} for one in self.loaders]
+        about = ({"version": one.dataset.version, **of, **one._identity()} for one, of in zip(self.loaders, facts, strict=True))
         sources = [{"weight": weight, **one} for weight, one in zip(self.weights, about, strict=True)]
         return {"format": FORMAT, "sources": sources, "global_batch_size": self.global_batch_size, "step": step}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Makes the next iteration continue after a state: at any number of ranks, workers and threads.
+    def load_state_dict(self, state: Mapping[str, Any], *, erased: str = "refuse") -> None:
+        """Makes the next iteration continue after a state: at any number of ranks, workers and threads; `erased` as for a loader.
 
-        Raises UsageError: if the state is of other datasets, weights, orders or another batch, or while the mixture is being iterated.
+        Raises UsageError: if the state is of other datasets, weights, orders or another batch, if records were erased since, or while the
+        mixture is being iterated.
         """
         if self._running() is not None:
             hints = ["call it before `iter(mixture)`, or after the loop has ended or was left"]
@@ -204,6 +206,7 @@ class Mixture:
         expect_same({"number of sources": len(self.loaders)}, {"number of sources": len(state["sources"])})
         for at, (weight, loader, theirs) in enumerate(zip(self.weights, self.loaders, state["sources"], strict=True)):
             expect_same({"weight": weight, **loader._identity()}, theirs, f"sources[{at}].")
+            expect_erased(loader._facts()["erased"], int(theirs.get("erased", 0)), erased)
         self._step = int(state["step"])
 
     def set_epoch(self, epoch: int) -> None:

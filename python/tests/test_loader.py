@@ -224,6 +224,32 @@ class States(OfDataset):
         with self.assertRaisesRegex(shardify.UsageError, "version, left, epoch"):
             self.loader().load_state_dict({"version": 1, "left": [], "epoch": 0})
 
+    def test_a_state_from_before_an_erasure_is_refused_unless_it_skips(self) -> None:
+        shards = Path(self.folder.name, "erased")
+        shutil.copytree(self.shards, shards)
+        whole = [(batch.positions.tolist(), [str(one) for one in batch["id"]]) for batch in self.loader(shardify.open(shards, at=1))]
+        state = self.loader(shardify.open(shards, at=1)).state_at(5)
+        gone = {*whole[7][1], whole[2][1][0], whole[9][1][3]}
+        shardify.erase(shards, record=sorted(gone), all_versions=True)
+        left = [[at for at, one in zip(*step, strict=True) if one not in gone] for step in whole]
+        one = self.loader(shardify.open(shards, at=1))
+        self.assertEqual((one.records, one.state_dict()["basis"]), (RECORDS, state["basis"]))
+        with self.assertRaisesRegex(shardify.UsageError, f"{len(gone)} of them were erased since") as raised:
+            one.load_state_dict(state)
+        self.assertIn('erased="skip"', raised.exception.hints[0])
+        with self.assertRaisesRegex(shardify.UsageError, "found 'drop'"):
+            one.load_state_dict(state, erased="drop")
+        one.load_state_dict(state, erased="skip")
+        batches = list(one)
+        self.assertEqual([batch.positions.tolist() for batch in batches], left[5:])
+        self.assertEqual([batch.expected for batch in batches], [BATCH] * (STEPS - 5))
+        self.assertEqual([len(batches[2]), len(batches[2]["id"])], [0, 0])
+        after = self.loader(shardify.open(shards, at=1)).state_at(5)
+        one.load_state_dict(after)
+        with self.assertRaisesRegex(shardify.UsageError, f"without the {len(gone)} records") as raised:
+            self.loader().load_state_dict(after)
+        self.assertIn("pull", raised.exception.hints[0])
+
     def test_a_running_loader_takes_no_state(self) -> None:
         one = self.loader()
         state, batches = one.state_dict(), iter(one)
