@@ -32,7 +32,10 @@ use super::{
     stats::{LoadStats, add_since, add_to},
     window::{Ledger, Window},
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    order::LaneWindow,
+};
 
 /// What an epoch of a rank needs, and the limits of its memory.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ pub(super) struct EpochJob {
     pub(super) record_bytes: u64,
     /// Records that are not delivered.
     pub(super) without: Omitted,
+    /// Distance between the steps that are delivered, at least 1: the others are those of other processes.
+    pub(super) stride: u64,
     /// Batches that are ready or being gathered.
     pub(super) ahead: u64,
     /// Buffers of batches.
@@ -135,7 +140,7 @@ impl Shared {
     fn plan_windows(&self) -> Result<()> {
         let steps = {
             let state = self.lock();
-            state.next..state.end
+            (state.next..state.end).step_by(usize::try_from(self.job.stride).unwrap_or(usize::MAX))
         };
         for place in self.job.plan.windows(steps) {
             let bytes = place.records().saturating_mul(self.job.record_bytes);
@@ -158,7 +163,7 @@ impl Shared {
                 let blocks = self.job.plan.blocks_of(&place);
                 Arc::new(Window::new(place, blocks, bytes, &self.ledger))
             } else {
-                let error = self.too_large();
+                let error = self.too_large(&state, &place);
                 Arc::new(Window::failed(place, error, &self.ledger))
             };
             let tasks = (0..window.blocks.len()).map(|block| ReadTask { window: Arc::clone(&window), block });
@@ -170,10 +175,23 @@ impl Shared {
         Ok(())
     }
 
-    fn too_large(&self) -> Error {
-        let limit = self.job.most_window_bytes;
-        Error::usage(format!("expected windows of at most {limit} bytes in all, found records that are larger"))
-            .with_hint("give the loader more memory, or choose a smaller window")
+    /// Names the shard with the largest records among those that the windows need.
+    fn too_large(&self, state: &State, next: &LaneWindow) -> Error {
+        let (limit, source) = (self.job.most_window_bytes, &self.job.source);
+        let held = state.lanes.values().flatten().flat_map(|window| window.blocks.iter().cloned());
+        let blocks = held.chain(self.job.plan.blocks_of(next));
+        let largest = blocks.filter_map(|block| source.largest_records(&block)).max();
+        let error = Error::usage(match largest {
+            None => format!("expected windows of at most {limit} bytes in all, found records that are larger"),
+            Some((bytes, _)) => {
+                format!("expected windows of at most {limit} bytes in all, found a shard with records of {bytes} bytes")
+            }
+        });
+        let error = error.with_hint("give the loader more memory, or choose a smaller window");
+        match largest {
+            None => error,
+            Some((_, shard)) => error.at_location(source.place_of(shard)),
+        }
     }
 
     /// Reads blocks until there are none.
@@ -250,11 +268,11 @@ impl Shared {
             if state.stopped || state.next >= state.end {
                 return Ok(None);
             }
-            if state.next - state.delivered < self.job.ahead {
+            if (state.next - state.delivered) / self.job.stride < self.job.ahead {
                 let step = state.next;
                 if let Some(slices) = self.slices_of(&mut state, step)? {
                     state.starving = false;
-                    state.next += 1;
+                    state.next = state.next.saturating_add(self.job.stride);
                     state.gathering += 1;
                     return Ok(Some((step, slices)));
                 }
@@ -270,9 +288,6 @@ impl Shared {
     /// Finds the windows of a step, and forgets those that no later step needs; `None` if one is not planned yet.
     fn slices_of(&self, state: &mut State, step: u64) -> Result<Option<Vec<Slice>>> {
         let lanes: Vec<_> = self.job.plan.lanes_of(step)?.collect();
-        if step + 1 == state.end {
-            state.lanes.retain(|lane, _| lanes.iter().any(|of_step| of_step.lane == *lane));
-        }
         let mut slices = Vec::with_capacity(lanes.len());
         for of_lane in &lanes {
             let Some(windows) = state.lanes.get_mut(&of_lane.lane) else { return Ok(None) };
@@ -291,6 +306,9 @@ impl Shared {
             if at < of_lane.turns.end {
                 return Ok(None);
             }
+        }
+        if step.saturating_add(self.job.stride) >= state.end {
+            state.lanes.clear();
         }
         for of_lane in &lanes {
             if let Some(windows) = state.lanes.get_mut(&of_lane.lane) {
@@ -379,7 +397,7 @@ impl Batches {
             }
             let step = state.delivered;
             if let Some(batch) = state.ready.remove(&step) {
-                state.delivered += 1;
+                state.delivered = state.delivered.saturating_add(self.shared.job.stride);
                 break batch;
             }
             let Some(left) = wait.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) else {

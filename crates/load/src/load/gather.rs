@@ -12,6 +12,7 @@ use super::{
     columns::{Layout, LoadColumns},
     piece::{Cell, Piece, PieceData},
     pool::BytePool,
+    rows::copy_rows,
     settings::Omitted,
     window::Window,
 };
@@ -19,6 +20,8 @@ use crate::error::{Error, Result};
 
 /// Bytes from which on the buffer of a column is used again.
 const POOLED_BYTES: usize = 256 << 10;
+/// Rows from which on those that follow each other are copied together.
+const LONG_RUN: usize = 8;
 /// Values begin at multiples of this, as those of Arrow's own buffers do.
 const ALIGNMENT: usize = 64;
 
@@ -221,12 +224,23 @@ fn gather_rows(pieces: &[&Piece], slots: &[Slot], columns: &LoadColumns) -> Resu
         };
         places.push((place, slot.row));
     }
+    if batches.is_empty() {
+        return Ok(RecordBatch::new_empty(Arc::clone(&columns.schema)).columns().to_vec());
+    }
+    let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
+    for (batch, row) in &places {
+        match runs.last_mut().filter(|(last, rows)| last == batch && rows.end == *row) {
+            Some((_, rows)) => rows.end += 1,
+            None => runs.push((*batch, *row..row + 1)),
+        }
+    }
+    if runs.len() <= places.len() / LONG_RUN {
+        let runs = runs.into_iter().filter_map(|(batch, rows)| Some((*batches.get(batch)?, rows)));
+        return Ok(copy_rows(&runs.collect::<Vec<_>>(), &columns.schema)?.columns().to_vec());
+    }
     let column = |at: usize| -> Result<ArrayRef> {
         let arrays: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(at).as_ref()).collect();
         Ok(interleave(&arrays, &places)?)
     };
-    if batches.is_empty() {
-        return Ok(RecordBatch::new_empty(Arc::clone(&columns.schema)).columns().to_vec());
-    }
     (0..columns.schema.fields().len()).map(column).collect()
 }

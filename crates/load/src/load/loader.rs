@@ -36,7 +36,7 @@ const RECORD_OVERHEAD: u64 = 16;
 const CELL_BYTES: u64 = 8;
 const KEY_BYTES: u64 = 32;
 /// Readers of a remote store, where most of the time is waiting.
-const REMOTE_READERS: usize = 32;
+const REMOTE_READERS: usize = 64;
 
 /// What is known of a loader.
 #[derive(Debug, Clone)]
@@ -133,8 +133,20 @@ impl Loader {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the epoch has fewer steps; when no thread can be started.
     pub fn start(&self, epoch: u64, first_step: u64) -> Result<Batches> {
+        self.start_every(epoch, first_step, 1)
+    }
+
+    /// Starts every `stride`-th step of an epoch, from one of them on. So several processes share an epoch: each reads
+    /// the windows that its steps need, and makes no batch of another step.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if the stride is 0, or as [`start`](Self::start).
+    pub fn start_every(&self, epoch: u64, first_step: u64, stride: u64) -> Result<Batches> {
         let Opened { settings, geometry, facts, source, columns, memory, pool } = &*self.0;
-        if first_step > facts.steps_per_epoch {
+        if stride == 0 {
+            return Err(Error::usage("expected a stride of 1 or more, found 0"));
+        }
+        if first_step > facts.steps_per_epoch && stride == 1 {
             let steps = facts.steps_per_epoch;
             return Err(Error::usage(format!("expected a step from 0 to {steps}, found {first_step}")));
         }
@@ -149,6 +161,7 @@ impl Loader {
             most_window_bytes: memory.most_window_bytes,
             record_bytes: memory.record_bytes,
             without: settings.without.clone(),
+            stride,
             ahead: memory.ahead,
             pool: pool.clone(),
             readers: readers_of(source, threads),

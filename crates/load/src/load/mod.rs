@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `settings`, `memory`, `loader` | what is asked for; what is known before the first batch |
 //! | `plan` | windows and steps of an epoch |
-//! | `columns`, `source`, `chunks`, `framed`, `rows`, `piece` | how positions become decoded records |
+//! | `columns`, `source`, `chunks`, `framed`, `rows`, `pages`, `piece` | how positions become decoded records |
 //! | `window`, `gather`, `batches`, `pool`, `stats` | records in memory, batches, and the threads between them |
 //! | `take`, `mixture` | records by position, without an order; one batch of several datasets |
 //!
@@ -23,6 +23,7 @@ mod gather;
 mod loader;
 mod memory;
 mod mixture;
+mod pages;
 mod piece;
 mod plan;
 mod pool;

@@ -2,7 +2,7 @@
 //!
 //! Without shuffling a turn is a position, there is one lane, and a window is a block.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, iter::StepBy, ops::Range};
 
 use super::{
     memory::LaneLoad,
@@ -80,7 +80,7 @@ impl EpochPlan {
     }
 
     /// Returns the windows that the rank reads in some steps, each once, in the order of the steps that need them.
-    pub(super) fn windows(&self, steps: Range<u64>) -> PlannedWindows<'_> {
+    pub(super) fn windows(&self, steps: StepBy<Range<u64>>) -> PlannedWindows<'_> {
         PlannedWindows { plan: self, steps, lanes: Vec::new(), read: HashMap::new() }
     }
 
@@ -102,7 +102,7 @@ impl EpochPlan {
 /// The windows of some steps; made by [`EpochPlan::windows`].
 pub(super) struct PlannedWindows<'a> {
     plan: &'a EpochPlan,
-    steps: Range<u64>,
+    steps: StepBy<Range<u64>>,
     /// Turns of the step that was taken last, the next lane last.
     lanes: Vec<LaneTurns>,
     /// For each lane, the end of the windows that were returned, in turns of the lane.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arrow::{
-    array::{Array as _, RecordBatch},
+    array::{Array as _, ArrayData, ArrayRef, MutableArrayData, RecordBatch, make_array},
     compute::concat_batches,
     datatypes::SchemaRef,
 };
@@ -54,5 +54,26 @@ pub(super) fn read_rows(
     let mut columns = found.columns().to_vec();
     drop(found);
     columns.iter_mut().for_each(|column| column.shrink_to_fit());
+    Ok(RecordBatch::try_new(SchemaRef::clone(schema), columns)?)
+}
+
+/// Copies ranges of rows, one after the other, into memory of their own.
+pub(super) fn copy_rows(ranges: &[(&RecordBatch, Range<usize>)], schema: &SchemaRef) -> Result<RecordBatch> {
+    let mut batches: Vec<&RecordBatch> = Vec::new();
+    let mut places = Vec::with_capacity(ranges.len());
+    for (batch, rows) in ranges {
+        if !batches.last().is_some_and(|last| std::ptr::eq(*last, *batch)) {
+            batches.push(*batch);
+        }
+        places.push((batches.len() - 1, rows.clone()));
+    }
+    let count = ranges.iter().map(|(_, rows)| rows.len()).sum();
+    let column = |at: usize| -> Result<ArrayRef> {
+        let data: Vec<ArrayData> = batches.iter().map(|batch| batch.column(at).to_data()).collect();
+        let mut copied = MutableArrayData::new(data.iter().collect(), false, count);
+        places.iter().try_for_each(|(batch, rows)| copied.try_extend(*batch, rows.start, rows.end))?;
+        Ok(make_array(copied.freeze()))
+    };
+    let columns = (0..schema.fields().len()).map(column).collect::<Result<_>>()?;
     Ok(RecordBatch::try_new(SchemaRef::clone(schema), columns)?)
 }

@@ -8,19 +8,21 @@ use std::{
     collections::HashMap,
     ops::Range,
     os::unix::fs::FileExt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Instant,
 };
 
+use arrow::array::RecordBatch;
 use bytes::Bytes;
 
 use super::{
     chunks::{RowChunks, RowTables},
     columns::{Layout, LoadColumns},
     framed,
+    pages::{PageSpan, SharedPages, page_spans},
     piece::{Piece, PieceData, PieceNumbers},
     pool::BytePool,
-    rows,
+    rows::{copy_rows, read_rows},
     stats::{Counters, add_since, add_to},
 };
 use crate::{
@@ -52,8 +54,32 @@ pub(super) struct OpenShard {
 #[derive(Debug)]
 enum ShardContent {
     Framed(ShardExtents),
+    Table(Table),
+}
+
+/// A Parquet shard.
+#[derive(Debug)]
+struct Table {
+    object: Object,
     /// Behind a mutex, because readers of Parquet cannot be shared; each read has its own.
-    Table(Mutex<ParquetFile<Object>>),
+    file: Mutex<ParquetFile<Object>>,
+    /// First rows of the pages of the loaded columns, and the number of rows.
+    pages: OnceLock<Vec<u64>>,
+}
+
+impl Table {
+    fn reopened(&self) -> ParquetFile<Object> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).reopen()
+    }
+
+    fn with_columns(&self, columns: &LoadColumns) -> ParquetFile<Object> {
+        let names: Vec<&str> = columns.schema.fields().iter().map(|field| field.name().as_str()).collect();
+        self.reopened().with_columns(&names)
+    }
+
+    fn page_starts(&self, columns: &LoadColumns) -> &[u64] {
+        self.pages.get_or_init(|| self.with_columns(columns).page_starts())
+    }
 }
 
 impl OpenShard {
@@ -79,6 +105,7 @@ pub(super) struct RecordSource {
     /// Buffers of blocks.
     pool: BytePool,
     chunks: RowChunks,
+    pages: SharedPages,
     open: Mutex<HashMap<usize, Arc<OpenShard>>>,
 }
 
@@ -94,13 +121,14 @@ pub(super) struct FramedBytes {
 
 impl RecordSource {
     pub(super) fn new(dataset: Dataset, positions: Positions, is_columnar: bool) -> Self {
-        let (pool, chunks) = (BytePool::new(0), RowChunks::new(0));
-        Self { dataset, positions, is_columnar, pool, chunks, open: Mutex::default() }
+        let (pool, chunks, pages) = (BytePool::new(0), RowChunks::new(0), SharedPages::new(0));
+        Self { dataset, positions, is_columnar, pool, chunks, pages, open: Mutex::default() }
     }
 
-    /// Keeps so many bytes of unused buffers of blocks, and of places of records.
+    /// Keeps so many bytes of unused buffers of blocks, of places of records, and of pages.
     pub(super) fn with_kept_bytes(self, blocks: u64, places: u64) -> Self {
-        Self { pool: BytePool::new(blocks), chunks: RowChunks::new(places), ..self }
+        let (pool, chunks) = (BytePool::new(blocks), RowChunks::new(places));
+        Self { pool, chunks, pages: SharedPages::new(places), ..self }
     }
 
     /// Reads the records at consecutive positions, shard by shard.
@@ -139,18 +167,53 @@ impl RecordSource {
                 add_since(&counters.decoded, begun);
                 data.map_err(|e| at_shard(e, &open.place))?
             }
-            (ShardContent::Table(file), layout) => {
-                let begun = Instant::now();
-                let complete = matches!(layout, Layout::Rows(true));
-                let rows = rows::read_rows(reopened(file), &[rows], &columns.schema, complete);
-                let rows = rows.map_err(|e| at_shard(e, &open.place))?;
-                add_since(&counters.decoded, begun);
-                add_to(&counters.requests, 1);
-                add_to(&counters.bytes_read, rows.get_array_memory_size() as u64);
-                PieceData::Rows(rows)
+            (ShardContent::Table(table), _) => {
+                let rows = self.read_table(shard, table, &rows, columns, counters);
+                PieceData::Rows(rows.map_err(|e| at_shard(e, &open.place))?)
             }
         };
         Piece::new(at, numbers, data)
+    }
+
+    /// Decodes consecutive rows of a table; what others read of the same pages is decoded once.
+    fn read_table(
+        &self,
+        shard: usize,
+        table: &Table,
+        rows: &Range<u64>,
+        columns: &LoadColumns,
+        counters: &Counters,
+    ) -> Result<RecordBatch> {
+        let decode = |rows: Range<u64>| {
+            let begun = Instant::now();
+            let complete = matches!(columns.layout, Layout::Rows(true));
+            // Pages are small, and a request of a store takes long: neighbours are fetched together, and at once.
+            let ahead = table.object.is_remote().then(|| table.with_columns(columns).bytes_of_rows(&rows));
+            let _held = ahead.map(|ranges| table.object.prefetch_ranges(ranges)).transpose()?;
+            let found = read_rows(table.reopened(), &[rows], &columns.schema, complete)?;
+            add_since(&counters.decoded, begun);
+            add_to(&counters.requests, 1);
+            add_to(&counters.bytes_read, found.get_array_memory_size() as u64);
+            Ok(found)
+        };
+        let spans = page_spans(rows, table.page_starts(columns));
+        if let [PageSpan::Alone(rows)] = spans.as_slice() {
+            return decode(rows.clone());
+        }
+        let mut decoded = Vec::with_capacity(spans.len());
+        for span in spans {
+            let (part, of) = match span {
+                PageSpan::Alone(part) => (part.clone(), (part.start, decode(part)?)),
+                PageSpan::Shared(part, page) => {
+                    let first = page.start;
+                    (part, (first, self.pages.page(shard, first, || decode(page))?))
+                }
+            };
+            let row = |row: u64| usize::try_from(row - of.0).unwrap_or(usize::MAX);
+            decoded.push((row(part.start)..row(part.end), of.1));
+        }
+        let ranges: Vec<_> = decoded.iter().map(|(rows, batch)| (batch, rows.clone())).collect();
+        copy_rows(&ranges, &columns.schema)
     }
 
     /// Returns the record numbers of consecutive live rows of a shard.
@@ -268,7 +331,7 @@ impl RecordSource {
     /// Returns the file of a Parquet shard.
     pub(super) fn open_table(&self, shard: usize) -> Result<ParquetFile<Object>> {
         match &self.open_shard(shard)?.content {
-            ShardContent::Table(file) => Ok(reopened(file)),
+            ShardContent::Table(table) => Ok(table.reopened()),
             ShardContent::Framed(_) => Err(Error::internal("expected a table, found a framed shard")),
         }
     }
@@ -278,6 +341,15 @@ impl RecordSource {
         let meta = self.positions.shards().get(shard).and_then(PositionedShard::meta);
         let path = meta.map_or("", |meta| meta.path.as_str());
         self.dataset.store().location().join(path).to_string()
+    }
+
+    /// Returns the average bytes of a record in the shard that has the largest among some positions, and the shard.
+    pub(super) fn largest_records(&self, positions: &Range<u64>) -> Option<(u64, usize)> {
+        let average = |rows: PositionedRows| {
+            let meta = self.meta_of(rows.shard).ok()?;
+            Some((meta.raw_bytes / meta.records.max(1), rows.shard))
+        };
+        self.positions.rows_at(positions.clone()).into_iter().filter_map(average).max()
     }
 
     fn shard_at(&self, shard: usize) -> Result<&PositionedShard> {
@@ -317,7 +389,7 @@ impl RecordSource {
                 let error = Error::integrity(format!("expected at least {expected} rows, found {found}"));
                 return Err(at_shard(error, &place));
             }
-            ShardContent::Table(Mutex::new(file))
+            ShardContent::Table(Table { object: object.clone(), file: Mutex::new(file), pages: OnceLock::new() })
         } else {
             ShardContent::Framed(ShardExtents::open(store, meta)?)
         };
@@ -329,10 +401,6 @@ impl RecordSource {
         kept.insert(shard, Arc::clone(&open));
         Ok(open)
     }
-}
-
-fn reopened(file: &Mutex<ParquetFile<Object>>) -> ParquetFile<Object> {
-    file.lock().unwrap_or_else(PoisonError::into_inner).reopen()
 }
 
 /// Adds the shard to an error. What is wrong with the bytes of a shard is damage, whatever a reader of inputs calls it.

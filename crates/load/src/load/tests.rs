@@ -303,6 +303,36 @@ fn any_step_can_be_the_first() {
     }
 }
 
+/// Processes that share an epoch have its steps together, and none reads what only others need.
+#[test]
+fn every_so_manyth_step_is_that_of_the_epoch() {
+    let folder = Folder::unpack();
+    for (name, settings) in [
+        ("tar", small(8)),
+        ("parquet", LoaderSettings { shuffle: false, block: Some(4), ..settings(12) }),
+        ("tfrecord-gzip", LoaderSettings { rank: 2, world_size: 6, ..small(12) }),
+    ] {
+        let loader = loader(&folder.open(name), &LoaderSettings { drop_last: false, ..settings.clone() });
+        let whole = positions_of(&all_of(&loader, 1, 0));
+        for stride in [1, 2, 3, 7, 1000] {
+            for first in 0..stride.min(whole.len() as u64 + 2) {
+                let mut batches = loader.start_every(1, first, stride).unwrap_or_else(|e| panic!("{first} {stride} {e}"));
+                let found: Vec<LoadedBatch> = batches.by_ref().map(Result::unwrap).collect();
+                let steps = (first..whole.len() as u64).step_by(usize::try_from(stride).unwrap());
+                assert!(found.iter().map(|batch| batch.step).eq(steps.clone()), "{name} {first} {stride}");
+                let expected: Vec<_> = steps.map(|step| whole[usize::try_from(step).unwrap()].clone()).collect();
+                assert_eq!(positions_of(&found), expected);
+                assert_eq!((batches.stats().memory_now, batches.stats().steps), (0, found.len() as u64));
+                if !settings.shuffle && stride == 7 {
+                    // A step needs three blocks, and each may be in two shards.
+                    assert!(batches.stats().requests <= 4 * found.len() as u64, "{:?}", batches.stats());
+                }
+            }
+        }
+        assert_eq!(loader.start_every(1, 0, 0).unwrap_err().kind(), Kind::Usage);
+    }
+}
+
 #[test]
 fn a_split_is_loaded_alone() {
     let folder = Folder::unpack();

@@ -17,6 +17,7 @@ use ::parquet::{
     errors::ParquetError,
     file::{
         metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader},
+        page_index::offset_index::PageLocation,
         reader::{ChunkReader, Length},
     },
 };
@@ -332,6 +333,46 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self
     }
 
+    /// Returns the first row of each page, and the number of rows at the end: of the column that has the most bytes among
+    /// those that are decoded. None if pages are not indexed.
+    pub fn page_starts(&self) -> Vec<u64> {
+        let metadata = self.builder.metadata();
+        let (mut out, mut first) = (Vec::new(), 0);
+        for (number, (group, size)) in metadata.row_groups().iter().zip(&self.groups).enumerate() {
+            let pages = metadata.page_index_for_row_group(number);
+            let decoded = group.columns().iter().enumerate().filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+            let largest = decoded.max_by_key(|(_, chunk)| chunk.uncompressed_size());
+            let Some(pages) = largest.and_then(|(leaf, _)| pages.page_locations(leaf)) else { return Vec::new() };
+            let rows = pages.iter().filter_map(|page| u64::try_from(page.first_row_index).ok());
+            out.extend(rows.filter(|row| *row < size.rows).map(|row| first + row));
+            first += size.rows;
+        }
+        out.push(first);
+        // What a file states of itself may be wrong.
+        if out.first() == Some(&0) && out.is_sorted() { out } else { Vec::new() }
+    }
+
+    /// Returns the bytes that have to be read to decode some rows: their pages, and dictionaries. None if pages are not
+    /// indexed.
+    pub fn bytes_of_rows(&self, rows: &Range<u64>) -> Vec<Range<u64>> {
+        let metadata = self.builder.metadata();
+        let (mut out, mut first) = (Vec::new(), 0);
+        for (number, (group, size)) in metadata.row_groups().iter().zip(&self.groups).enumerate() {
+            let wanted = rows.start.saturating_sub(first)..rows.end.saturating_sub(first).min(size.rows);
+            first += size.rows;
+            if wanted.is_empty() {
+                continue;
+            }
+            let index = metadata.page_index_for_row_group(number);
+            let decoded = group.columns().iter().enumerate().filter(|(leaf, _)| self.mask.leaf_included(*leaf));
+            for (leaf, chunk) in decoded {
+                let pages = index.page_locations(leaf).map_or(&[][..], Vec::as_slice);
+                out.extend(bytes_of_pages(chunk, pages, &wanted));
+            }
+        }
+        out
+    }
+
     /// Decodes the file, `batch_rows` rows at a time. Ends after the first error.
     pub fn into_batches(self, batch_rows: usize) -> Batches {
         let unchecked = self.unchecked_groups();
@@ -363,6 +404,22 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         }
         out
     }
+}
+
+/// Returns the bytes of the pages of a column chunk that have some of its rows, and of its dictionary.
+fn bytes_of_pages(chunk: &ColumnChunkMetaData, pages: &[PageLocation], rows: &Range<u64>) -> Vec<Range<u64>> {
+    let number = |number: i64| u64::try_from(number).unwrap_or_default();
+    let mut out = Vec::new();
+    let dictionary = chunk.dictionary_page_offset().map(number).zip(pages.first().map(|page| number(page.offset)));
+    out.extend(dictionary.map(|(start, end)| start..end).filter(|range| !range.is_empty()));
+    for (at, page) in pages.iter().enumerate() {
+        let end = pages.get(at + 1).map_or(u64::MAX, |next| number(next.first_row_index));
+        if number(page.first_row_index) < rows.end && rows.start < end {
+            let start = number(page.offset);
+            out.push(start..start.saturating_add(u64::try_from(page.compressed_page_size).unwrap_or_default()));
+        }
+    }
+    out
 }
 
 /// The rows of a file, in batches.
