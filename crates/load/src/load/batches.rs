@@ -11,6 +11,9 @@
 //! was gathered. If memory is full, the planner waits; it goes beyond the limit only for the window that the next step
 //! waits for while nothing else is being gathered, since then nothing would ever be freed. A failed block is the error
 //! of the first step that needs its window; the batches before it are delivered.
+//!
+//! Once all steps of an epoch are being gathered, windows of the next one are read into the memory that becomes free.
+//! Whoever leaves an epoch early ends that, too.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -25,17 +28,21 @@ use arrow::array::RecordBatch;
 use super::{
     columns::LoadColumns,
     gather::{LoadedBatch, Slice, gather_step},
+    loader::NextEpoch,
     plan::EpochPlan,
     pool::BytePool,
     settings::Omitted,
     source::RecordSource,
     stats::{LoadStats, add_since, add_to},
-    window::{Ledger, Window},
+    window::{HeldBytes, Ledger, Window},
 };
 use crate::{
     error::{Error, Result},
     order::LaneWindow,
 };
+
+/// How long an epoch that is read ahead waits for memory of the one before, until it looks again.
+const AHEAD_PATIENCE: Duration = Duration::from_millis(10);
 
 /// What an epoch of a rank needs, and the limits of its memory.
 #[derive(Debug)]
@@ -59,6 +66,8 @@ pub(super) struct EpochJob {
     pub(super) pool: BytePool,
     pub(super) readers: usize,
     pub(super) gatherers: usize,
+    /// The epoch after this one, if it is read ahead.
+    pub(super) next: Option<NextEpoch>,
 }
 
 /// A block of a window to read.
@@ -85,6 +94,8 @@ struct State {
     gathering: usize,
     /// Whether the next step waits for a window that is not planned yet.
     starving: bool,
+    /// Whether nobody has asked for the epoch yet: windows are read, and no batch is made.
+    ahead: bool,
 }
 
 #[derive(Debug)]
@@ -92,9 +103,33 @@ struct Shared {
     job: EpochJob,
     ledger: Arc<Ledger>,
     state: Mutex<State>,
-    /// For threads of the loader, and for the consumer.
-    work: Condvar,
+    waiting: Waiting,
+}
+
+/// Who waits for what: each is woken by that alone, since there are thousands of steps a second.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The planner, for memory, and for the last step to be taken.
+    planner: Condvar,
+    /// Readers, for blocks.
+    readers: Condvar,
+    /// Gatherers, for a step that may be gathered, and for the windows of the one that they have.
+    steps: Condvar,
+    windows: Condvar,
+    /// The consumer.
     batch: Condvar,
+}
+
+impl Waiting {
+    fn wake_all(&self) {
+        let Self { planner, readers, steps, windows, batch } = self;
+        [planner, readers, steps, windows, batch].into_iter().for_each(Condvar::notify_all);
+    }
+}
+
+/// Waits; what another thread left when it panicked is told by that thread.
+fn wait_on<'a>(what: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    what.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The batches of an epoch, in the order of their steps. Its threads end when it is dropped.
@@ -110,8 +145,28 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.work.wait(state).unwrap_or_else(PoisonError::into_inner)
+    fn wait_for_memory<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.ahead {
+            // The epoch before frees memory, which it does not tell.
+            let waited = self.waiting.planner.wait_timeout(state, AHEAD_PATIENCE);
+            return waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        wait_on(&self.waiting.planner, state)
+    }
+
+    /// Begins to read the next epoch once all steps of this one are being gathered: then readers have nothing to do.
+    fn begin_next(&self) {
+        let Some(next) = &self.job.next else { return };
+        let mut state = self.lock();
+        while !state.stopped && state.next < state.end {
+            state = wait_on(&self.waiting.planner, state);
+        }
+        // Who has taken the last batch may have dropped the others already.
+        let is_delivered = state.next >= state.end && state.fatal.is_none();
+        drop(state);
+        if is_delivered {
+            next.begin(&self.ledger.shared_held());
+        }
     }
 
     /// Tells all threads to end.
@@ -122,8 +177,7 @@ impl Shared {
             state.fatal = fatal;
         }
         drop(state);
-        self.work.notify_all();
-        self.batch.notify_all();
+        self.waiting.wake_all();
     }
 
     /// Runs the work of a thread; a panic is an error that the consumer receives.
@@ -138,10 +192,11 @@ impl Shared {
 
     /// Plans windows as long as there is memory for them.
     fn plan_windows(&self) -> Result<()> {
-        let steps = {
+        let (first, end) = {
             let state = self.lock();
-            (state.next..state.end).step_by(usize::try_from(self.job.stride).unwrap_or(usize::MAX))
+            (state.next, state.end)
         };
+        let steps = (first..end).step_by(usize::try_from(self.job.stride).unwrap_or(usize::MAX));
         for place in self.job.plan.windows(steps) {
             let bytes = place.records().saturating_mul(self.job.record_bytes);
             let mut state = self.lock();
@@ -156,12 +211,13 @@ impl Shared {
                 if state.starving && state.gathering == 0 && state.tasks.is_empty() {
                     break held <= self.job.most_window_bytes;
                 }
-                state = self.wait(state);
+                state = self.wait_for_memory(state);
             };
             let lane = place.lane;
             let window = if fits {
                 let blocks = self.job.plan.blocks_of(&place);
-                Arc::new(Window::new(place, blocks, bytes, &self.ledger))
+                let needed = self.job.plan.needed_of(&place, first, self.job.stride);
+                Arc::new(Window::new(place, blocks, needed, bytes, &self.ledger))
             } else {
                 let error = self.too_large(&state, &place);
                 Arc::new(Window::failed(place, error, &self.ledger))
@@ -170,8 +226,10 @@ impl Shared {
             state.tasks.extend(tasks);
             state.lanes.entry(lane).or_default().push_back(window);
             drop(state);
-            self.work.notify_all();
+            self.waiting.readers.notify_all();
+            self.waiting.steps.notify_all();
         }
+        self.begin_next();
         Ok(())
     }
 
@@ -204,13 +262,14 @@ impl Shared {
                 }
                 match state.tasks.pop_front() {
                     Some(task) => break task,
-                    None => state = self.wait(state),
+                    None => state = wait_on(&self.waiting.readers, state),
                 }
             };
             drop(state);
             let read = match window.blocks.get(block) {
                 Some(positions) if !window.has_failed() => {
-                    self.job.source.read_pieces(positions, &self.job.columns, &self.ledger.counters)
+                    let needed = window.needed_of(block);
+                    self.job.source.read_pieces(positions, needed, &self.job.columns, &self.ledger.counters)
                 }
                 _ => Err(Error::internal("another block of the window failed")),
             };
@@ -219,7 +278,8 @@ impl Shared {
             drop(window);
             if complete {
                 drop(self.lock());
-                self.work.notify_all();
+                self.waiting.windows.notify_all();
+                self.waiting.planner.notify_all();
             }
         }
     }
@@ -230,7 +290,7 @@ impl Shared {
             let waiting = || slices.iter().any(|slice| slice.window.content().is_none());
             let mut state = self.lock();
             while !state.stopped && waiting() {
-                state = self.wait(state);
+                state = wait_on(&self.waiting.windows, state);
             }
             if state.stopped {
                 return Ok(());
@@ -249,8 +309,8 @@ impl Shared {
             state.gathering -= 1;
             state.ready.insert(step, gathered);
             drop(state);
-            self.work.notify_all();
-            self.batch.notify_all();
+            self.waiting.planner.notify_all();
+            self.waiting.batch.notify_all();
         }
         Ok(())
     }
@@ -268,20 +328,24 @@ impl Shared {
             if state.stopped || state.next >= state.end {
                 return Ok(None);
             }
-            if (state.next - state.delivered) / self.job.stride < self.job.ahead {
+            if !state.ahead && (state.next - state.delivered) / self.job.stride < self.job.ahead {
                 let step = state.next;
                 if let Some(slices) = self.slices_of(&mut state, step)? {
                     state.starving = false;
                     state.next = state.next.saturating_add(self.job.stride);
                     state.gathering += 1;
+                    if state.next >= state.end {
+                        self.waiting.planner.notify_all();
+                        self.waiting.steps.notify_all();
+                    }
                     return Ok(Some((step, slices)));
                 }
                 if !state.starving {
                     state.starving = true;
-                    self.work.notify_all();
+                    self.waiting.planner.notify_all();
                 }
             }
-            state = self.wait(state);
+            state = wait_on(&self.waiting.steps, state);
         }
     }
 
@@ -343,8 +407,9 @@ fn at_step(error: &Error, epoch: u64, step: u64) -> Error {
 }
 
 impl Batches {
-    /// Starts the threads of an epoch from a step on.
-    pub(super) fn start(job: EpochJob, first_step: u64) -> Result<Self> {
+    /// Starts the threads of an epoch from a step on. `beside` are the windows of the epoch before: then batches are
+    /// only made once [`begin`](Self::begin) is called.
+    pub(super) fn start(job: EpochJob, first_step: u64, beside: Option<HeldBytes>) -> Result<Self> {
         let end = job.plan.layout().steps();
         let state = State {
             stopped: false,
@@ -357,10 +422,12 @@ impl Batches {
             ready: BTreeMap::new(),
             gathering: 0,
             starving: false,
+            ahead: beside.is_some(),
         };
         let (readers, gatherers) = (job.readers, job.gatherers);
-        let (ledger, state) = (Arc::default(), Mutex::new(state));
-        let shared = Arc::new(Shared { job, ledger, state, work: Condvar::new(), batch: Condvar::new() });
+        let ledger = Arc::new(beside.map_or_else(Ledger::default, Ledger::beside));
+        let state = Mutex::new(state);
+        let shared = Arc::new(Shared { job, ledger, state, waiting: Waiting::default() });
         let mut batches = Self { shared, threads: Vec::new(), finished: first_step >= end };
         if !batches.finished {
             batches.spawn("load-plan", Shared::plan_windows)?;
@@ -368,6 +435,12 @@ impl Batches {
             (0..gatherers).try_for_each(|_| batches.spawn("load-gather", Shared::gather_steps))?;
         }
         Ok(batches)
+    }
+
+    /// Begins to make the batches of an epoch that was read ahead.
+    pub(super) fn begin(&self) {
+        self.shared.lock().ahead = false;
+        self.shared.waiting.wake_all();
     }
 
     /// Starts a thread; those that were started before end if it fails, because `self` is dropped.
@@ -404,12 +477,12 @@ impl Batches {
                 add_since(&counters.waited, begun);
                 return None;
             };
-            let waited = self.shared.batch.wait_timeout(state, left);
+            let waited = self.shared.waiting.batch.wait_timeout(state, left);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         };
         self.finished = found.is_err() || state.delivered >= state.end;
         drop(state);
-        self.shared.work.notify_all();
+        self.shared.waiting.steps.notify_one();
         add_since(&counters.waited, begun);
         match &found {
             Ok(batch) => {
@@ -442,6 +515,10 @@ impl Drop for Batches {
         for thread in self.threads.drain(..) {
             // Its panic was reported, or nobody asks any more.
             let _ = thread.join();
+        }
+        // Who leaves an epoch early may want no other.
+        if let Some(next) = self.shared.job.next.as_ref().filter(|_| !self.finished) {
+            next.forget();
         }
     }
 }

@@ -50,6 +50,19 @@ pub(super) fn decompress(codec: Codec, stored: &[u8], units: &[(Frame, u64)]) ->
     }
 }
 
+/// Which records are compared with their hashes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Checked<'a> {
+    None,
+    /// Those with a flag, or all.
+    Needed(Option<&'a [bool]>),
+}
+
+/// Whether a row is among those that are needed.
+fn is_needed(needed: Option<&[bool]>, row: usize) -> bool {
+    needed.and_then(|needed| needed.get(row)).copied().unwrap_or(true)
+}
+
 /// Compares records with their hashes while their bytes arrive, for they are in the cache of the core then.
 #[derive(Debug)]
 pub(super) struct HashCheck<'a> {
@@ -58,26 +71,28 @@ pub(super) struct HashCheck<'a> {
     offset: u64,
     /// Number of the first record in the shard, from 0.
     first_row: u64,
-    /// Records that were compared.
-    checked: usize,
+    /// Records that have arrived.
+    arrived: usize,
+    checked: Checked<'a>,
 }
 
 impl<'a> HashCheck<'a> {
-    pub(super) fn new(extents: &'a RecordExtents, offset: u64, first_row: u64) -> Self {
-        Self { extents, offset, first_row, checked: 0 }
+    pub(super) fn new(extents: &'a RecordExtents, offset: u64, first_row: u64, checked: Checked<'a>) -> Self {
+        Self { extents, offset, first_row, arrived: 0, checked }
     }
 
     /// Compares the records that end within the bytes that have arrived. A record of hash 0 has none.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<()> {
+        let Checked::Needed(needed) = self.checked else { return Ok(()) };
         let RecordExtents { offsets, lengths, hashes } = self.extents;
         let values = offsets.values().iter().zip(lengths.values()).zip(hashes.values());
-        for ((&offset, &length), &hash) in values.skip(self.checked) {
+        for ((&offset, &length), &hash) in values.skip(self.arrived) {
             let Some((_, record)) = record_in(bytes, self.offset, offset, length) else { break };
-            if hash != 0 && xxh3_64(record) != hash {
+            if hash != 0 && is_needed(needed, self.arrived) && xxh3_64(record) != hash {
                 let error = Error::integrity(format!("expected bytes with hash {hash:016x}, found others"));
-                return Err(at_record(error, self.first_row + self.checked as u64 + 1, offset));
+                return Err(at_record(error, self.first_row + self.arrived as u64 + 1, offset));
             }
-            self.checked += 1;
+            self.arrived += 1;
         }
         Ok(())
     }
@@ -112,14 +127,18 @@ fn at_record(error: Error, number: u64, offset: u64) -> Error {
 }
 
 /// Finds the files of samples, whose hashes were compared.
-pub(super) fn part_cells(framed: &FramedBytes, columns: &PartColumns) -> Result<PieceData> {
+pub(super) fn part_cells(framed: &FramedBytes, columns: &PartColumns, needed: Option<&[bool]>) -> Result<PieceData> {
     let records = framed.extents.offsets.len();
     let mut cells = vec![Cell::ABSENT; records * columns.len()];
     let mut keys = Vec::new();
     let mut spans = SpanReader::default();
-    let mut rows = cells.chunks_exact_mut(columns.len().max(1));
+    let mut rows = cells.chunks_exact_mut(columns.len().max(1)).enumerate();
     framed.each_record(|record, at| {
-        let row = rows.next().ok_or_else(|| Error::internal("expected a row of cells for each record"))?;
+        let next = rows.next();
+        let (number, row) = next.ok_or_else(|| Error::internal("expected a row of cells for each record"))?;
+        if !is_needed(needed, number) {
+            return Ok(());
+        }
         let mut near = 0;
         spans.each_member(record, |member| {
             if let Some(cell) = columns.key.and_then(|key| row.get_mut(key)).filter(|cell| cell.is_absent()) {
@@ -146,9 +165,13 @@ pub(super) fn part_cells(framed: &FramedBytes, columns: &PartColumns) -> Result<
 }
 
 /// Finds the data of examples; each is compared with its checksums.
-pub(super) fn example_cells(framed: &FramedBytes) -> Result<PieceData> {
+pub(super) fn example_cells(framed: &FramedBytes, needed: Option<&[bool]>) -> Result<PieceData> {
     let mut cells = Vec::with_capacity(framed.extents.offsets.len());
     framed.each_record(|record, at| {
+        if !is_needed(needed, cells.len()) {
+            cells.push(Cell::ABSENT);
+            return Ok(());
+        }
         let data = tfrecord::check_record(record, 0)?;
         cells.push(Cell::new(at + tfrecord::HEAD, data.len()).ok_or_else(too_large)?);
         Ok(())

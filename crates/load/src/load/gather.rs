@@ -3,16 +3,15 @@
 use std::{ops::Range, sync::Arc};
 
 use arrow::{
-    array::{Array, ArrayRef, BooleanBufferBuilder, LargeBinaryArray, RecordBatch, StringArray},
+    array::{ArrayRef, BooleanBufferBuilder, LargeBinaryArray, RecordBatch, StringArray},
     buffer::{Buffer, MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer},
-    compute::interleave,
 };
 
 use super::{
     columns::{Layout, LoadColumns},
     piece::{Cell, Piece, PieceData},
     pool::BytePool,
-    rows::copy_rows,
+    rows::{RowRange, copy_rows, push_row},
     settings::Omitted,
     window::Window,
 };
@@ -20,8 +19,6 @@ use crate::error::{Error, Result};
 
 /// Bytes from which on the buffer of a column is used again.
 const POOLED_BYTES: usize = 256 << 10;
-/// Rows from which on those that follow each other are copied together.
-const LONG_RUN: usize = 8;
 /// Values begin at multiples of this, as those of Arrow's own buffers do.
 const ALIGNMENT: usize = 64;
 
@@ -77,6 +74,7 @@ pub(super) fn gather_step(
 ) -> Result<LoadedBatch> {
     let total = slices.iter().map(|slice| slice.turns.len()).sum();
     let (mut pieces, mut slots): (Vec<&Piece>, Vec<Slot>) = (Vec::new(), Vec::with_capacity(total));
+    let mut rows: Vec<RowRange<'_>> = Vec::new();
     let (mut numbers, mut positions) = (Vec::with_capacity(total), Vec::with_capacity(total));
     for slice in slices {
         let content = match slice.window.content() {
@@ -88,7 +86,7 @@ pub(super) fn gather_step(
         let taken = taken.ok_or_else(|| Error::internal("expected turns of the window"))?;
         let base = pieces.len();
         pieces.extend(&content.pieces);
-        for taken in taken {
+        for (taken, turn) in taken.iter().zip(slice.turns.clone()) {
             let piece = base + taken.piece as usize;
             let of = pieces.get(piece).ok_or_else(|| Error::internal("expected a piece of the window"))?;
             // What has no record leaves its slot empty: nothing else moves.
@@ -99,13 +97,20 @@ pub(super) fn gather_step(
             }
             numbers.push(number);
             positions.push(position);
-            slots.push(Slot { piece, row });
+            match (&content.sorted, &of.data) {
+                (Some(sorted), _) => push_row(&mut rows, &sorted.rows, sorted.row_of(turn)),
+                (None, PieceData::Rows(batch)) => push_row(&mut rows, batch, row),
+                (None, PieceData::Cells { .. }) => slots.push(Slot { piece, row }),
+            }
         }
     }
-    if slots.is_empty() {
+    if numbers.is_empty() {
         return Ok(batch);
     }
-    let gathered = gather_records(&pieces, &slots, columns, pool)?;
+    let gathered = match &columns.layout {
+        Layout::Rows(_) => copy_rows(&rows, &columns.schema)?,
+        Layout::Parts(_) | Layout::Examples => gather_records(&pieces, &slots, columns, pool)?,
+    };
     Ok(LoadedBatch { numbers, positions, columns: gathered, ..batch })
 }
 
@@ -117,7 +122,7 @@ pub(super) fn gather_records(
     pool: &BytePool,
 ) -> Result<RecordBatch> {
     let gathered = match &columns.layout {
-        Layout::Rows(_) => gather_rows(pieces, slots, columns)?,
+        Layout::Rows(_) => return gather_rows(pieces, slots, columns),
         Layout::Parts(_) | Layout::Examples => gather_cells(pieces, slots, columns, pool)?,
     };
     Ok(RecordBatch::try_new(Arc::clone(&columns.schema), gathered)?)
@@ -205,42 +210,13 @@ fn gather_keys(pieces: &[&Piece], cells: &[(Cell, &Slot)]) -> Result<ArrayRef> {
     Ok(Arc::new(StringArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), values.into(), None)?))
 }
 
-fn gather_rows(pieces: &[&Piece], slots: &[Slot], columns: &LoadColumns) -> Result<Vec<ArrayRef>> {
-    // Only pieces with a record of the step take part.
-    let mut used: Vec<Option<usize>> = vec![None; pieces.len()];
-    let mut batches: Vec<&RecordBatch> = Vec::new();
-    let mut places = Vec::with_capacity(slots.len());
+fn gather_rows(pieces: &[&Piece], slots: &[Slot], columns: &LoadColumns) -> Result<RecordBatch> {
+    let mut ranges = Vec::new();
     for slot in slots {
-        let place = used.get_mut(slot.piece).ok_or_else(|| Error::internal("expected a piece of the step"))?;
-        let place = match place {
-            Some(place) => *place,
-            None => {
-                let Some(PieceData::Rows(rows)) = pieces.get(slot.piece).map(|piece| &piece.data) else {
-                    return Err(Error::internal("expected rows, found cells"));
-                };
-                batches.push(rows);
-                *place.insert(batches.len() - 1)
-            }
-        };
-        places.push((place, slot.row));
-    }
-    if batches.is_empty() {
-        return Ok(RecordBatch::new_empty(Arc::clone(&columns.schema)).columns().to_vec());
-    }
-    let mut runs: Vec<(usize, Range<usize>)> = Vec::new();
-    for (batch, row) in &places {
-        match runs.last_mut().filter(|(last, rows)| last == batch && rows.end == *row) {
-            Some((_, rows)) => rows.end += 1,
-            None => runs.push((*batch, *row..row + 1)),
+        match pieces.get(slot.piece).map(|piece| &piece.data) {
+            Some(PieceData::Rows(rows)) => push_row(&mut ranges, rows, slot.row),
+            _ => return Err(Error::internal("expected rows, found cells")),
         }
     }
-    if runs.len() <= places.len() / LONG_RUN {
-        let runs = runs.into_iter().filter_map(|(batch, rows)| Some((*batches.get(batch)?, rows)));
-        return Ok(copy_rows(&runs.collect::<Vec<_>>(), &columns.schema)?.columns().to_vec());
-    }
-    let column = |at: usize| -> Result<ArrayRef> {
-        let arrays: Vec<&dyn Array> = batches.iter().map(|batch| batch.column(at).as_ref()).collect();
-        Ok(interleave(&arrays, &places)?)
-    };
-    (0..columns.schema.fields().len()).map(column).collect()
+    copy_rows(&ranges, &columns.schema)
 }

@@ -1,13 +1,16 @@
 //! A loader: what is known before the first batch, and the start of epochs.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
 
 use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 
 use super::{
     batches::{Batches, EpochJob},
     columns::{KEY, Layout, LoadColumns},
-    framed::each_extension,
+    framed::{Checked, each_extension},
     memory::MemoryShares,
     plan::EpochPlan,
     pool::BytePool,
@@ -15,6 +18,7 @@ use super::{
     settings::{Geometry, LoaderSettings},
     source::RecordSource,
     stats::Counters,
+    window::HeldBytes,
 };
 use crate::{
     codec::{Codec, hex::to_hex},
@@ -83,6 +87,40 @@ struct Opened {
     memory: MemoryShares,
     /// Buffers of batches.
     pool: BytePool,
+    /// An epoch that is read ahead, and its number.
+    ahead: Mutex<Option<(u64, Batches)>>,
+}
+
+impl Opened {
+    /// Replaces the epoch that is read ahead.
+    fn replace_ahead(&self, by: Option<(u64, Batches)>) -> Option<(u64, Batches)> {
+        std::mem::replace(&mut *self.ahead.lock().unwrap_or_else(PoisonError::into_inner), by)
+    }
+}
+
+/// The epoch after one that is being delivered.
+#[derive(Debug)]
+pub(super) struct NextEpoch {
+    loader: Weak<Opened>,
+    epoch: u64,
+}
+
+impl NextEpoch {
+    /// Begins to read it, unless the loader is not used any more. `held` are the windows of the epoch before.
+    pub(super) fn begin(&self, held: &HeldBytes) {
+        let Some(loader) = self.loader.upgrade().map(Loader) else { return };
+        // What fails will fail again when the epoch is asked for, and is told then.
+        if let Ok(batches) = loader.start_beside(self.epoch, 0, 1, Some(Arc::clone(held))) {
+            drop(loader.0.replace_ahead(Some((self.epoch, batches))));
+        }
+    }
+
+    /// Ends reading it.
+    pub(super) fn forget(&self) {
+        if let Some(loader) = self.loader.upgrade() {
+            drop(loader.replace_ahead(None));
+        }
+    }
 }
 
 impl Loader {
@@ -120,7 +158,7 @@ impl Loader {
             shards,
             schema: SchemaRef::clone(&columns.schema),
         };
-        Ok(Self(Arc::new(Opened { settings, geometry, facts, source, columns, memory, pool })))
+        Ok(Self(Arc::new(Opened { settings, geometry, facts, source, columns, memory, pool, ahead: Mutex::default() })))
     }
 
     /// Returns what is known of the loader.
@@ -142,14 +180,32 @@ impl Loader {
     /// # Errors
     /// [`Kind::Usage`](crate::error::Kind::Usage) if the stride is 0, or as [`start`](Self::start).
     pub fn start_every(&self, epoch: u64, first_step: u64, stride: u64) -> Result<Batches> {
-        let Opened { settings, geometry, facts, source, columns, memory, pool } = &*self.0;
         if stride == 0 {
             return Err(Error::usage("expected a stride of 1 or more, found 0"));
         }
-        if first_step > facts.steps_per_epoch && stride == 1 {
-            let steps = facts.steps_per_epoch;
+        let steps = self.0.facts.steps_per_epoch;
+        if first_step > steps && stride == 1 {
             return Err(Error::usage(format!("expected a step from 0 to {steps}, found {first_step}")));
         }
+        let is_wanted = |(known, _): &(u64, Batches)| (*known, 0, 1) == (epoch, first_step, stride);
+        match self.0.replace_ahead(None).filter(is_wanted) {
+            Some((_, batches)) => {
+                batches.begin();
+                Ok(batches)
+            }
+            None => self.start_beside(epoch, first_step, stride, None),
+        }
+    }
+
+    /// Whether an epoch is read ahead.
+    #[cfg(test)]
+    pub(super) fn has_ahead(&self) -> bool {
+        self.0.ahead.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Starts an epoch beside the windows of the one before.
+    fn start_beside(&self, epoch: u64, first_step: u64, stride: u64, beside: Option<HeldBytes>) -> Result<Batches> {
+        let Opened { settings, geometry, facts, source, columns, memory, pool, .. } = &*self.0;
         let plan = EpochPlan::new(settings, *geometry, facts.records, facts.basis, epoch)?;
         let threads = settings.threads.max(1);
         let job = EpochJob {
@@ -166,8 +222,12 @@ impl Loader {
             pool: pool.clone(),
             readers: readers_of(source, threads),
             gatherers: threads,
+            next: epoch
+                .checked_add(1)
+                .filter(|_| stride == 1)
+                .map(|epoch| NextEpoch { loader: Arc::downgrade(&self.0), epoch }),
         };
-        Batches::start(job, first_step)
+        Batches::start(job, first_step, beside)
     }
 }
 
@@ -179,6 +239,10 @@ pub(super) fn open_source(snapshot: &Snapshot, split: Option<&str>) -> Result<Re
         return Err(
             Error::usage("expected records to load, found none").at_location(dataset.store().location().to_string())
         );
+    }
+    if positions.records() == positions.holes() {
+        return Err(Error::usage("expected records to load, found none: all were erased")
+            .at_location(dataset.store().location().to_string()));
     }
     check_folders(dataset.store().as_ref(), positions.shards().iter().filter_map(PositionedShard::meta))?;
     Ok(RecordSource::new(dataset.clone(), positions, snapshot.entry().settings.shard_format.is_columnar()))
@@ -240,7 +304,7 @@ fn add_extensions(source: &RecordSource, shard: usize, known: &mut BTreeSet<Stri
     let first = positioned.first_position();
     let rows = source.positions.rows_at(first..first + records.min(had.records));
     for piece in rows.into_iter().filter(|piece| !piece.rows.is_empty()) {
-        let framed = source.read_framed(piece.shard, piece.rows, false, &Counters::default())?;
+        let framed = source.read_framed(piece.shard, piece.rows, Checked::None, &Counters::default())?;
         let mut add = |extension: &[u8]| {
             // Of a name that is no text, no column can be made; reading it is an error.
             if let Ok(extension) = std::str::from_utf8(extension)
@@ -278,10 +342,7 @@ fn row_columns(snapshot: &Snapshot, source: &RecordSource, chosen: Option<&[Stri
 /// Returns the first shard of which something is left.
 fn first_with_records(source: &RecordSource) -> Result<usize> {
     let first = source.positions.shards().iter().position(|shard| shard.meta().is_some());
-    first.ok_or_else(|| {
-        Error::usage("expected records to load, found none: all were erased")
-            .at_location(source.dataset.store().location().to_string())
-    })
+    first.ok_or_else(|| Error::internal("expected a shard with records, found none"))
 }
 
 /// Refuses shards that can only be decompressed from their beginning.
@@ -309,7 +370,8 @@ fn record_bytes(source: &RecordSource, columns: &LoadColumns, block: u64) -> Res
             let left = source.positions.shards().get(shard).and_then(PositionedShard::meta);
             let count = left.map_or(0, |meta| meta.records).min(SAMPLED_ROWS).min(block);
             let place = source.place_of(shard);
-            let rows = read_rows(source.open_table(shard)?, &[0..count], &columns.schema, false);
+            let sampled = 0..count;
+            let rows = read_rows(source.open_table(shard)?, std::slice::from_ref(&sampled), &columns.schema, false);
             let rows = rows.map_err(|e| e.at_location(place))?;
             let fixed: u64 = columns.schema.fields().iter().map(|field| fixed_bytes(field.data_type())).sum();
             let measured = rows.get_array_memory_size() as u64 / count.max(1);

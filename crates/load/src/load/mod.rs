@@ -13,7 +13,8 @@
 //! | `take`, `mixture` | records by position, without an order; one batch of several datasets |
 //!
 //! A step has the same records at any number of ranks and threads. No thread runs before an epoch is started, and none
-//! after its batches are dropped; nothing is shared between processes.
+//! after its batches are dropped, but those that read the next epoch ahead after the last batch of one; they end with
+//! the loader. Nothing is shared between processes.
 
 mod batches;
 mod chunks;

@@ -5,7 +5,7 @@
 //! blocks    | a        | b          | c         |       a page at a border is shared, those between are decoded alone
 //! ```
 //!
-//! Neighbouring lanes begin with neighbouring blocks, and a window that ends in a block leaves the rest to the next one.
+//! Neighbouring lanes begin with neighbouring blocks, and a window that ends in a block leaves the rest to the next.
 //! What is copied out of a shared page does not keep it in memory.
 
 use std::{

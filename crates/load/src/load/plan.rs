@@ -20,6 +20,8 @@ pub(super) struct EpochPlan {
     layout: StepLayout,
     rank: DataRank,
     shuffle: bool,
+    /// Turns of a lane in a step.
+    lane_step: u64,
 }
 
 /// Returns the error of a caller who asked for parameters that make no order.
@@ -41,7 +43,8 @@ impl EpochPlan {
         let remainder = if settings.drop_last { Remainder::Dropped } else { Remainder::Delivered };
         let layout = StepLayout::new(&order, settings.global_batch_size, remainder).map_err(usage_error)?;
         let rank = layout.rank(settings.rank, settings.world_size).map_err(usage_error)?;
-        Ok(Self { order, layout, rank, shuffle: settings.shuffle })
+        let lane_step = (settings.global_batch_size / lanes).max(1);
+        Ok(Self { order, layout, rank, shuffle: settings.shuffle, lane_step })
     }
 
     /// Returns the steps of the epoch.
@@ -90,6 +93,26 @@ impl EpochPlan {
             return self.order.window_blocks(window).map(|block| block.positions).collect();
         }
         vec![window.places.clone()]
+    }
+
+    /// Returns for each record of a window, in the order of its blocks, whether it belongs to one of the steps that are
+    /// a multiple of `stride` away from `first`; `None` if all do.
+    pub(super) fn needed_of(&self, window: &LaneWindow, first: u64, stride: u64) -> Option<Vec<bool>> {
+        if stride == 1 {
+            return None;
+        }
+        let is_needed = |turn: u64| (turn / self.lane_step).abs_diff(first).is_multiple_of(stride);
+        let mut needed = vec![false; usize::try_from(window.records()).ok()?];
+        let mut note = |(turn, at): (u64, u64)| {
+            if let Some(needed) = usize::try_from(at).ok().and_then(|at| needed.get_mut(at)) {
+                *needed = is_needed(turn);
+            }
+        };
+        match self.permutation_of(window) {
+            Some(permutation) => window.turns.clone().zip(permutation).for_each(&mut note),
+            None => window.turns.clone().zip(0..).for_each(&mut note),
+        }
+        Some(needed)
     }
 
     /// Returns for each turn of a window which of its records it takes, in the order of its blocks; `None` if these are

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::{
     chunks::{RowChunks, RowTables},
     columns::{Layout, LoadColumns},
-    framed,
+    framed::{self, Checked},
     pages::{PageSpan, SharedPages, page_spans},
     piece::{Piece, PieceData, PieceNumbers},
     pool::BytePool,
@@ -54,7 +54,7 @@ pub(super) struct OpenShard {
 #[derive(Debug)]
 enum ShardContent {
     Framed(ShardExtents),
-    Table(Table),
+    Table(Box<Table>),
 }
 
 /// A Parquet shard.
@@ -106,8 +106,11 @@ pub(super) struct RecordSource {
     pool: BytePool,
     chunks: RowChunks,
     pages: SharedPages,
-    open: Mutex<HashMap<usize, Arc<OpenShard>>>,
+    open: Mutex<HashMap<usize, OpenSlot>>,
 }
+
+/// A shard that is opened by whoever needs it first, while others wait for it.
+type OpenSlot = Arc<Mutex<Option<Arc<OpenShard>>>>;
 
 /// Bytes of records of a shard, and where each of them is.
 pub(super) struct FramedBytes {
@@ -131,24 +134,33 @@ impl RecordSource {
         Self { pool, chunks, pages: SharedPages::new(places), ..self }
     }
 
-    /// Reads the records at consecutive positions, shard by shard.
+    /// Reads the records at consecutive positions, shard by shard. Those that are not `needed` are not looked at.
     ///
     /// # Errors
     /// Naming the shard, and the row or byte, when it is missing or damaged.
     pub(super) fn read_pieces(
         &self,
         positions: &Range<u64>,
+        needed: Option<&[bool]>,
         columns: &LoadColumns,
         counters: &Counters,
     ) -> Result<Vec<Piece>> {
         let read = |rows: PositionedRows| {
-            self.read_piece(&rows, columns, counters).map_err(|e| self.explain_failure(rows.shard, e))
+            let needed = needed.map(|needed| needed_rows(&rows, positions.start, needed));
+            let piece = self.read_piece(&rows, needed.as_deref(), columns, counters);
+            piece.map_err(|e| self.explain_failure(rows.shard, e))
         };
         self.positions.rows_at(positions.clone()).into_iter().map(read).collect()
     }
 
-    /// Reads the records at consecutive positions of a shard.
-    pub(super) fn read_piece(&self, at: &PositionedRows, columns: &LoadColumns, counters: &Counters) -> Result<Piece> {
+    /// Reads the records at consecutive positions of a shard; `needed` has a flag for each of its rows.
+    pub(super) fn read_piece(
+        &self,
+        at: &PositionedRows,
+        needed: Option<&[bool]>,
+        columns: &LoadColumns,
+        counters: &Counters,
+    ) -> Result<Piece> {
         let (shard, rows) = (at.shard, at.rows.clone());
         if rows.is_empty() {
             return Piece::new(at, PieceNumbers::From(0), PieceData::nothing());
@@ -158,11 +170,12 @@ impl RecordSource {
         let numbers = PieceNumbers::new(numbers);
         let data = match (&open.content, &columns.layout) {
             (ShardContent::Framed(_), layout) => {
-                let framed = self.read_framed(shard, rows, matches!(layout, Layout::Parts(_)), counters)?;
+                let checked = if matches!(layout, Layout::Parts(_)) { Checked::Needed(needed) } else { Checked::None };
+                let framed = self.read_framed(shard, rows, checked, counters)?;
                 let begun = Instant::now();
                 let data = match layout {
-                    Layout::Parts(parts) => framed::part_cells(&framed, parts),
-                    _ => framed::example_cells(&framed),
+                    Layout::Parts(parts) => framed::part_cells(&framed, parts, needed),
+                    _ => framed::example_cells(&framed, needed),
                 };
                 add_since(&counters.decoded, begun);
                 data.map_err(|e| at_shard(e, &open.place))?
@@ -229,13 +242,12 @@ impl RecordSource {
         Ok(numbers)
     }
 
-    /// Reads the bytes of consecutive records of a framed shard, decompressed; with `hashed`, compared with their
-    /// hashes.
+    /// Reads the bytes of consecutive records of a framed shard, decompressed, and compares some with their hashes.
     pub(super) fn read_framed(
         &self,
         shard: usize,
         rows: Range<u64>,
-        hashed: bool,
+        checked: Checked<'_>,
         counters: &Counters,
     ) -> Result<FramedBytes> {
         let begun = Instant::now();
@@ -248,8 +260,8 @@ impl RecordSource {
         let range = framed::range_of(&extents).map_err(|e| at_shard(e, &open.place))?;
         let codec = self.meta_of(shard)?.codec;
         let (bytes, offset) = if codec == Codec::None {
-            let mut check = framed::HashCheck::new(&extents, range.start, first_row);
-            let mut arrived = |bytes: &[u8]| if hashed { check.advance(bytes) } else { Ok(()) };
+            let mut check = framed::HashCheck::new(&extents, range.start, first_row, checked);
+            let mut arrived = |bytes: &[u8]| check.advance(bytes);
             let bytes = self.read_object(&open, range.clone(), counters, &mut arrived)?;
             add_since(&counters.read, begun);
             (bytes, range.start)
@@ -268,10 +280,8 @@ impl RecordSource {
             let begun = Instant::now();
             let raw = framed::decompress(codec, &stored, &units).map_err(|e| at_shard(e, &open.place))?;
             let wanted = self.keep_range(&raw, range.start - first.raw_offset..range.end - first.raw_offset)?;
-            if hashed {
-                let mut check = framed::HashCheck::new(&extents, range.start, first_row);
-                check.advance(&wanted).map_err(|e| at_shard(e, &open.place))?;
-            }
+            let mut check = framed::HashCheck::new(&extents, range.start, first_row, checked);
+            check.advance(&wanted).map_err(|e| at_shard(e, &open.place))?;
             add_since(&counters.decoded, begun);
             (wanted, range.start)
         };
@@ -371,13 +381,27 @@ impl RecordSource {
         Error::conflict(format!("records were erased from all versions while the loader ran, by version {version}"))
             .at_location(self.place_of(shard))
             .with_hint("the shards that the loader began with are deleted")
-            .with_hint("open the dataset again and load the last state with `erased=\"skip\"`, which leaves the slots of erased records empty")
+            .with_hint(
+                "open the dataset again, and load the last state with `erased=\"skip\"`: erased records leave holes",
+            )
     }
 
     fn open_shard(&self, shard: usize) -> Result<Arc<OpenShard>> {
-        if let Some(open) = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&shard) {
+        let slot = {
+            let mut kept = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() >= OPEN_SHARDS && !kept.contains_key(&shard) {
+                kept.clear();
+            }
+            Arc::clone(kept.entry(shard).or_default())
+        };
+        let mut open = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = &*open {
             return Ok(Arc::clone(open));
         }
+        Ok(Arc::clone(open.insert(Arc::new(self.open_new(shard)?))))
+    }
+
+    fn open_new(&self, shard: usize) -> Result<OpenShard> {
         let positioned = self.shard_at(shard)?;
         let meta = self.meta_of(shard)?;
         let (store, place) = (self.dataset.store(), self.place_of(shard));
@@ -389,18 +413,23 @@ impl RecordSource {
                 let error = Error::integrity(format!("expected at least {expected} rows, found {found}"));
                 return Err(at_shard(error, &place));
             }
-            ShardContent::Table(Table { object: object.clone(), file: Mutex::new(file), pages: OnceLock::new() })
+            let pages = OnceLock::new();
+            ShardContent::Table(Box::new(Table { object: object.clone(), file: Mutex::new(file), pages }))
         } else {
             ShardContent::Framed(ShardExtents::open(store, meta)?)
         };
-        let open = Arc::new(OpenShard { object, place, numbers: positioned.open_numbers(store)?, content });
-        let mut kept = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= OPEN_SHARDS {
-            kept.clear();
-        }
-        kept.insert(shard, Arc::clone(&open));
-        Ok(open)
+        Ok(OpenShard { object, place, numbers: positioned.open_numbers(store)?, content })
     }
+}
+
+/// Returns for each row whether it is needed, given that for positions from `first` on.
+fn needed_rows(at: &PositionedRows, first: u64, needed: &[bool]) -> Vec<bool> {
+    let has_record = |position: &u64| at.holes.binary_search(position).is_err();
+    let is_needed = |position: u64| {
+        let at = usize::try_from(position.saturating_sub(first)).ok();
+        at.and_then(|at| needed.get(at)).copied().unwrap_or(true)
+    };
+    at.positions.clone().filter(has_record).map(is_needed).collect()
 }
 
 /// Adds the shard to an error. What is wrong with the bytes of a shard is damage, whatever a reader of inputs calls it.

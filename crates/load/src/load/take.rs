@@ -106,8 +106,8 @@ impl Records {
     /// Reads the records at some positions, in this order; a position may be named several times.
     ///
     /// # Errors
-    /// [`Kind::Usage`](crate::error::Kind::Usage) if there is no record at a position, or none any more; naming the shard, and the row or
-    /// byte, when one is missing or damaged.
+    /// [`Kind::Usage`](crate::error::Kind::Usage) if there is no record at a position, or none any more; naming the
+    /// shard, and the row or byte, when one is missing or damaged.
     pub fn take(&self, positions: &[u64]) -> Result<LoadedBatch> {
         let mut wanted = positions.to_vec();
         wanted.sort_unstable();
@@ -183,7 +183,9 @@ impl Records {
             (Layout::Rows(is_complete), [first, ..]) if stretches.iter().any(|rows| !rows.rows.is_empty()) => {
                 self.read_table_rows(first.shard, stretches, *is_complete)
             }
-            _ => stretches.iter().map(|rows| self.source.read_piece(rows, &self.columns, &self.counters)).collect(),
+            _ => {
+                stretches.iter().map(|rows| self.source.read_piece(rows, None, &self.columns, &self.counters)).collect()
+            }
         }
     }
 

@@ -303,6 +303,40 @@ fn any_step_can_be_the_first() {
     }
 }
 
+/// The next epoch is read while the last batches of one are taken, is the one that is asked for, and ends with the loader
+/// or with who leaves.
+#[test]
+fn the_next_epoch_is_read_ahead() {
+    let folder = Folder::unpack();
+    for name in ["tar", "parquet"] {
+        let settings = LoaderSettings { drop_last: false, ..small(8) };
+        let loader = loader(&folder.open(name), &settings);
+        let wait_for_ahead = || {
+            let begun = Instant::now();
+            while !loader.has_ahead() && begun.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            loader.has_ahead()
+        };
+        for epoch in 0..4 {
+            let mut batches = loader.start(epoch, 0).unwrap();
+            let found: Vec<LoadedBatch> = batches.by_ref().map(Result::unwrap).collect();
+            assert_eq!(positions_of(&found), expected_steps(&loader, &settings, epoch), "{name} {epoch}");
+            assert!(wait_for_ahead(), "{name} {epoch}");
+        }
+        // Another epoch than the next one.
+        assert_eq!(positions_of(&all_of(&loader, 9, 3)), expected_steps(&loader, &settings, 9)[3..]);
+        assert!(wait_for_ahead());
+        let mut batches = loader.start(2, 0).unwrap();
+        assert!(!loader.has_ahead());
+        let steps = usize::try_from(loader.facts().steps_per_epoch).unwrap();
+        assert_eq!(batches.by_ref().take(steps - 1).filter(Result::is_ok).count(), steps - 1);
+        drop(batches);
+        assert!(!loader.has_ahead());
+        assert_eq!(all_of(&loader, 5, 0).len(), steps);
+    }
+}
+
 /// Processes that share an epoch have its steps together, and none reads what only others need.
 #[test]
 fn every_so_manyth_step_is_that_of_the_epoch() {
@@ -316,7 +350,7 @@ fn every_so_manyth_step_is_that_of_the_epoch() {
         let whole = positions_of(&all_of(&loader, 1, 0));
         for stride in [1, 2, 3, 7, 1000] {
             for first in 0..stride.min(whole.len() as u64 + 2) {
-                let mut batches = loader.start_every(1, first, stride).unwrap_or_else(|e| panic!("{first} {stride} {e}"));
+                let mut batches = loader.start_every(1, first, stride).unwrap();
                 let found: Vec<LoadedBatch> = batches.by_ref().map(Result::unwrap).collect();
                 let steps = (first..whole.len() as u64).step_by(usize::try_from(stride).unwrap());
                 assert!(found.iter().map(|batch| batch.step).eq(steps.clone()), "{name} {first} {stride}");
