@@ -25,6 +25,8 @@ use crate::{
 pub(super) struct Ledger {
     held: HeldBytes,
     pub(super) counters: Counters,
+    /// Held by those who put rows into an order: few at a time, because a column is in memory twice then.
+    sorting: [Mutex<()>; 4],
 }
 
 /// Bytes of windows, which an epoch shares with the one that is read ahead.
@@ -33,7 +35,7 @@ pub(super) type HeldBytes = Arc<AtomicU64>;
 impl Ledger {
     /// Makes a ledger of windows beside others.
     pub(super) fn beside(held: HeldBytes) -> Self {
-        Self { held, counters: Counters::default() }
+        Self { held, ..Self::default() }
     }
 
     /// Returns the count that others may share.
@@ -89,9 +91,8 @@ impl SortedRows {
     }
 }
 
-/// Bytes of a window up to which its rows are put into the order of its turns: while it is done, a column of the window
-/// is in memory twice.
-const MOST_SORTED_BYTES: u64 = 256 << 20;
+/// Bytes of a window up to which its rows are put into the order of its turns.
+const MOST_SORTED_BYTES: u64 = 64 << 20;
 
 /// Puts the rows of pieces into the order of turns while they are in the caches of the core: else each batch would
 /// fetch rows from all over the window.
@@ -240,6 +241,8 @@ impl Window {
         let (order, sorted): (Vec<Taken>, _) = match permutation {
             Some(permutation) => {
                 let order = permutation.map(taken).collect::<Result<Vec<_>>>()?;
+                let sorting = self.ledger.sorting.get(usize::try_from(self.place.lane % 4).unwrap_or(0));
+                let _held = sorting.map(|sorting| sorting.lock().unwrap_or_else(PoisonError::into_inner));
                 let sorted = sort_rows(&mut pieces, &order)?;
                 (order, sorted)
             }
