@@ -94,8 +94,15 @@ class RunRecorder:
                 **{key: state[key] for key in ("root", "split") if state.get(key) is not None},
                 "report_every": self._report_every,
                 "role": self._role,
+                **self._replay(),
             }
         self._write([self._line(event)])
+
+    def _replay(self) -> dict[str, Any]:
+        """What a replay repeats and leaves out."""
+        of, numbers = self._loader.replays, self._loader._settings["without"]
+        more: dict[str, Any] = {} if of is None else {"replay_of": {key: of[key] for key in ("run", "id", "step")}}
+        return more if numbers is None else {**more, "without": numbers}
 
     def _is_known(self, state: dict[str, Any]) -> bool:
         """Whether the run has begun, so that this is another attempt."""

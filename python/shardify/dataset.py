@@ -276,6 +276,58 @@ class Dataset:
         dealt: dict[str, Any] = {"rank": rank, "world_size": world_size, "drop_last": drop_last, "shuffle": shuffle}
         return Loader(self, global_batch_size=global_batch_size, seed=seed, columns=columns, **dealt, **more)
 
+    def replay(
+        self,
+        run: str,
+        *,
+        without: Iterable[str],
+        columns: Sequence[str] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        memory: str | int = "2GiB",
+        threads: int | None = None,
+        fill: Mapping[str, Any] | None = None,
+    ) -> Loader:
+        """A [`Loader`](shardify.loader.Loader) that repeats a recorded run from its newest clean checkpoint on, without some records.
+
+            loader = shardify.open("shards", at="run/run-7").replay("run-7", without=["PAT-00023"])
+            if loader.replays["checkpoint"]:
+                load(model, loader.replays["checkpoint"]["name"])
+            with loader.record("run-8"):
+                ...
+
+        The steps and the order are those of the run; the slots of the records stay empty, and no other record moves. So it ends with the
+        weights of the same training from step 0 with these slots empty, if the trainer is deterministic.
+
+        - `run`: name of the run.
+        - `without`: record ids, subject ids or origins of the records.
+
+        Raises UsageError: if no step of the run saw one of them, or if this is not the version of the run, or its split.
+        """
+        from ._calls import find_in_runs
+        from .loader import Loader
+
+        (seen,) = find_in_runs(self.location, list(without), run=run)
+        if not seen:
+            raise UsageError(f"expected records that the training run {run} saw, found none: its weights are those without them")
+        known = _program.run(["runs", "--", os.fspath(self.location), run])[-1]
+        if (seen.version, known.get("split")) != (self.version, self.chosen.get("split")):
+            of_split = f".split({known['split']!r})" if known.get("split") else ""
+            raise UsageError(
+                f"expected the version that the training run {run} reads, v{seen.version}, found v{self.version}",
+                hints=[f"`shardify.open({self.location!r}, at={seen.version}){of_split}.replay({run!r}, ...)`"],
+            )
+        order, batch = known["order"], known["global_batch_size"]
+        chosen = {name: order[name] for name in ("seed", "shuffle", "lanes", "window", "block")}
+        limits: dict[str, Any] = {"rank": rank, "world_size": world_size, "memory": memory, "threads": threads, "fill": fill}
+        numbers: list[int] = seen.raw["numbers"]
+        loader = Loader(self, global_batch_size=batch, drop_last=known["drop_last"], columns=columns, without=numbers, **chosen, **limits)
+        clean = seen.clean_checkpoint
+        loader.replays = {"run": run, "id": known["run_id"], "step": clean["step"] if clean else 0, "checkpoint": clean}
+        if clean:
+            loader.go_on(clean["epoch"], clean["turn"])
+        return loader
+
     def torch(self, *, global_batch_size: int, seed: int, **options: Any) -> TorchSteps:
         """The loader as an iterable dataset of torch: `DataLoader(data.torch(global_batch_size=256, seed=1), batch_size=None)`.
 

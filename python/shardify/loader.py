@@ -15,6 +15,7 @@ number of ranks, threads or workers, so a state fits any number of them. `shardi
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import os
 import sys
@@ -206,6 +207,7 @@ class Loader:
         window: int | None = None,
         block: int | None = None,
         fill: Mapping[str, Any] | None = None,
+        without: Sequence[int] | None = None,
     ) -> None:
         given = {"seed": seed, "global_batch_size": global_batch_size, "block": block, "lanes": lanes, "window": window, "threads": threads}
         for name, value in given.items():
@@ -230,7 +232,10 @@ class Loader:
             "lanes": lanes,
             "window": window,
             "block": block,
+            "without": sorted(without or ()) or None,
         }
+        self.replays: Mapping[str, Any] | None = None
+        """The run that `Dataset.replay` repeats, and the `checkpoint` that the weights start from, which may be `None`."""
         # The epoch, and its first step that was not delivered; and whether iterating begins there, not at the next epoch.
         self._epoch, self._step, self._resumes = 0, 0, True
         self._iterating: weakref.ref[_Epoch] | None = None
@@ -348,7 +353,14 @@ class Loader:
             "epoch": epoch,
             "turn": step * self.global_batch_size,
             "step": epoch * len(self) + step,
+            **({} if self.without is None else {"without": self.without}),
         }
+
+    @property
+    def without(self) -> str | None:
+        """SHA-256 of the numbers of the records that are left out, each as u64, little-endian; `None` if none are."""
+        numbers = self._settings["without"]
+        return hashlib.sha256(b"".join(number.to_bytes(8, "little") for number in numbers)).hexdigest() if numbers else None
 
     def _identity(self) -> dict[str, Any]:
         """What a state must have in common with this loader, see `SAME`."""
@@ -370,8 +382,20 @@ class Loader:
             hints = ["`loader.state_dict()` makes one"]
             raise UsageError(f"expected a state of a loader, found one with {', '.join(map(str, state))}", hints=hints)
         expect_same(self._identity(), state)
+        if state.get("without") != self.without:
+            raise UsageError(
+                "expected a state that leaves out the same records, found one that leaves out others, or none",
+                hints=["`shardify.open(...).replay(...)` makes a loader that leaves records out"],
+            )
         expect_erased(self._facts()["erased"], int(state.get("erased", 0)), erased)
-        epoch, turn = int(state["epoch"]), int(state["turn"])
+        self.go_on(int(state["epoch"]), int(state["turn"]))
+
+    def go_on(self, epoch: int, turn: int) -> None:
+        """Makes the next iteration begin where so many turns of an epoch were delivered.
+
+        Raises UsageError: if that is not the end of a step.
+        """
+        self._expect_idle("choose a step")
         step, rest = divmod(turn, self.global_batch_size)
         if rest or turn > self.records:
             raise UsageError(f"expected a state at the end of a step of {self.global_batch_size} records, found turn {turn}")

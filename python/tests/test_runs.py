@@ -126,6 +126,53 @@ class TrainingRuns(unittest.TestCase):
         self.assertIn("no space left", str(said[0].message))
         self.assertEqual(self.kinds(), ["start", "progress", "progress", "progress", "end"])
 
+    def test_a_replay_begins_at_the_clean_checkpoint_and_has_holes(self) -> None:
+        loader = self.loader()
+        with loader.record("a") as run:
+            for _ in range(2):
+                for batch in loader:
+                    if batch.step in (1, 3, 9):
+                        run.checkpoint(f"after-{batch.step + 1}")
+        full = {batch.step: list(batch["id"]) for epoch in range(2) for batch in self.epoch(epoch)}
+        first = next(id for id in full[5] if all(id not in full[step] for step in range(5)))
+        seen = [step for step, ids in full.items() if first in ids]
+        again = shardify.open(self.dataset, at="run/a").replay("a", without=[first], rank=0, world_size=1)
+        self.assertEqual(again.replays, {"run": "a", "id": shardify.runs(self.dataset)[0].run_id, "step": 4, "checkpoint": mock.ANY})
+        self.assertEqual(again.replays["checkpoint"]["name"], "after-4")
+        with again.record("b"):
+            found = {batch.step: (list(batch["id"]), batch.expected) for _ in range(2) for batch in again}
+        without = {step: [id for id in ids if id != first] for step, ids in full.items() if step >= 4}
+        self.assertEqual(found, {step: (ids, BATCH) for step, ids in without.items()})
+        self.assertEqual(min(seen), 5)
+        # The replay knows that it did not see the record, and says so.
+        reports = {report.run: report for report in shardify.find_in_runs(self.dataset, first)}
+        self.assertEqual([one["step"] for one in reports["a"].seen], seen)
+        self.assertFalse(reports["b"])
+        rows = _program.run(["runs", "--step", "5", "--", str(self.dataset), "b"])
+        self.assertEqual([row["state"] for row in rows if row["type"] == "record"].count("omitted"), 1)
+        # Its states leave out the same records, and those of others do not fit.
+        with self.assertRaises(shardify.UsageError):
+            again.load_state_dict(self.loader().state_dict())
+        with self.assertRaises(shardify.UsageError):
+            self.loader().load_state_dict(again.state_dict())
+        for wrong in (
+            lambda: shardify.open(self.dataset).replay("a", without=["nobody"]),
+            lambda: self.newer().replay("a", without=[first]),
+        ):
+            with self.assertRaises(shardify.UsageError):
+                wrong()
+
+    def epoch(self, number: int) -> Any:
+        loader = self.loader()
+        loader.set_epoch(number)
+        return list(loader)
+
+    def newer(self) -> Any:
+        source = self.folder / "more.csv"
+        source.write_text("id,who,x\nz,p1,1\n")
+        shardify.convert(source, out=self.dataset)
+        return shardify.open(self.dataset)
+
     def test_mistakes_are_refused_before_anything_is_read(self) -> None:
         loader = self.loader()
         for options in ({"name": "a/b"}, {"name": ""}, {"name": "a", "report_every": 0}, {"name": "a", "role": "test"}):

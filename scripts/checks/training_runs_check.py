@@ -8,6 +8,8 @@ versions, old versions are vacuumed, or a copy is pulled. After each of these, `
 `runs NAME --step` say what the trainer wrote down, without those who were erased, and the newest clean checkpoint is the one that the
 written list names. No file of a run holds an id. A file of events, written by a trainer that may only read, says the same.
 
+A replay without somebody ends with the weights of a training from step 0 without the same records, byte for byte, by torch where it is there.
+
 Runs of other data, steps that do not follow each other, changed events and second attempts are refused.
 
     python3 scripts/check.py training_runs_check [--rounds N] [--seed S]
@@ -73,7 +75,9 @@ class Trainer:
         self.shardify, self.folder, self.dataset, self.rng = shardify, folder, dataset, rng
         self.at, self.split = at, split
         self.seed, self.drop_last, self.shuffle = rng.randrange(1000), rng.random() < 0.7, rng.random() < 0.8
-        self.batch, self.lanes = rng.choice([(16, {}), (24, {"lanes": 4, "block": 7, "window": 19}), (12, {"lanes": 2, "block": 3, "window": 50})])
+        self.batch, self.lanes = rng.choice(
+            [(16, {}), (24, {"lanes": 4, "block": 7, "window": 19}), (12, {"lanes": 2, "block": 3, "window": 50})]
+        )
         if not self.shuffle:
             self.lanes = {}
         self.report_every = rng.randint(1, 9)
@@ -90,7 +94,9 @@ class Trainer:
             "shuffle": self.shuffle, "lanes": self.lanes, "state": state, "report_every": self.report_every, "to": to, "log": str(log),
             "steps": self.rng.randint(1, 60), "checkpoint_every": self.rng.choice([0, 7, 13]) if self.checkpoints else 5, "killed": killed,
         }  # fmt: skip
-        done = subprocess.run([sys.executable, "-c", TRAINER, json.dumps(words)], env=environment(self.shardify), capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", TRAINER, json.dumps(words)], env=environment(self.shardify), capture_output=True, text=True
+        )
         if done.returncode != (9 if killed else 0):
             raise Failure(f"the trainer ended with {done.returncode}: {done.stderr[-3000:]}")
         self.steps = {step: found for step, found in self.steps.items() if step < begun}
@@ -119,7 +125,12 @@ class Trainer:
 
 
 def environment(shardify):
-    return {**os.environ, "SHARDIFY_BINARY": str(pathlib.Path(shardify).resolve()), "PYTHONPATH": str(ROOT / "python"), "PYTHONWARNINGS": "error::UserWarning"}
+    return {
+        **os.environ,
+        "SHARDIFY_BINARY": str(pathlib.Path(shardify).resolve()),
+        "PYTHONPATH": str(ROOT / "python"),
+        "PYTHONWARNINGS": "error::UserWarning",
+    }
 
 
 def objects(shardify, *words, codes=(0,)):
@@ -254,6 +265,112 @@ class Round:
         path.write_bytes(text)
 
 
+# Trains from step 0 and writes the weights of checkpoints; or repeats a run without somebody; or trains from step 0 with the same holes.
+REPLAY = """
+import json, pathlib, sys
+import shardify
+from shardify.loader import Loader
+try:
+    import torch
+except ImportError:
+    torch = None
+dataset, folder, who, steps, every, first = json.loads(sys.argv[1])
+folder = pathlib.Path(folder)
+
+def train(loader, model, run=None):
+    done = loader.state_dict()["step"]
+    while done < steps:
+        for batch in loader:
+            model.learn(batch)
+            done += 1
+            if run is not None and done % every == 0 and done >= first:
+                model.save(folder / f"{done}.weights")
+                run.checkpoint(folder / f"{done}.weights")
+            if done == steps:
+                break
+    return model
+
+class Numpy:
+    def __init__(self):
+        import numpy
+        self.weights = numpy.linspace(-1, 1, 8)
+    def learn(self, batch):
+        import numpy
+        for value in batch["value"]:
+            self.weights = numpy.tanh(1.1 * self.weights + numpy.roll(self.weights, 1) * value / 997 / batch.expected)
+    def save(self, path):
+        path.write_bytes(self.weights.tobytes())
+    def load(self, path):
+        import numpy
+        self.weights = numpy.frombuffer(pathlib.Path(path).read_bytes())
+    def bytes(self):
+        return self.weights.tobytes()
+
+class Torch:
+    def __init__(self):
+        torch.manual_seed(1)
+        torch.use_deterministic_algorithms(True)
+        self.model = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+    def learn(self, batch):
+        value = batch.torch()["value"].float()[:, None] / 1000
+        if not len(value):
+            return
+        loss = ((self.model(value) - value.sin()) ** 2).sum() / batch.expected
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+    def save(self, path):
+        torch.save([self.model.state_dict(), self.optimizer.state_dict()], path)
+    def load(self, path):
+        model, optimizer = torch.load(path)
+        self.model.load_state_dict(model)
+        self.optimizer.load_state_dict(optimizer)
+    def bytes(self):
+        return b"".join(one.detach().numpy().tobytes() for one in self.model.parameters())
+
+Model = Numpy if torch is None else Torch
+data = shardify.open(dataset, at="train")
+options = dict(global_batch_size=12, seed=5, lanes=2, block=3, window=40, columns=["value"])
+loader = data.loader(**options)
+with loader.record("full") as run:
+    full = train(loader, Model(), run)
+replay = data.replay("full", without=[who], columns=["value"])
+model, clean = Model(), replay.replays["checkpoint"]
+if clean:
+    model.load(clean["name"])
+with replay.record("replay"):
+    train(replay, model)
+numbers = shardify.find_in_runs(dataset, who, run="full")[0].raw["numbers"]
+scratch = train(Loader(data, without=numbers, **options), Model())
+print(json.dumps([clean and clean["step"], model.bytes() == scratch.bytes(), model.bytes() != full.bytes(), torch is not None]))
+"""
+
+
+def repeat(shardify, folder, rng):
+    """A replay ends with the weights of a training from step 0 without the same records, and with others than the run."""
+    dataset, rows = folder / "again", rng.randint(100, 300)
+    source = folder / "again.csv"
+    # Some come late: of them, early checkpoints are clean.
+    lines = [f"REC-{n:06},PAT-{n:05},{n * 7919 % 997}" for n in range(rows)]
+    source.write_text("id,patient,value\n" + "\n".join(lines) + "\n")
+    run(shardify, "convert", source, "--out", dataset, "--id", "id", "--subject", "patient", "--to", "parquet")
+    run(shardify, "manifest", dataset, "--tag", "train")
+    words = [str(dataset), str(folder), f"PAT-{rng.randrange(rows):05}", rng.randint(20, 300), rng.randint(1, 5), rng.randint(1, 3)]
+    python = ROOT / "target" / "venv-torch" / "bin" / "python"
+    python = python if python.is_file() else sys.executable
+    done = subprocess.run([python, "-c", REPLAY, json.dumps(words)], env=environment(shardify), capture_output=True, text=True)
+    if "found none: its weights are those without them" in done.stderr:
+        # It fell among the records that fill no step.
+        return "nothing to repeat"
+    if done.returncode:
+        raise Failure(f"the replay ended with {done.returncode}: {done.stderr[-3000:]}")
+    clean, same, differs, has_torch = json.loads(done.stdout)
+    if not same or not differs:
+        raise Failure(f"a replay from step {clean}: weights as from step 0 without the record: {same}; others than with it: {differs}")
+    return f"replayed from step {clean} of {words[3]} with {'torch' if has_torch else 'numpy'}"
+
+
 def look_at(shardify, folder, rng):
     one = Round(shardify, folder, rng)
     to = str(folder / "events.jsonl") if rng.random() < 0.3 else None
@@ -270,6 +387,7 @@ def look_at(shardify, folder, rng):
         one.compare()
     one.pull()
     one.look_for_ids()
+    happened.append(repeat(shardify, folder, rng))
     return f"{one.form}, {len(one.trainer.steps)} steps; {', '.join(happened)}"
 
 

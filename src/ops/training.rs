@@ -16,7 +16,7 @@ use super::{Context, erase::finish_cut_short};
 use crate::{
     codec::hex::to_hex,
     dataset::{
-        self, Dataset, EpochTurn, Positions, RunCheckpoint, RunEvent, RunStart, Sighting, Snapshot, TrainedTurns,
+        self, Dataset, EpochTurn, Positions, RunCheckpoint, RunEvent, RunOrder, RunStart, Sighting, Snapshot, TrainedTurns,
         TrainingEvent, TrainingRun, append_event, find_each, places_of, records_at, run_names, runs_of,
     },
     error::{Error, Result},
@@ -44,6 +44,10 @@ pub struct TrainingRunReport {
     pub steps: u64,
     /// Steps of an epoch.
     pub steps_per_epoch: u64,
+    /// The order.
+    pub order: RunOrder,
+    /// Whether records that do not fill a step are left out.
+    pub drop_last: bool,
     /// Epochs that it has begun.
     pub epochs: u64,
     /// Times that it was started.
@@ -57,6 +61,8 @@ pub struct TrainingRunReport {
     /// The run that it repeats without some records; absent if it repeats none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_of: Option<String>,
+    /// How many records it leaves out.
+    pub without: u64,
     /// When it began.
     pub began: String,
     /// When its newest event was.
@@ -68,6 +74,9 @@ pub struct TrainingRunReport {
 pub struct CheckpointReport {
     /// Steps that were completed.
     pub step: u64,
+    /// Where it is in the order: so many turns of an epoch were delivered.
+    #[serde(flatten)]
+    pub at: EpochTurn,
     /// Its name, as the trainer gave it.
     pub name: String,
     /// A hash of it, as the trainer gave it.
@@ -77,8 +86,8 @@ pub struct CheckpointReport {
 
 impl CheckpointReport {
     fn new(checkpoint: &RunCheckpoint) -> Self {
-        let RunCheckpoint { step, name, digest, .. } = checkpoint.clone();
-        Self { step, name, digest }
+        let RunCheckpoint { step, at, name, digest } = checkpoint.clone();
+        Self { step, at, name, digest }
     }
 }
 
@@ -117,6 +126,8 @@ pub struct SeenReport {
     /// The sums.
     #[serde(flatten)]
     pub summary: SeenSummary,
+    /// Numbers of the records, ascending.
+    pub numbers: Vec<u64>,
     /// Every step that had one of them, each with its epoch and record number.
     pub seen: Vec<SeenStep>,
     /// Epochs in which a record was dropped, as it was among those that fill no step.
@@ -158,9 +169,10 @@ pub struct StepRecord {
     pub slot: u64,
     /// Position in the version.
     pub position: u64,
-    /// `seen`; `unsure` if the newest event of the run is from before it; `erased` if the record was erased since.
+    /// `seen`; `unsure` if the newest event of the run is from before it; `erased` if the record was erased; `omitted` if
+    /// the run left it out.
     pub state: &'static str,
-    /// Record number; absent if it was erased.
+    /// Record number; absent if it was not seen.
     pub record: Option<u64>,
     /// Record id.
     pub record_id: Option<String>,
@@ -221,12 +233,15 @@ fn describe(newest: &Snapshot, run: &TrainingRun) -> Result<TrainingRunReport> {
         global_batch_size: run.batch(),
         steps: run.steps(),
         steps_per_epoch: start.layout(run.batch())?.steps(),
+        order: start.order,
+        drop_last: start.drop_last,
         epochs: turns.certain_epochs(),
         attempts: attempts.len() as u64,
         checkpoints: run.checkpoints().map(CheckpointReport::new).collect(),
         state: state_of(newest, run),
         role: start.role.clone(),
         replay_of: start.replay_of.as_ref().map(|of| of.run.clone()),
+        without: start.without.len() as u64,
         began: at(run.events.first()),
         newest: at(run.events.last()),
     })
@@ -385,7 +400,7 @@ impl OpenedRun {
     fn report_seen(&self, newest: &Snapshot, positions: &BTreeMap<u64, u64>) -> Result<SeenReport> {
         let turns = TrainedTurns::of_run(&self.run)?;
         let (mut seen, mut dropped, mut records_seen) = (Vec::new(), Vec::new(), 0);
-        for (position, record) in positions {
+        for (position, record) in positions.iter().filter(|(_, record)| !self.run.start.omits(**record)) {
             let trained = turns.of_position(*position);
             records_seen += u64::from(!trained.sightings.is_empty());
             dropped.extend(trained.dropped.into_iter().map(|epoch| DroppedRecord { record: *record, epoch }));
@@ -413,8 +428,11 @@ impl OpenedRun {
             steps_to_repeat: repeated,
             state: state_of(newest, &self.run).to_owned(),
         };
+        let mut numbers: Vec<u64> = positions.values().copied().collect();
+        numbers.sort_unstable();
         Ok(SeenReport {
             summary,
+            numbers,
             seen: seen.into_iter().map(|(sighting, record)| SeenStep::new(&sighting, record)).collect(),
             dropped,
         })
@@ -502,6 +520,8 @@ pub fn each_step_record(
         let by_position: BTreeMap<u64, _> = records.into_iter().map(|record| (record.position, record)).collect();
         for (slot, position) in (0..).zip(&found.positions) {
             let record = by_position.get(position);
+            let is_omitted = record.is_some_and(|record| opened.run.start.omits(record.number));
+            let record = record.filter(|_| !is_omitted);
             let shown = |id: &String| opened.snapshot.shown_id(id.clone());
             visit(StepRecord {
                 step,
@@ -509,6 +529,7 @@ pub fn each_step_record(
                 slot,
                 position: *position,
                 state: match record {
+                    None if is_omitted => "omitted",
                     None => "erased",
                     Some(_) if found.is_certain => "seen",
                     Some(_) => "unsure",

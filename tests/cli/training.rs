@@ -131,7 +131,7 @@ fn an_erasure_says_which_steps_saw_somebody() {
     let planned = folder.run("erase shards --subject P3 --dry-run --json").ok().summary();
     assert_eq!(seen(&planned), (Some(15), Some(0), Value::Null));
     let summary = folder.run("erase shards --record R30 --json").ok().summary();
-    assert_eq!(seen(&summary), (Some(1), Some(3), json!({ "step": 2, "name": "ckpt/2" })));
+    assert_eq!(seen(&summary), (Some(1), Some(3), json!({ "step": 2, "epoch": 0, "turn": 16, "name": "ckpt/2" })));
     let receipt = folder.path().join("shards").join(summary["receipt"].as_str().unwrap());
     let receipt: Value = serde_json::from_slice(&fs::read(receipt).unwrap()).unwrap();
     assert_eq!(receipt["training_runs"], summary["training_runs"]);

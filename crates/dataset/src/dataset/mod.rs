@@ -145,7 +145,7 @@ pub use self::{
         sealed::{Sealed, SealingSink, check_sealed, copy_sealed, get_sealed, stage_small},
     },
     training::{
-        EpochTurn, Omitted, PositionedRecord, RUN_TAG, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress,
+        EpochTurn, PositionedRecord, RUN_TAG, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress,
         RunReplay, RunResume, RunStart, Sighting, StepPositions, Trained, TrainedTurns, TrainingEvent, TrainingRun,
         append_event, check_run_name, copy_runs, records_at, run_names, runs_of,
     },

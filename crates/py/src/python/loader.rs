@@ -12,7 +12,7 @@ use shardify_core::{
     error::{Error, Result},
     units::Size,
 };
-use shardify_load::{Loader, LoaderFacts, LoaderSettings};
+use shardify_load::{Loader, LoaderFacts, LoaderSettings, Omitted};
 
 use super::{
     batches::NativeBatches,
@@ -47,7 +47,8 @@ impl NativeLoader {
     #[new]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python")]
     #[pyo3(signature = (location, version, *, global_batch_size, seed, rank, world_size, memory, drop_last, shuffle,
-        split=None, columns=None, block=None, lanes=None, window=None, threads=None, sources=1))]
+        split=None, columns=None, block=None, lanes=None, window=None, threads=None, sources=1,
+        without=None))]
     fn new(
         py: Python<'_>,
         location: String,
@@ -66,6 +67,7 @@ impl NativeLoader {
         window: Option<u64>,
         threads: Option<usize>,
         sources: u64,
+        without: Option<Vec<u64>>,
     ) -> PyResult<Self> {
         let Size(memory) = memory.parse().map_err(|error: Error| to_exception(py, &error))?;
         let threads = threads.unwrap_or(LoaderSettings::default().threads);
@@ -87,6 +89,7 @@ impl NativeLoader {
             drop_last,
             shuffle,
             sources,
+            without: Omitted { numbers: without.into_iter().flatten().collect(), ..Omitted::default() },
             ..LoaderSettings::default()
         };
         Ok(Self { shared: Arc::new(Shared::new(LoaderRequest { location, version, settings })) })

@@ -111,9 +111,9 @@ pub struct RunStart {
     /// The run that it repeats with holes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_of: Option<RunReplay>,
-    /// Number of records that are left out as holes, and a hash of their positions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without: Option<Omitted>,
+    /// Numbers of the records that are left out, ascending: their slots stay empty, and no other record moves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<u64>,
 }
 
 /// A run, and the number of its steps that precede.
@@ -125,15 +125,6 @@ pub struct RunReplay {
     pub id: String,
     /// Steps that were completed.
     pub step: u64,
-}
-
-/// Positions that are left out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Omitted {
-    /// How many.
-    pub records: u64,
-    /// BLAKE3 in hexadecimal of the positions in ascending order, each as u64, little-endian.
-    pub hash: String,
 }
 
 /// How another attempt went on.
@@ -231,6 +222,11 @@ impl RunStart {
         EpochOrder::new(parameters).map_err(|e| self.no_order(&e.to_string()))
     }
 
+    /// Whether a record is left out, given its number.
+    pub fn omits(&self, number: u64) -> bool {
+        self.without.binary_search(&number).is_ok()
+    }
+
     /// Returns the basis.
     ///
     /// # Errors
@@ -269,6 +265,9 @@ impl TrainingEvent {
         }
         if !matches!(start.role.as_str(), "train" | "validate") {
             return wrong(format!("expected the role train or validate, found `{}`", start.role));
+        }
+        if !start.without.is_sorted() {
+            return wrong("expected the numbers of `without` in ascending order".to_owned());
         }
         if start.report_every == 0 {
             return wrong("expected to report every step or more, found 0".to_owned());

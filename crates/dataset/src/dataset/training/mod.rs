@@ -19,7 +19,7 @@ mod turns;
 
 pub use self::{
     event::{
-        EpochTurn, Omitted, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress, RunReplay, RunResume, RunStart,
+        EpochTurn, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress, RunReplay, RunResume, RunStart,
         TrainingEvent,
     },
     records::{PositionedRecord, records_at},

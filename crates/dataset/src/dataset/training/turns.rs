@@ -216,7 +216,7 @@ mod tests {
             role: "train".to_owned(),
             init: None,
             replay_of: None,
-            without: None,
+            without: Vec::new(),
         }
     }
 
