@@ -284,6 +284,11 @@ class Loader:
         return self._epoch
 
     @property
+    def next_step(self) -> int:
+        """The step that the next iteration begins with, counted over epochs."""
+        return (self._epoch * len(self) + self._step) if self._resumes else (self._epoch + 1) * len(self)
+
+    @property
     def order(self) -> Order:
         """The order of this epoch in pure Python; that of a shuffled loader alone.
 
@@ -305,6 +310,10 @@ class Loader:
         return True
 
     def __iter__(self) -> Iterator[Batch]:
+        return self.every(0, 1)
+
+    def every(self, skipped: int, stride: int) -> Iterator[Batch]:
+        """Iterates every so manyth step of an epoch, after some that are skipped: the part of a worker that shares it with others."""
         running = self._running()
         if running is not None:
             running.close()
@@ -312,7 +321,7 @@ class Loader:
             self._epoch, self._step, self._resumes = self._epoch + 1, 0, True
         if self._recorder is not None:
             self._recorder.begin()
-        epoch = _Epoch(self, self._loader().start(self._epoch, self._step), len(self))
+        epoch = _Epoch(self, self._loader().start(self._epoch, self._step + skipped, stride), len(self))
         self._iterating = weakref.ref(epoch)
         return epoch
 
@@ -512,9 +521,9 @@ class _Epoch(Iterator[Batch]):
 class TorchSteps:
     """Batches as dictionaries of tensors, texts and bytes, with `__step__`, `__epoch__` and `__records__`; of a mixture with `__source__`.
 
-    A worker of a `DataLoader` delivers every so manyth step, which the `DataLoader` puts back in order. Each worker reads what it needs
-    by itself, so threads (`num_workers=0`) read less. Workers are copies that begin where the loader was when they were started: call
-    `set_epoch(epoch)` before each epoch, unless they persist.
+    A worker of a `DataLoader` delivers every so manyth step, which the `DataLoader` puts back in order. Each worker reads the windows of
+    its steps by itself, so threads (`num_workers=0`) read less. Workers are copies that begin where the loader was when they were started:
+    call `set_epoch(epoch)` before each epoch, unless they persist.
     """
 
     def __init__(self, loader: Loader | Mixture) -> None:
@@ -535,12 +544,11 @@ class TorchSteps:
         import torch
 
         number, workers = _worker()
-        phase, self._next_phase = self._next_phase, None
-        for batch in self.loader:
-            self._phase = phase = batch.step % workers if phase is None else phase
-            if (batch.step - phase) % workers == number:
-                records = torch.from_numpy(batch.records.astype("int64"))
-                yield {**batch.torch(), **batch._marks(), "__records__": records}
+        first, phase, self._next_phase = self.loader.next_step, self._next_phase, None
+        self._phase = phase = first % workers if phase is None else phase
+        for batch in self.loader.every((number + phase - first) % workers, workers):
+            records = torch.from_numpy(batch.records.astype("int64"))
+            yield {**batch.torch(), **batch._marks(), "__records__": records}
         self._phase = None
 
     def __len__(self) -> int:

@@ -13,6 +13,7 @@ its number, and a state is that number.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -170,6 +171,15 @@ class Mixture:
         run = _Run(self, self._step)
         self._iterating = weakref.ref(run)
         return run
+
+    @property
+    def next_step(self) -> int:
+        """The step that the next iteration begins with."""
+        return self._step
+
+    def every(self, skipped: int, stride: int) -> Iterator[MixedBatch]:
+        """Iterates every so manyth step, after some that are skipped: the part of a worker that shares the steps with others."""
+        return itertools.islice(self, skipped, None, stride)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{count} of {loader.dataset!r}" for count, loader in zip(self.counts, self.loaders, strict=True))

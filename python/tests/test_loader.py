@@ -499,6 +499,8 @@ class Batches(OfDataset):
                 other = self.loader(columns=["id"]).torch()
                 other.load_state_dict(data.state_dict())
                 steps[-1] += [batch["__step__"] for batch in other]
+                # It made no batch of another worker's step.
+                self.assertEqual(other.loader.stats()["steps"], len(steps[-1]) - 3)
         self.assertEqual(steps, [list(range(number, STEPS, 3)) for number in range(3)])
 
     @unittest.skipUnless(HAS_TORCHDATA, "torchdata is not installed")

@@ -26,6 +26,8 @@ pub(super) struct NativeBatches {
     shared: Arc<Shared<LoaderRequest>>,
     epoch: u64,
     next_step: u64,
+    /// Distance between two steps that are delivered.
+    stride: u64,
     /// Never locked, for whoever calls has the iterator alone.
     running: Mutex<Option<OfProcess<Batches>>>,
     is_done: bool,
@@ -41,8 +43,8 @@ enum Awaited {
 }
 
 impl NativeBatches {
-    pub(super) fn new(shared: Arc<Shared<LoaderRequest>>, epoch: u64, next_step: u64) -> Self {
-        Self { shared, epoch, next_step, running: Mutex::new(None), is_done: false, last_stats: None }
+    pub(super) fn new(shared: Arc<Shared<LoaderRequest>>, epoch: u64, next_step: u64, stride: u64) -> Self {
+        Self { shared, epoch, next_step, stride, running: Mutex::new(None), is_done: false, last_stats: None }
     }
 
     /// Starts the loader in a process that has not done so: here, or in a forked child.
@@ -50,7 +52,7 @@ impl NativeBatches {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
         if running.as_mut().and_then(OfProcess::get_mut).is_none() {
             let loader = self.shared.of_this_process(py)?;
-            let batches = py.detach(|| loader.start(self.epoch, self.next_step));
+            let batches = py.detach(|| loader.start_every(self.epoch, self.next_step, self.stride));
             *running = Some(OfProcess::new(batches.map_err(|error| to_exception(py, &error))?));
         }
         Ok(())
@@ -80,7 +82,7 @@ impl NativeBatches {
             match py.detach(|| self.await_batch()) {
                 Ok(Awaited::Nothing) => py.check_signals()?,
                 Ok(Awaited::Batch(batch)) => {
-                    self.next_step = batch.step + 1;
+                    self.next_step = batch.step + self.stride;
                     return Ok(Some(NativeBatch::new(*batch)));
                 }
                 Ok(Awaited::End) => self.end_threads(),

@@ -101,10 +101,11 @@ impl NativeLoader {
         Ok(facts_dict(py, &self.shared.of_this_process(py)?.facts())?.unbind())
     }
 
-    /// Returns the batches of an epoch from a step on; nothing is read before the first one is asked for.
-    #[pyo3(name = "start")]
-    fn start_epoch(&self, epoch: u64, first_step: u64) -> NativeBatches {
-        NativeBatches::new(Arc::clone(&self.shared), epoch, first_step)
+    /// Returns the batches of every `stride`-th step of an epoch from one on; nothing is read before the first one is
+    /// asked for.
+    #[pyo3(name = "start", signature = (epoch, first_step, stride=1))]
+    fn start_epoch(&self, epoch: u64, first_step: u64, stride: u64) -> NativeBatches {
+        NativeBatches::new(Arc::clone(&self.shared), epoch, first_step, stride)
     }
 }
 
