@@ -350,7 +350,7 @@ fn windows_that_are_too_large_name_the_shard() {
     let snapshot = open(&folder, "d", 0);
     let large = &snapshot.live_shards().unwrap().last().unwrap().path;
     let listed =
-        |memory| LoaderSettings { shuffle: false, lanes: None, window: None, block: Some(20), memory, ..settings() };
+        |memory| LoaderSettings { shuffle: false, lanes: None, window: None, block: Some(25), memory, ..settings() };
     let refused = Loader::open(&snapshot, listed(1000)).unwrap_err();
     let needed: u64 = refused.message().split(' ').find_map(|word| word.parse().ok()).unwrap();
     let mut batches = Loader::open(&snapshot, listed(needed)).unwrap().start(0, 0).unwrap();

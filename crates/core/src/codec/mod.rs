@@ -3,9 +3,9 @@
 //! A [`Codec`] is a choice (`zstd:3`) written the same way on the command line, in configuration and in metadata.
 //! [`stream`] compresses whole shards in parallel units that can later be copied from file to file, [`decompress`]
 //! reads them and inputs, [`encoding`] converts text of any encoding to UTF-8, [`checksum`] has the checksums that
-//! formats and the catalog use, [`sha256`] hashes ids, [`hex`] and [`base64`] write bytes as text, [`leb128`] numbers as few bytes, [`merkle`] computes
-//! one hash of many, [`chunk_tree`] proves that bytes are part of a hashed input, [`seal`] has the expected size and
-//! hash of objects, and [`metered`] reads a stream and hashes each record in it.
+//! formats and the catalog use, [`sha256`] hashes ids, [`hex`] and [`base64`] write bytes as text, [`leb128`] numbers
+//! as few bytes, [`merkle`] computes one hash of many, [`chunk_tree`] proves that bytes are part of a hashed input,
+//! [`seal`] has the expected size and hash of objects, and [`metered`] reads a stream and hashes each record in it.
 
 pub mod base64;
 pub mod blosc;

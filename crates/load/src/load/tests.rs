@@ -303,8 +303,8 @@ fn any_step_can_be_the_first() {
     }
 }
 
-/// The next epoch is read while the last batches of one are taken, is the one that is asked for, and ends with the loader
-/// or with who leaves.
+/// The next epoch is read while the last batches of one are taken, is the one that is asked for, and ends with the
+/// loader or with who leaves.
 #[test]
 fn the_next_epoch_is_read_ahead() {
     let folder = Folder::unpack();

@@ -333,8 +333,8 @@ impl<R: ChunkReader + 'static> ParquetFile<R> {
         self
     }
 
-    /// Returns the first row of each page, and the number of rows at the end: of the column that has the most bytes among
-    /// those that are decoded. None if pages are not indexed.
+    /// Returns the first row of each page, and the number of rows at the end: of the column that has the most bytes
+    /// among those that are decoded. None if pages are not indexed.
     pub fn page_starts(&self) -> Vec<u64> {
         let metadata = self.builder.metadata();
         let (mut out, mut first) = (Vec::new(), 0);
