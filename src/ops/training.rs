@@ -16,8 +16,8 @@ use super::{Context, erase::finish_cut_short};
 use crate::{
     codec::hex::to_hex,
     dataset::{
-        self, Dataset, EpochTurn, Positions, RunCheckpoint, RunEvent, RunOrder, RunStart, Sighting, Snapshot, TrainedTurns,
-        TrainingEvent, TrainingRun, append_event, find_each, places_of, records_at, run_names, runs_of,
+        self, Dataset, EpochTurn, Positions, RunCheckpoint, RunEvent, RunOrder, RunStart, Sighting, Snapshot,
+        TrainedTurns, TrainingEvent, TrainingRun, append_event, find_each, places_of, records_at, run_names, runs_of,
     },
     error::{Error, Result},
     id::Version,

@@ -145,8 +145,8 @@ pub use self::{
         sealed::{Sealed, SealingSink, check_sealed, copy_sealed, get_sealed, stage_small},
     },
     training::{
-        EpochTurn, PositionedRecord, RUN_TAG, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress,
-        RunReplay, RunResume, RunStart, Sighting, StepPositions, Trained, TrainedTurns, TrainingEvent, TrainingRun,
-        append_event, check_run_name, copy_runs, records_at, run_names, runs_of,
+        EpochTurn, PositionedRecord, RUN_TAG, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress, RunReplay,
+        RunResume, RunStart, Sighting, StepPositions, Trained, TrainedTurns, TrainingEvent, TrainingRun, append_event,
+        check_run_name, copy_runs, records_at, run_names, runs_of,
     },
 };
