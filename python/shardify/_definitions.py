@@ -46,7 +46,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "codec": ("CODEC[:LEVEL]",),
     "columns": ("COLUMNS",),
     "data-only": ("",),
-    "dedup": ("content|id|COLUMN[,COLUMN]|none", "content|id|COLUMN[,COLUMN]"),
+    "dedup": ("content|id|COLUMN[,COLUMN]|none", "BY"),
     "diff": ("A B",),
     "drift": ("A B",),
     "dry-run": ("",),
