@@ -23,6 +23,18 @@ use crate::{
 const SHOWN: u64 = 1_000;
 
 impl CommandSession<'_> {
+    /// Returns an error if the last of several ids to find is a dataset, which was probably meant as such.
+    pub(super) fn refuse_dataset_as_id(&self, args: &ManifestArgs) -> Result<()> {
+        match (&args.dataset, args.find.as_slice()) {
+            (None, [first, .., last]) if self.is_local_dataset(last) => {
+                Err(Error::usage("the last id to find is a dataset, and no dataset is named")
+                    .at_location(last.clone())
+                    .with_hint(format!("write the dataset first: shardify manifest {last} --find {first}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn run_find(&self, location: &Location, args: &ManifestArgs) -> Result<CommandOutcome> {
         let form = args.find_form(self.global.json)?;
         let mut wanted =

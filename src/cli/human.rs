@@ -4,6 +4,7 @@ mod convert;
 mod inspect;
 mod plan;
 mod table;
+mod training;
 mod undo;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Display, io::Write};
@@ -671,10 +672,7 @@ pub(super) fn write_erase(w: &mut dyn Write, report: &EraseReport, verbose: bool
         write_line(w, "earlier", &whom)?;
     }
     older_versions(w, report)?;
-    for run in report.training_runs.iter().take(limit) {
-        write_line(w, "training", super::runs::describe_seen(run))?;
-    }
-    write_more(w, report.training_runs.len(), limit, "training run")?;
+    training::write_training_runs(w, &report.training_runs)?;
     if report.objects_deleted > 0 {
         write_line(w, "deleted", plural(report.objects_deleted, "object"))?;
     }

@@ -341,18 +341,6 @@ impl CommandSession<'_> {
         folder.is_some_and(|folder| folder.join(storage::SYSTEM_FOLDER).join("log").is_dir())
     }
 
-    /// Returns an error if the last of several ids to find is a dataset, which was probably meant as such.
-    fn refuse_dataset_as_id(&self, args: &ManifestArgs) -> Result<()> {
-        match (&args.dataset, args.find.as_slice()) {
-            (None, [first, .., last]) if self.is_local_dataset(last) => {
-                Err(Error::usage("the last id to find is a dataset, and no dataset is named")
-                    .at_location(last.clone())
-                    .with_hint(format!("write the dataset first: shardify manifest {last} --find {first}")))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Returns an error if the last of several sources is a dataset that was probably meant as the output.
     fn refuse_dataset_as_source(&self, sources: &[String], out: &Location) -> Result<()> {
         let [_, .., last] = sources else { return Ok(()) };

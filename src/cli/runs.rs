@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     error::Result,
-    ops::training::{self, CheckpointReport, SeenReport, SeenSummary, StepRecord, TrainingRunReport},
+    ops::{
+        run_events,
+        training::{self, CheckpointReport, SeenReport, StepRecord, TrainingRunReport},
+    },
     storage::Location,
     units::group_digits,
 };
@@ -47,7 +50,7 @@ impl CommandSession<'_> {
         }
         match &args.name {
             Some(name) if args.release => {
-                let run = training::release_run(&self.context, &location, name)?;
+                let run = run_events::release_run(&self.context, &location, name)?;
                 self.progress.stop();
                 self.print_report(|w| {
                     if self.global.json {
@@ -98,7 +101,7 @@ impl CommandSession<'_> {
     fn add_run_events(&self, location: &Location, file: &PathBuf) -> Result<CommandOutcome> {
         let bytes = self.read_list(file, "a file of events")?;
         let place = file.display().to_string();
-        let report = training::add_events(&self.context, location, &bytes).map_err(|e| e.at_location(place))?;
+        let report = run_events::add_events(&self.context, location, &bytes).map_err(|e| e.at_location(place))?;
         self.progress.stop();
         self.print_report(|w| {
             if self.global.json {
@@ -209,24 +212,6 @@ fn write_run(w: &mut dyn Write, run: &TrainingRunReport) -> Result<()> {
 
 fn describe_checkpoint(checkpoint: &CheckpointReport) -> String {
     format!("{} after {}", clean(&checkpoint.name), plural(checkpoint.step, "step"))
-}
-
-/// Says in a line what a run did with records.
-pub(super) fn describe_seen(run: &SeenSummary) -> String {
-    let (name, records) = (clean(&run.run), plural(run.records_seen, "record"));
-    let Some(first) = run.first_step else {
-        return format!("{name} ({}): no step saw them", run.version);
-    };
-    let (steps, epochs) = (plural(run.steps, "step"), plural(run.epochs, "epoch"));
-    let clean_checkpoint = match &run.clean_checkpoint {
-        Some(checkpoint) => format!("clean checkpoint {}", clean(&checkpoint.name)),
-        None => "no clean checkpoint".to_owned(),
-    };
-    format!(
-        "{name} ({}): {steps} of {epochs} saw {records}, from step {} on; {clean_checkpoint}",
-        run.version,
-        group_digits(first)
-    )
 }
 
 fn write_found(w: &mut dyn Write, found: &[SeenReport]) -> Result<()> {

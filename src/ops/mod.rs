@@ -29,6 +29,7 @@ pub mod report;
 pub mod reshard;
 mod revision;
 mod rewrite;
+pub mod run_events;
 mod segments;
 mod sizes;
 mod sort;

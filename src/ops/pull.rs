@@ -315,13 +315,8 @@ impl Pull<'_> {
         let (fetched, bytes_fetched) = (files.missing.len() as u64, files.missing.iter().map(|w| w.bytes).sum());
         self.fetch_files(files.missing)?;
         let version = if commits { Some(self.commit_pull(parent, expires)?) } else { parent.cloned() };
-        if let Some(version) = &version
-            && (commits || !stale_indexes(version)?.is_empty())
-        {
-            refresh_indexes(version, PreparedIndexes::default(), self.context.observer)?;
-        }
-        if let Some(version) = version.as_ref().filter(|_| !self.options.data_only) {
-            copy_runs(self.snapshot.dataset(), version, &self.part.split_names())?;
+        if let Some(version) = &version {
+            self.complete_version(version, commits)?;
         }
         let deleted = self.delete_unneeded(&mut marker, &files.paths, version.as_ref())?;
         let Totals { shards, records, .. } = self.part.totals_in(self.snapshot)?;
@@ -346,6 +341,17 @@ impl Pull<'_> {
             pruned: expires,
             seconds: 0.0,
         })
+    }
+
+    /// Brings what belongs to a version of the copy, but is in no entry: indexes for training tools and training runs.
+    fn complete_version(&self, version: &Snapshot, is_new: bool) -> Result<()> {
+        if is_new || !stale_indexes(version)?.is_empty() {
+            refresh_indexes(version, PreparedIndexes::default(), self.context.observer)?;
+        }
+        if self.options.data_only {
+            return Ok(());
+        }
+        copy_runs(self.snapshot.dataset(), version, &self.part.split_names())
     }
 
     /// Returns where the newest version of the copy was pulled from, and the part.

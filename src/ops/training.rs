@@ -4,20 +4,19 @@
 //! id --lookup in the version of the run--> row of a shard --> position --order--> turn of each epoch --> steps
 //! ```
 //!
-//! The events of a run are written by the trainer, or added here from a file; the version that it reads has the tag
-//! `run/NAME` until the run is released.
+//! The events of a run are added by [`run_events`](super::run_events); the version that it reads has the tag `run/NAME`
+//! until the run is released.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{Context, erase::finish_cut_short};
+use super::Context;
 use crate::{
     codec::hex::to_hex,
     dataset::{
-        self, Dataset, EpochTurn, Positions, RunCheckpoint, RunEvent, RunOrder, RunStart, Sighting, Snapshot,
-        TrainedTurns, TrainingEvent, TrainingRun, append_event, find_each, places_of, records_at, run_names, runs_of,
+        Dataset, EpochTurn, Positions, RunCheckpoint, RunOrder, RunStart, Sighting, Snapshot, TrainedTurns,
+        TrainingEvent, TrainingRun, find_each, places_of, records_at, runs_of,
     },
     error::{Error, Result},
     id::Version,
@@ -169,8 +168,8 @@ pub struct StepRecord {
     pub slot: u64,
     /// Position in the version.
     pub position: u64,
-    /// `seen`; `unsure` if the newest event of the run is from before it; `erased` if the record was erased; `omitted` if
-    /// the run left it out.
+    /// `seen`; `unsure` if the newest event of the run is from before it; `erased` if the record was erased; `omitted`
+    /// if the run left it out.
     pub state: &'static str,
     /// Record number; absent if it was not seen.
     pub record: Option<u64>,
@@ -186,19 +185,6 @@ pub struct StepRecord {
     pub source: Option<String>,
     /// Row in its source, from 1.
     pub row: Option<u64>,
-}
-
-/// Result of adding events.
-#[derive(Debug, Clone, Serialize)]
-pub struct AddedEvents {
-    /// The dataset.
-    pub dataset: String,
-    /// Events that were added.
-    pub added: u64,
-    /// Events that the dataset had.
-    pub known: u64,
-    /// The runs that they are of.
-    pub runs: Vec<String>,
 }
 
 /// Returns the runs of a dataset in the order of their names.
@@ -219,7 +205,7 @@ pub fn show_run(context: &Context<'_>, location: &Location, name: &str) -> Resul
     describe(&newest, &TrainingRun::open(newest.dataset(), name)?)
 }
 
-fn describe(newest: &Snapshot, run: &TrainingRun) -> Result<TrainingRunReport> {
+pub(super) fn describe(newest: &Snapshot, run: &TrainingRun) -> Result<TrainingRunReport> {
     let start = &run.start;
     let turns = TrainedTurns::of_run(run)?;
     let at = |event: Option<&TrainingEvent>| event.map_or_else(String::new, |event| format!("{:.0}", event.at));
@@ -255,55 +241,8 @@ fn state_of(newest: &Snapshot, run: &TrainingRun) -> &'static str {
     }
 }
 
-/// Adds events to runs, given one JSON object on each line. A start tags its version; an event that a run has is not
-/// added again, so a file can be added twice.
-///
-/// # Errors
-/// [`Kind::Usage`](crate::error::Kind::Usage) naming the line that is no event, or that does not suit the dataset or
-/// the run; [`Kind::Conflict`](crate::error::Kind::Conflict) if another attempt of the run has begun.
-pub fn add_events(context: &Context<'_>, location: &Location, lines: &[u8]) -> Result<AddedEvents> {
-    let dataset = context.open_dataset(location)?;
-    dataset.test_store()?;
-    let (mut added, mut known, mut runs) = (0, 0, BTreeSet::new());
-    let lines = (1..).zip(lines.split(|byte| *byte == b'\n'));
-    for (number, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
-        let (name, event) = parse_event(line).map_err(|e| e.at_line(number))?;
-        let is_added = add_event(context, &dataset, &name, &event).map_err(|e| e.at_line(number))?;
-        (added, known) = (added + u64::from(is_added), known + u64::from(!is_added));
-        runs.insert(name);
-    }
-    Ok(AddedEvents { dataset: location.to_string(), added, known, runs: runs.into_iter().collect() })
-}
-
-fn parse_event(line: &[u8]) -> Result<(String, TrainingEvent)> {
-    let wrong = |why: String| Error::usage(format!("expected an event of a training run, found {why}"));
-    let mut value: Value = serde_json::from_slice(line).map_err(|e| wrong("other text".to_owned()).with_cause(e))?;
-    let run = value.as_object_mut().and_then(|object| object.remove("run"));
-    let Some(Value::String(name)) = run else { return Err(wrong("no name of the run under `run`".to_owned())) };
-    let event = serde_json::from_value(value).map_err(|e| wrong("other fields".to_owned()).with_cause(e))?;
-    Ok((name, event))
-}
-
-fn add_event(context: &Context<'_>, dataset: &Dataset, name: &str, event: &TrainingEvent) -> Result<bool> {
-    let RunEvent::Start(start) = &event.event else { return append_event(dataset, name, event) };
-    if start.name != name {
-        return Err(Error::usage(format!("expected the start of `{name}`, found that of `{}`", start.name)));
-    }
-    dataset::check_run_name(name)?;
-    event.check()?;
-    let newest = dataset.open_newest()?;
-    finish_cut_short(context, Some(&newest))?;
-    let tag = format!("{}{name}", dataset::RUN_TAG);
-    if !run_names(dataset)?.iter().any(|known| known == name) {
-        let snapshot = dataset.open_version(start.version)?;
-        check_start(&snapshot, start)?;
-        dataset::add_tag(dataset, &tag, start.version)?;
-    }
-    append_event(dataset, name, event)
-}
-
 /// Returns an error unless a run reads this version, as it says.
-fn check_start(snapshot: &Snapshot, start: &RunStart) -> Result<Positions> {
+pub(super) fn check_start(snapshot: &Snapshot, start: &RunStart) -> Result<Positions> {
     let other = |what: &str, expected: &str, found: &str| {
         Err(Error::usage(format!(
             "the training run `{}` reads other data: expected {what} {expected} of {}, found {found}",
@@ -321,19 +260,6 @@ fn check_start(snapshot: &Snapshot, start: &RunStart) -> Result<Positions> {
         return other("the records", &positions.records().to_string(), &start.records.to_string());
     }
     Ok(positions)
-}
-
-/// Gives up the version of a run, which a vacuum may then delete. Returns the newest version.
-///
-/// # Errors
-/// If there is no such run, or it was released before.
-pub fn release_run(context: &Context<'_>, location: &Location, name: &str) -> Result<TrainingRunReport> {
-    let dataset = context.open_dataset(location)?;
-    let run = TrainingRun::open(&dataset, name)?;
-    finish_cut_short(context, dataset.newest_snapshot()?.as_ref())?;
-    let (newest, _) = dataset::remove_tag(&dataset, &run.tag())
-        .map_err(|e| e.with_hint(format!("the training run `{name}` may have been released before")))?;
-    describe(&newest, &run)
 }
 
 /// Checks that the events of a run are whole, and that it reads what the dataset has, if its version was not released.
@@ -489,8 +415,8 @@ pub(super) fn runs_that_saw(newest: &Snapshot, records: &[u64]) -> Result<Vec<Se
     Ok(found)
 }
 
-/// Passes the records of some steps of a run to `visit`, step by step, in the order of their slots. Returns the number of
-/// steps.
+/// Passes the records of some steps of a run to `visit`, step by step, in the order of their slots. Returns the number
+/// of steps.
 ///
 /// # Errors
 /// [`Kind::Usage`](crate::error::Kind::Usage) if the run has no such steps; when its version cannot be read.

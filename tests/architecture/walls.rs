@@ -9,7 +9,10 @@ use super::{CRATES, root};
 
 /// For each crate, the crates that are compiled after an edit of it, itself included.
 const COMPILED_AFTER_AN_EDIT: &[(&str, &[&str])] = &[
-    ("shardify-order", &["shardify-load", "shardify-order", "shardify-py"]),
+    (
+        "shardify-order",
+        &["shardify", "shardify-dataset", "shardify-engine", "shardify-load", "shardify-order", "shardify-py"],
+    ),
     (
         "shardify-core",
         &[

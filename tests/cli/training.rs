@@ -1,4 +1,4 @@
-//! `runs`: events of training runs are added once and checked, and what they answer outlives what happens to the dataset.
+//! `runs`: events of training runs are added once and checked, and what they answer outlives changes of the dataset.
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests fail loudly and damage files")]
 
 use crate::support;

@@ -34,8 +34,8 @@ pub(in crate::cli) struct RunsArgs {
     pub(in crate::cli) step: Option<RangeInclusive<u64>>,
     /// Add events that a trainer has written, one JSON object per line.
     ///
-    /// `loader.record(NAME, to=FILE)` of the Python package writes them where the trainer may only read the dataset. - is
-    /// standard input. Events that the dataset has are not added again.
+    /// `loader.record(NAME, to=FILE)` of the Python package writes them where the trainer may only read the dataset.
+    /// - is standard input. Events that the dataset has are not added again.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["people", "step", "name"], help_heading = "Changes")]
     pub(in crate::cli) add: Option<PathBuf>,
     /// Let vacuum delete the version that the run reads.

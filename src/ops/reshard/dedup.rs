@@ -13,7 +13,7 @@ use arrow::{array::BooleanBufferBuilder, buffer::BooleanBuffer};
 
 use crate::{
     dataset::{RecordIdentity, Snapshot, each_known, token_of},
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     exec::{
         ordered::run_ordered,
         reshard::Stock,
@@ -112,7 +112,12 @@ fn fingerprints_of(
     let mut rows = stock.runs.iter().flat_map(|run| run.ordinal..run.ordinal + run.records);
     live::each_batch(context, snapshot, &stock.shard, &mut |payload| {
         context.cancel.check()?;
-        let taken = fingerprinter.of_payload(&payload, by.columns(), usize::MAX)?;
+        let taken = fingerprinter.of_payload(&payload, by.columns(), usize::MAX).map_err(|e| match e.kind() {
+            Kind::Input => {
+                Error::usage(format!("expected columns of the dataset for --dedup, found {by}")).with_cause(e)
+            }
+            _ => e,
+        })?;
         for (fingerprint, row) in taken.into_iter().zip(&mut rows) {
             if usize::try_from(row).is_ok_and(|row| is_kept(stock.kept.as_ref(), row)) {
                 out.push(Some(fingerprint));

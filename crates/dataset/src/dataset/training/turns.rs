@@ -240,8 +240,9 @@ mod tests {
         for (number, (batch, steps, back)) in attempts.iter().enumerate() {
             let layout = start.layout(*batch).unwrap();
             if number > 0 {
-                // A state of the attempt before, as long as it fits this batch.
-                let turn = at.turn.saturating_sub(back * batch) / batch * batch;
+                // The state after a step of the attempt before, which is one of this batch, too.
+                let ends = |turn: &u64| turn.is_multiple_of(*batch) && turn.is_multiple_of(attempts[number - 1].0);
+                let turn = (0..=at.turn.saturating_sub(back * batch)).rev().find(ends).unwrap();
                 at = EpochTurn { turn, ..at };
                 seen.retain(|done, _| *done < at);
                 let step = at.epoch * layout.steps() + at.turn / batch;
@@ -267,7 +268,7 @@ mod tests {
     }
 
     proptest! {
-        /// Both directions say what a trainer wrote down, whatever it was stopped by and in whatever batches it went on.
+        /// Both directions say what a trainer wrote down, wherever it was stopped and in whatever batches it went on.
         #[test]
         fn a_run_is_what_its_trainer_read(
             records in 24_u64..90,
@@ -279,10 +280,8 @@ mod tests {
             let (run, seen) = trained(&start, &attempts);
             let turns = TrainedTurns::of_run(&run).unwrap();
             for position in 0..records {
-                let expected: Vec<(u64, u64)> = seen
-                    .iter()
-                    .flat_map(|(at, (step, read))| read.iter().filter(|one| **one == position).map(|_| (at.epoch, *step)))
-                    .collect();
+                let had = seen.iter().filter(|(_, (_, read))| read.contains(&position));
+                let expected: Vec<(u64, u64)> = had.map(|(at, (step, _))| (at.epoch, *step)).collect();
                 let mut found = turns.of_position(position).sightings;
                 prop_assert!(found.iter().all(|sighting| sighting.is_certain));
                 found.sort_unstable();

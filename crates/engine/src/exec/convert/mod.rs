@@ -191,7 +191,8 @@ impl Pipeline<'_> {
     }
 
     /// Returns the number of splits: one if the dataset is not divided.
-    /// When bytes of input count as done. Shuffled records are read twice, and files are copied as fast as they are read.
+    /// When bytes of input count as done. Shuffled records are read twice, and files are copied as fast as they are
+    /// read.
     fn progress(&self) -> Progress {
         let are_files = self.facts.iter().any(SourceFacts::is_samples);
         if self.shuffle.is_some() || are_files { Progress::OfReading } else { Progress::OfWriting }
