@@ -37,10 +37,10 @@ impl CommandSession<'_> {
     pub(super) fn read_list(&self, path: &Path, what: &'static str) -> Result<Vec<u8>> {
         let file = SmallFile::new(what, (self.context.memory.0 / MEMORY_SHARE).max(MIN_BYTES));
         if path.as_os_str() == "-" {
-            return Ok(file.read_stream(io::stdin()).map_err(|e| e.at_location("standard input"))?.into());
+            return file.read_stream(io::stdin()).map_err(|e| e.at_location("standard input"));
         }
         let missing = || Error::usage(format!("expected {what}, found none")).at_location(path.display().to_string());
-        Ok(file.read(path)?.ok_or_else(missing)?.into())
+        file.read(path)?.ok_or_else(missing)
     }
 }
 

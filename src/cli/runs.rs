@@ -1,6 +1,10 @@
 //! `runs`, and `manifest --find ID --runs`: training runs, and which of their steps had a record.
 
-use std::{io::Write, ops::RangeInclusive, path::PathBuf};
+use std::{
+    io::Write,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
@@ -98,7 +102,7 @@ impl CommandSession<'_> {
         write_count_of_runs(w, summary.runs, location)
     }
 
-    fn add_run_events(&self, location: &Location, file: &PathBuf) -> Result<CommandOutcome> {
+    fn add_run_events(&self, location: &Location, file: &Path) -> Result<CommandOutcome> {
         let bytes = self.read_list(file, "a file of events")?;
         let place = file.display().to_string();
         let report = run_events::add_events(&self.context, location, &bytes).map_err(|e| e.at_location(place))?;
