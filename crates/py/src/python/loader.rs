@@ -90,7 +90,6 @@ impl NativeLoader {
             shuffle,
             sources,
             without: Omitted { numbers: without.into_iter().flatten().collect(), ..Omitted::default() },
-            ..LoaderSettings::default()
         };
         Ok(Self { shared: Arc::new(Shared::new(LoaderRequest { location, version, settings })) })
     }
