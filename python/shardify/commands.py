@@ -589,7 +589,7 @@ def reshard(
         split: Take only these splits of a dataset made with `convert(split=...)`
         sample: Take a random share of the records, such as 0.1
         seed: With `sample`: choose other records [default: 0]
-        dedup: Take the first of duplicates by content, id or COLUMN[,COLUMN]
+        dedup: Take the first of duplicates: by content, id, or columns
         shuffle: Put the records in a random order, which follows from a seed
         target_shard: Shard size on disk [default: that of the dataset]
         shards: Number of shards, of about equal size

@@ -47,7 +47,7 @@ pub(in crate::cli) struct ReshardArgs {
     /// With --sample: choose other records.
     #[arg(long, value_name = "N", requires = "sample", default_value_t = 0, help_heading = "Selection")]
     seed: u64,
-    /// Take the first of duplicates by content, id or COLUMN[,COLUMN].
+    /// Take the first of duplicates: by content, id, or columns.
     ///
     /// As `convert --dedup` finds them: of samples, columns are parts, such as jpg; `column:id` is the column of that
     /// name. Which record is first follows from the order of the dataset. Of an image whose file is repeated under
