@@ -15,8 +15,9 @@ const DELETING: [&str; 6] = ["erase", "remove", "revert", "block", "unblock", "v
 /// Options that change nothing but how a command works and what it prints.
 const HARMLESS: [&str; 7] = ["jobs", "memory", "progress", "json", "quiet", "verbose", "dry-run"];
 
-/// Options that write files for the user, name hosts or keys, or take away a safeguard.
-const OWN: [&str; 9] = ["html", "prometheus", "openlineage", "id-key", "receipt", "force", "tag", "untag", "prune"];
+/// Options that write for the user, name hosts or keys, or take away a safeguard.
+const OWN: [&str; 11] =
+    ["html", "prometheus", "openlineage", "id-key", "receipt", "force", "tag", "untag", "prune", "add", "release"];
 
 /// Schemes of URLs that do not name a host.
 const BUCKETS: [&str; 5] = ["s3", "s3a", "gs", "az", "azure"];

@@ -240,8 +240,12 @@ mod tests {
         for (number, (batch, steps, back)) in attempts.iter().enumerate() {
             let layout = start.layout(*batch).unwrap();
             if number > 0 {
-                // The state after a step of the attempt before, which is one of this batch, too.
-                let ends = |turn: &u64| turn.is_multiple_of(*batch) && turn.is_multiple_of(attempts[number - 1].0);
+                // The state after a step that was done, which ends one of this batch, too.
+                let cuts = |done: &EpochTurn, read: &[u64], turn: u64| {
+                    done.epoch == at.epoch && done.turn < turn && turn < done.turn + read.len() as u64
+                };
+                let is_end = |turn: u64| !seen.iter().any(|(done, (_, read))| cuts(done, read, turn));
+                let ends = |turn: &u64| turn.is_multiple_of(*batch) && is_end(*turn);
                 let turn = (0..=at.turn.saturating_sub(back * batch)).rev().find(ends).unwrap();
                 at = EpochTurn { turn, ..at };
                 seen.retain(|done, _| *done < at);
