@@ -247,7 +247,11 @@ mod tests {
                 let is_end = |turn: u64| !seen.iter().any(|(done, (_, read))| cuts(done, read, turn));
                 let ends = |turn: &u64| turn.is_multiple_of(*batch) && is_end(*turn);
                 let turn = (0..=at.turn.saturating_sub(back * batch)).rev().find(ends).unwrap();
-                at = EpochTurn { turn, ..at };
+                // The rest of the epoch may fill no step of this batch.
+                at = match turn / batch >= layout.steps() {
+                    true => EpochTurn { epoch: at.epoch + 1, turn: 0 },
+                    false => EpochTurn { turn, ..at },
+                };
                 seen.retain(|done, _| *done < at);
                 let step = at.epoch * layout.steps() + at.turn / batch;
                 events.push(RunEvent::Resume(RunResume { step, from: at, global_batch_size: *batch }));
