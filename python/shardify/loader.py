@@ -138,7 +138,7 @@ class Batch:
 
     @property
     def records(self) -> numpy.ndarray[Any, Any]:
-        """Record numbers, which `manifest --find` shows and which never change."""
+        """Record numbers, which never change."""
         return _array(self._loaded.records)
 
     @property
