@@ -119,10 +119,9 @@ class RunRecorder:
 
     def delivered(self) -> None:
         """Notes that the loader has delivered a batch."""
-        if self._has_begun and self.is_writer and not self._has_ended:
-            step = self._loader.state_dict()["step"]
-            if step - self._reported >= self._report_every:
-                self._report({"kind": "progress"})
+        is_recorded = self._has_begun and self.is_writer and not self._has_ended
+        if is_recorded and self._loader.steps - self._reported >= self._report_every:
+            self._report({"kind": "progress"})
 
     def checkpoint(self, name: Path, digest: str | None = None) -> None:
         """Records that a checkpoint of the weights was written, after the batches that were delivered.

@@ -234,6 +234,9 @@ class Loader:
             "block": block,
             "without": sorted(without or ()) or None,
         }
+        numbers = b"".join(number.to_bytes(8, "little") for number in self._settings["without"] or ())
+        self.without = hashlib.sha256(numbers).hexdigest() if numbers else None
+        """SHA-256 of the numbers of the records that are left out, each as u64, little-endian; `None` if none are."""
         self.replays: Mapping[str, Any] | None = None
         """The run that `Dataset.replay` repeats, and the `checkpoint` that the weights start from, which may be `None`."""
         # The epoch, and its first step that was not delivered; and whether iterating begins there, not at the next epoch.
@@ -366,10 +369,9 @@ class Loader:
         }
 
     @property
-    def without(self) -> str | None:
-        """SHA-256 of the numbers of the records that are left out, each as u64, little-endian; `None` if none are."""
-        numbers = self._settings["without"]
-        return hashlib.sha256(b"".join(number.to_bytes(8, "little") for number in numbers)).hexdigest() if numbers else None
+    def steps(self) -> int:
+        """Number of steps that were delivered, counted over epochs."""
+        return self._epoch * len(self) + self._step
 
     def _identity(self) -> dict[str, Any]:
         """What a state must have in common with this loader, see `SAME`."""

@@ -1,8 +1,11 @@
 //! Text in columns of a terminal, of which a wide character takes two.
 
+use std::io::Write;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::human::clean;
+use crate::error::Result;
 
 /// Columns between cells.
 pub(super) const GAP: usize = 2;
@@ -33,6 +36,27 @@ pub(super) fn cut_to_width(text: &str, width: usize) -> String {
         out.push('…');
     }
     out
+}
+
+/// Writes rows in columns that are at least so wide; wider cells make them wider.
+///
+/// # Errors
+/// When `w` fails.
+pub(super) fn write_aligned<const N: usize>(
+    w: &mut dyn Write,
+    rows: &[[String; N]],
+    widths: &mut [usize; N],
+) -> Result<()> {
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.width());
+        }
+    }
+    for row in rows {
+        let cells = row.iter().zip(&*widths).map(|(cell, width)| pad_to_width(cell, width + GAP));
+        writeln!(w, "{}", cells.collect::<String>().trim_end())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,10 +2,8 @@
 
 use std::io::Write;
 
-use unicode_width::UnicodeWidthStr;
-
 use super::{
-    align::{GAP, pad_to_width},
+    align::write_aligned,
     human::{clean, plural},
     json,
 };
@@ -133,15 +131,8 @@ impl<'a> FoundWriter<'a> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        for line in &self.lines {
-            for (width, cell) in self.widths.iter_mut().zip(line) {
-                *width = (*width).max(cell.width());
-            }
-        }
-        for line in self.lines.drain(..) {
-            let cells = line.iter().zip(&self.widths).map(|(cell, width)| pad_to_width(cell, width + GAP));
-            writeln!(self.w, "{}", cells.collect::<String>().trim_end())?;
-        }
+        write_aligned(self.w, &self.lines, &mut self.widths)?;
+        self.lines.clear();
         for note in self.notes.drain(..) {
             writeln!(self.w, "{note}")?;
         }

@@ -7,21 +7,21 @@ use std::{
 };
 
 use serde::Serialize;
-use unicode_width::UnicodeWidthStr;
 
 use super::{
     CommandSession,
-    align::{GAP, pad_to_width},
+    align::write_aligned,
     args::{RunsArgs, expect_ids},
     exit::CommandOutcome,
     human::{self, clean, plural},
     json,
 };
 use crate::{
+    dataset::RunCheckpoint,
     error::Result,
     ops::{
         run_events,
-        training::{self, CheckpointReport, SeenReport, StepRecord, TrainingRunReport},
+        training::{self, SeenReport, StepRecord, TrainingRunReport},
     },
     storage::Location,
     units::group_digits,
@@ -97,7 +97,7 @@ impl CommandSession<'_> {
                 let (name, state) = (clean(&run.run).into_owned(), run.state.to_owned());
                 [name, run.version.to_string(), epochs, steps, checkpoints, state, run.began.clone()]
             });
-            write_table(w, &std::iter::once(header).chain(rows).collect::<Vec<_>>())?;
+            write_aligned(w, &std::iter::once(header).chain(rows).collect::<Vec<_>>(), &mut [0; 7])?;
         }
         write_count_of_runs(w, summary.runs, location)
     }
@@ -139,7 +139,7 @@ impl CommandSession<'_> {
             if self.global.json {
                 return json::write_summary(w, &serde_json::json!({ "run": name, "steps": count, "records": records }));
             }
-            write_table(w, &rows)?;
+            write_aligned(w, &rows, &mut [0; 8])?;
             let (records, steps) = (plural(records, "record"), plural(count, "step"));
             Ok(writeln!(w, "{records} of {steps} of {}", clean(name))?)
         })
@@ -214,7 +214,7 @@ fn write_run(w: &mut dyn Write, run: &TrainingRunReport) -> Result<()> {
     Ok(())
 }
 
-fn describe_checkpoint(checkpoint: &CheckpointReport) -> String {
+fn describe_checkpoint(checkpoint: &RunCheckpoint) -> String {
     format!("{} after {}", clean(&checkpoint.name), plural(checkpoint.step, "step"))
 }
 
@@ -237,7 +237,7 @@ fn write_found(w: &mut dyn Write, found: &[SeenReport]) -> Result<()> {
         let (first, last) = (step(run.first_step), step(run.last_step));
         rows.push([name, version, of, epochs, steps, first, last, clean_checkpoint, state]);
     }
-    write_table(w, &rows)?;
+    write_aligned(w, &rows, &mut [0; 9])?;
     for run in found.iter().map(|run| &run.summary).filter(|run| run.records_seen > 0) {
         let name = clean(&run.run);
         if !run.is_certain {
@@ -274,19 +274,4 @@ fn cells_of(record: &StepRecord) -> [String; 8] {
     let (step, slot) = (record.step.to_string(), record.slot.to_string());
     let (subject, shard) = (text(&record.subject_id), text(&record.shard));
     [step, slot, number(record.record), of_record, subject, shard, number(record.ordinal), origin]
-}
-
-/// Writes rows with aligned columns.
-fn write_table<const N: usize>(w: &mut dyn Write, rows: &[[String; N]]) -> Result<()> {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.width());
-        }
-    }
-    for row in rows {
-        let line: String = row.iter().zip(widths).map(|(cell, width)| pad_to_width(cell, width + GAP)).collect();
-        writeln!(w, "{}", line.trim_end())?;
-    }
-    Ok(())
 }

@@ -15,10 +15,10 @@ use super::Context;
 use crate::{
     codec::hex::to_hex,
     dataset::{
-        Dataset, EpochTurn, Positions, RunCheckpoint, RunOrder, RunStart, Sighting, Snapshot, TrainedTurns,
-        TrainingEvent, TrainingRun, find_each, places_of, records_at, runs_of,
+        Dataset, EpochTurn, PlaceState, Positions, RunCheckpoint, RunOrder, RunStart, Sighting, Snapshot, TrainedTurns,
+        TrainingEvent, TrainingRun, find_each, has_runs, places_of, records_at, runs_of,
     },
-    error::{Error, Result},
+    error::{Error, Kind, Result},
     id::Version,
     storage::Location,
 };
@@ -52,7 +52,7 @@ pub struct TrainingRunReport {
     /// Times that it was started.
     pub attempts: u64,
     /// Checkpoints, oldest first.
-    pub checkpoints: Vec<CheckpointReport>,
+    pub checkpoints: Vec<RunCheckpoint>,
     /// `open`, `ended` or `released`: the version of a released run may be vacuumed.
     pub state: &'static str,
     /// `train` or `validate`.
@@ -66,28 +66,6 @@ pub struct TrainingRunReport {
     pub began: String,
     /// When its newest event was.
     pub newest: String,
-}
-
-/// A checkpoint in a report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointReport {
-    /// Steps that were completed.
-    pub step: u64,
-    /// Where it is in the order: so many turns of an epoch were delivered.
-    #[serde(flatten)]
-    pub at: EpochTurn,
-    /// Its name, as the trainer gave it.
-    pub name: String,
-    /// A hash of it, as the trainer gave it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub digest: Option<String>,
-}
-
-impl CheckpointReport {
-    fn new(checkpoint: &RunCheckpoint) -> Self {
-        let RunCheckpoint { step, at, name, digest } = checkpoint.clone();
-        Self { step, at, name, digest }
-    }
 }
 
 /// What a run did with some records.
@@ -112,7 +90,7 @@ pub struct SeenSummary {
     /// Whether the first of these steps is known to have been done; otherwise the newest event is from before it.
     pub is_certain: bool,
     /// The newest checkpoint that saw none of them; absent if there is none.
-    pub clean_checkpoint: Option<CheckpointReport>,
+    pub clean_checkpoint: Option<RunCheckpoint>,
     /// Steps that the run has done since then, or since its beginning.
     pub steps_to_repeat: u64,
     /// `open`, `ended` or `released`.
@@ -216,14 +194,14 @@ pub(super) fn describe(newest: &Snapshot, run: &TrainingRun) -> Result<TrainingR
         version: start.version,
         split: start.split.clone(),
         records: start.records,
-        global_batch_size: run.batch(),
+        global_batch_size: run.batch,
         steps: run.steps(),
-        steps_per_epoch: start.layout(run.batch())?.steps(),
+        steps_per_epoch: start.layout(run.batch)?.steps(),
         order: start.order,
         drop_last: start.drop_last,
         epochs: turns.certain_epochs(),
         attempts: attempts.len() as u64,
-        checkpoints: run.checkpoints().map(CheckpointReport::new).collect(),
+        checkpoints: run.checkpoints().cloned().collect(),
         state: state_of(newest, run),
         role: start.role.clone(),
         replay_of: start.replay_of.as_ref().map(|of| of.run.clone()),
@@ -284,9 +262,13 @@ impl OpenedRun {
         // A copy has numbers of versions of its own; its tags are those of the dataset that it was pulled from.
         let version = newest.tags().get(&run.tag()).copied().unwrap_or(run.start.version);
         let snapshot = newest.dataset().open_version(version)?;
-        let positions = check_start(&snapshot, &run.start).map_err(|e| {
-            Error::integrity(format!("the training run `{}` does not belong to this dataset", run.start.name))
-                .with_cause(e)
+        let positions = check_start(&snapshot, &run.start).map_err(|e| match e.kind() {
+            // A fault of the store says nothing about the run.
+            Kind::Usage => {
+                Error::integrity(format!("the training run `{}` does not belong to this dataset", run.start.name))
+                    .with_cause(e)
+            }
+            _ => e,
         })?;
         Ok(Self { run, snapshot, positions })
     }
@@ -294,11 +276,8 @@ impl OpenedRun {
     /// Returns the positions of the records with some ids, each with its record number.
     fn positions_of_ids(&self, ids: &[String]) -> Result<BTreeMap<u64, u64>> {
         let mut found = BTreeMap::new();
-        let version = self.snapshot.version();
         find_each(&self.snapshot, ids, &mut |_, hit| {
-            let is_current =
-                |from: Version, until: Option<Version>| from <= version && until.is_none_or(|u| version < u);
-            for place in hit.places.iter().filter(|place| is_current(place.from, place.until)) {
+            for place in hit.places.iter().filter(|place| place.state == PlaceState::Live) {
                 if let Some(position) = self.positions.position_of(&place.shard, place.ordinal) {
                     found.insert(position, hit.record);
                 }
@@ -350,7 +329,7 @@ impl OpenedRun {
             first_step: first.map(|first| first.step),
             last_step: seen.last().map(|(last, _)| last.step),
             is_certain: first.is_some_and(|first| first.is_certain),
-            clean_checkpoint: clean.map(CheckpointReport::new),
+            clean_checkpoint: clean.cloned(),
             steps_to_repeat: repeated,
             state: state_of(newest, &self.run).to_owned(),
         };
@@ -407,6 +386,9 @@ pub fn find_in_runs(
 /// When a run, or the version that it reads, cannot be read.
 pub(super) fn runs_that_saw(newest: &Snapshot, records: &[u64]) -> Result<Vec<SeenSummary>> {
     let mut found = Vec::new();
+    if !has_runs(newest) {
+        return Ok(found);
+    }
     for run in runs_of(newest.dataset())?.into_iter().filter(|run| newest.tags().contains_key(&run.tag())) {
         let opened = OpenedRun::new(newest, run)?;
         let summary = opened.report_seen(newest, &opened.positions_of_numbers(records)?)?.summary;

@@ -147,6 +147,6 @@ pub use self::{
     training::{
         EpochTurn, PositionedRecord, RUN_TAG, RunCheckpoint, RunEnd, RunEvent, RunOrder, RunProgress, RunReplay,
         RunResume, RunStart, Sighting, StepPositions, Trained, TrainedTurns, TrainingEvent, TrainingRun, append_event,
-        check_run_name, copy_runs, records_at, run_names, runs_of,
+        check_run_name, copy_runs, has_runs, records_at, run_names, runs_of,
     },
 };

@@ -105,9 +105,6 @@ pub struct RunStart {
     pub report_every: u64,
     /// What the weights learn of the data: `train`, or `validate` if they do not.
     pub role: String,
-    /// The run, by name, whose checkpoint it starts from, with the number of steps of that checkpoint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub init: Option<RunReplay>,
     /// The run that it repeats with holes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay_of: Option<RunReplay>,

@@ -23,6 +23,6 @@ pub use self::{
         TrainingEvent,
     },
     records::{PositionedRecord, records_at},
-    store::{RUN_TAG, TrainingRun, append_event, check_run_name, copy_runs, run_names, runs_of},
+    store::{RUN_TAG, TrainingRun, append_event, check_run_name, copy_runs, has_runs, run_names, runs_of},
     turns::{Sighting, StepPositions, Trained, TrainedTurns},
 };

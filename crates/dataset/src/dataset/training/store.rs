@@ -12,7 +12,7 @@ use crate::{
         },
     },
     error::{Error, Result},
-    storage::{PutOutcome, RESTORE_HINT},
+    storage::{PutOutcome, RESTORE_HINT, SMALL, for_each_waiting},
 };
 
 /// What precedes the name of a run in the tag of its version.
@@ -29,6 +29,8 @@ const MAX_NAME: usize = 100;
 pub struct TrainingRun {
     /// How it began.
     pub start: RunStart,
+    /// Records of a step of its newest attempt, over all ranks.
+    pub batch: u64,
     /// All events in order; the first one is the start.
     pub events: Vec<TrainingEvent>,
 }
@@ -112,24 +114,28 @@ impl TrainingRun {
                 .at_location(place(number))
                 .with_hint(RESTORE_HINT)
         };
-        let mut events: Vec<TrainingEvent> = Vec::new();
-        for number in 0..count {
-            let path = event_path(name, number);
+        let read_event = |number: &u64| {
+            let path = event_path(name, *number);
             let Some(bytes) = dataset.store().get(&path)? else {
-                return Err(wrong(number, "expected an event, found none, though there are later ones"));
+                return Err(wrong(*number, "expected an event, found none, though there are later ones"));
             };
             let event: TrainingEvent = decode_json(dataset.store().as_ref(), &path, &bytes, EVENT)?;
-            event.check().map_err(|e| wrong(number, &e.to_string()))?;
-            events.push(event);
-        }
+            event.check().map_err(|e| wrong(*number, &e.to_string()))?;
+            Ok(event)
+        };
+        let numbers: Vec<u64> = (0..count).collect();
+        let events = for_each_waiting(dataset.store().as_ref(), SMALL, &numbers, read_event)?;
         let start = match events.first().map(|first| &first.event) {
             Some(RunEvent::Start(start)) if start.name == name => RunStart::clone(start),
             _ => return Err(wrong(0, "expected its start")),
         };
-        let mut run = Self { start, events: Vec::new() };
+        let mut run = Self { batch: start.global_batch_size, start, events: Vec::new() };
         for (number, event) in (0..).zip(events) {
             if number > 0 {
                 run.check_next(&event).map_err(|e| wrong(number, &e.to_string()))?;
+            }
+            if let RunEvent::Resume(resume) = &event.event {
+                run.batch = resume.global_batch_size;
             }
             run.events.push(event);
         }
@@ -151,7 +157,7 @@ impl TrainingRun {
             event if self.ended().is_some() => {
                 return wrong(format!("the training run `{name}` has ended; `{}` cannot follow", event.kind()));
             }
-            _ => self.batch(),
+            _ => self.batch,
         };
         let layout = self.start.layout(batch).map_err(|e| Error::usage(e.to_string()))?;
         let EpochTurn { epoch, turn } = next.event.reached();
@@ -166,15 +172,6 @@ impl TrainingRun {
             return wrong(format!("expected an event after those before it, found turn {turn} of epoch {epoch}"));
         }
         Ok(())
-    }
-
-    /// Returns the batch of the newest attempt.
-    pub fn batch(&self) -> u64 {
-        let newest = self.events.iter().rev().find_map(|event| match &event.event {
-            RunEvent::Resume(resume) => Some(resume.global_batch_size),
-            _ => None,
-        });
-        newest.unwrap_or(self.start.global_batch_size)
     }
 
     /// Returns how it ended; `None` if it goes on.
@@ -238,6 +235,11 @@ pub fn append_event(dataset: &Dataset, name: &str, event: &TrainingEvent) -> Res
     }
 }
 
+/// Whether some version has the tag of a run, so that there are events to look for.
+pub fn has_runs(newest: &Snapshot) -> bool {
+    newest.tags().keys().any(|tag| tag.starts_with(RUN_TAG))
+}
+
 /// Copies the events of runs to a copy of their dataset, as far as it lacks them: of those whose version has its tag
 /// there, and whose split is one of `splits`; of all, if there are none.
 ///
@@ -245,6 +247,9 @@ pub fn append_event(dataset: &Dataset, name: &str, event: &TrainingEvent) -> Res
 /// [`Kind::Integrity`](crate::error::Kind::Integrity) naming an event that is damaged, or that differs from that of the
 /// copy.
 pub fn copy_runs(from: &Dataset, copy: &Snapshot, splits: &[String]) -> Result<()> {
+    if !has_runs(copy) {
+        return Ok(());
+    }
     let to = copy.dataset();
     for (name, count) in events_by_run(from)? {
         let run = TrainingRun::read(from, &name, count)?;

@@ -214,7 +214,6 @@ mod tests {
             from: EpochTurn { epoch: 0, turn: 0 },
             report_every: 2,
             role: "train".to_owned(),
-            init: None,
             replay_of: None,
             without: Vec::new(),
         }
@@ -229,7 +228,11 @@ mod tests {
             event,
         };
         let first = event(RunEvent::Start(Box::new(start.clone())));
-        TrainingRun { start, events: std::iter::once(first).chain(events.into_iter().map(event)).collect() }
+        TrainingRun {
+            batch: start.global_batch_size,
+            start,
+            events: std::iter::once(first).chain(events.into_iter().map(event)).collect(),
+        }
     }
 
     /// A trainer that writes down what it read: for each step, its epoch and positions. Each attempt is a batch and the
